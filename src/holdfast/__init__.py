@@ -1,0 +1,1 @@
+"""Durable message and job queues on the storage you already have."""

@@ -1,0 +1,129 @@
+"""The seam: what a store must do. Batch in, batch out, opaque bytes, one clock (the store's).
+
+Rules every engine keeps, each with a test in `holdfast.testing.contract`:
+- `append` returns when the messages are durable under the store's stated promise; all of a call or none.
+- Every claim carries a fresh token; `extend` and `settle` compare it; a stale token changes nothing.
+- The attempt is counted at the claim; a release takes it back.
+- An expired lease is just "visible again", at once; with no attempt left, or a stored `NoRetry`, the message is dead.
+- Repeating a settlement with the same token is "ok".
+- `name/dead` is the queue of dead letters of `name`: it can be claimed, extended, settled, scanned and counted.
+  Completing there ends the record as completed in the archive of `name`; a retry leaves it dead, visible later;
+  it never runs out of attempts.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from typing import Protocol
+
+import msgspec
+
+from ..config import QueueOptions
+from ..messages import Answer, Claims, Envelope, Settlement, Stats, Stored, View
+
+DEAD = "/dead"
+
+
+class QueueInfo(msgspec.Struct, frozen=True):
+    """A queue as the store keeps it."""
+
+    name: str
+    options: QueueOptions
+    paused: bool
+    created_at: float
+
+
+class Check(msgspec.Struct, frozen=True):
+    """One line of `holdfast doctor`."""
+
+    name: str
+    state: str  # ok, warn or fail
+    detail: str
+
+
+class Store(Protocol):
+    """An open store. Names of queues are checked before they get here."""
+
+    async def install(self, *, dry_run: bool = False) -> list[str]:
+        """Make what the store needs, idempotently; the steps (to be) taken, in words."""
+
+    async def uninstall(self) -> None:
+        """Remove everything of Holdfast from the store."""
+
+    async def close(self) -> None:
+        """Give everything back; calling it twice is harmless."""
+
+    async def check(self) -> list[Check]:
+        """The store's own lines for `doctor`."""
+
+    async def create_queue(self, name: str, options: QueueOptions) -> QueueInfo:
+        """Raises QueueExists."""
+
+    async def configure(self, name: str, options: QueueOptions) -> QueueInfo:
+        """Replace the stored options. Raises QueueNotFound, as do all below."""
+
+    async def queues(self) -> list[QueueInfo]:
+        """All queues, by name."""
+
+    async def queue(self, name: str) -> QueueInfo | None:
+        """One queue, or None."""
+
+    async def delete_queue(self, name: str, *, force: bool = False) -> None:
+        """Raises QueueNotEmpty while it keeps live messages or dead letters, unless forced."""
+
+    async def pause(self, name: str, paused: bool) -> None:
+        """A paused queue takes messages and gives none."""
+
+    async def purge(self, queue: str) -> int:
+        """Drop delayed, pending and retrying messages, not held, dead or archived ones; how many."""
+
+    async def append(self, queue: str, messages: Sequence[Envelope]) -> list[str]:
+        """Ids in input order; a message whose dedup key is remembered gives the first one's id and adds nothing."""
+
+    async def claim(self, queue: str, limit: int, lease: float, *, wait: float = 0.0) -> Claims:
+        """Up to `limit` messages: highest priority first, then oldest; waits up to `wait` seconds for the first.
+
+        A message with `alone` set is the only one of its answer.
+        """
+
+    async def extend(self, queue: str, leases: Sequence[tuple[str, str]], seconds: float) -> list[float | None]:
+        """(id, token) pairs; the new end of each lease, never earlier than the old, or None when it is lost."""
+
+    def extend_from_thread(self, queue: str, leases: Sequence[tuple[str, str]], seconds: float) -> list[float | None] | None:
+        """The same, blocking, from any thread while the event loop is busy; None: this store cannot."""
+
+    async def settle(self, queue: str, settlements: Sequence[Settlement]) -> list[Answer]:
+        """In input order: ok, lost (another holds or has finished it), unknown (no such message)."""
+
+    async def cancel(self, queue: str, id: str) -> bool:
+        """End a delayed, pending or retrying message as failed with the error `cancelled`; False: it is none of these.
+
+        Raises MessageNotFound.
+        """
+
+    async def get(self, queue: str, ids: Sequence[str]) -> list[Stored | None]:
+        """What is known of each; dead letters and the archive included."""
+
+    async def scan(self, queue: str, view: View, *, after: str | None = None, limit: int = 100) -> list[Stored]:
+        """One page in id order, above `after`."""
+
+    async def replay(self, queue: str, view: View, ids: Sequence[str]) -> int:
+        """Dead letters move, archived messages are copied back, ids derived so that a repeat adds nothing; how many.
+
+        Attempts from zero, header `replayed_from` = the old id.
+        """
+
+    async def discard(self, queue: str, view: View, ids: Sequence[str] | None = None, *, before: float | None = None) -> int:
+        """Delete from `dead` or `archive`: these ids, what finished before an instant, or everything; how many."""
+
+    async def stats(self, queue: str) -> Stats:
+        """Counts; never blocks the queue."""
+
+    async def watch(self, queue: str, timeout: float) -> None:
+        """Return when a message of the queue may have changed its state, at the latest after `timeout` seconds."""
+
+    async def clock(self) -> float:
+        """The store's time, in seconds since 1970."""
+
+    async def maintain(self, queue: str) -> dict[str, int]:
+        """Retention, merging, sweeping; what was done. One process at a time; the others return {}."""

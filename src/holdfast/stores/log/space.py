@@ -1,0 +1,97 @@
+"""What the log engine needs underneath: keys with bytes, and transactions over them.
+
+Both spaces here are *atomic*: an answer is never ambiguous and several keys change in one step, so the repeat window R
+of the protocol is 0 and its rules collapse to "decide and write inside one transaction".
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable
+from typing import Protocol, TypeVar
+
+import msgspec
+
+from ..base import Check
+
+T = TypeVar("T")
+
+
+class Found(msgspec.Struct, frozen=True, gc=False):
+    """An object: its bytes and a tag that changes with every write of the key."""
+
+    data: bytes
+    tag: int
+
+
+class Reading(Protocol):
+    """A consistent view. Methods are plain calls: a step runs where the data is."""
+
+    now: float  # the space's clock when the view was opened
+
+    def get(self, key: str) -> Found | None:
+        """An object, or None; a file whose bytes are gone is None too."""
+
+    def list(self, prefix: str, *, after: str = "", limit: int = 1000) -> list[str]:
+        """Keys that start with `prefix` and lie above `after`, in order of their bytes."""
+
+
+class Transaction(Reading, Protocol):
+    """A view that writes; everything of a step happens, or nothing."""
+
+    def create(self, key: str, data: bytes) -> bool:
+        """Only if absent; False: it is there already."""
+
+    def adopt(self, key: str) -> bool:
+        """Make a file written by `Space.write_file` an object; False: it is one already."""
+
+    def put(self, key: str, data: bytes) -> None:
+        """Create or replace."""
+
+    def delete(self, key: str) -> bool:
+        """False: it was not there. A file goes after the commit."""
+
+    def signal(self, topic: str) -> None:
+        """Wake everybody who watches the topic, in every process, once this is durable."""
+
+
+class Space(Protocol):
+    """An open space."""
+
+    file_threshold: int | None  # blocks of at least so many bytes go through `write_file`; None: never
+
+    def clock(self) -> float:
+        """Seconds since 1970, the same for everybody who shares the space; steps of the wall clock do not move it."""
+
+    async def transact(self, step: Callable[[Transaction], T], *, deadline: float | None = None) -> T:
+        """Run the step in a transaction; returns when its writes are durable.
+
+        Steps that wait together share one commit; a step that raises is undone alone, and its error is raised here.
+        After `deadline` seconds: Unavailable, and the step will not run any more.
+        """
+
+    def transact_from_thread(self, step: Callable[[Transaction], T], *, deadline: float | None = None) -> T:
+        """The same, blocking, from any thread."""
+
+    async def read(self, step: Callable[[Reading], T], *, deadline: float | None = None) -> T:
+        """Run the step on a snapshot, without holding anybody up."""
+
+    async def write_file(self, key: str, data: bytes) -> None:
+        """Write bytes durably under a key that is no object yet; invisible until `Transaction.adopt`."""
+
+    async def watch(self, topic: str, timeout: float) -> bool:
+        """Wait for a signal on the topic (also one since the last watch of this waiter began); False after `timeout`."""
+
+    async def sweep(self, older_than: float) -> int:
+        """Remove files of no object, older than so many seconds, that crashes left."""
+
+    async def check(self) -> list[Check]:
+        """The space's lines for `doctor`."""
+
+    async def install(self, *, dry_run: bool) -> list[str]:
+        """Make what is needed; the steps in words."""
+
+    async def uninstall(self) -> None:
+        """Remove everything."""
+
+    async def close(self) -> None:
+        """Give everything back."""
