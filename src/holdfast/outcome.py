@@ -1,0 +1,127 @@
+"""What happens to an exception? A pure decision: try again in so many seconds, or dead."""
+
+from __future__ import annotations
+
+import logging
+import math
+from types import TracebackType
+from typing import Literal
+
+import msgspec
+
+from .retry import Exponential, RetryFunction, RetryPolicy
+
+ERROR_BYTES = 8 * 1024
+_FRAMES = 4
+_DEFAULT_POLICY = Exponential()
+_LOG = logging.getLogger("holdfast.outcome")
+
+
+class Retry(Exception):
+    """Raised by a handler: try again in `delay` seconds; None: when the queue's policy says."""
+
+    def __init__(self, delay: float | None = None) -> None:
+        if delay is not None and not (delay >= 0 and math.isfinite(delay)):
+            raise ValueError(f"Retry(delay): seconds from 0 up, not {delay!r}")
+        super().__init__("asked to run again" if delay is None else f"asked to run again in {delay:g} s")
+        self.delay = delay
+
+
+class Dead(Exception):
+    """Raised by a handler: no further try, straight to the dead letters, for this reason."""
+
+    def __init__(self, reason: str = "dead") -> None:
+        super().__init__(reason)
+        self.reason = reason
+
+
+class Decision(msgspec.Struct, frozen=True):
+    """What becomes of a failed attempt; `delay` counts for a retry."""
+
+    action: Literal["retry", "dead"]
+    delay: float
+    error: str
+
+
+def decide(
+    error: BaseException | str,
+    *,
+    attempt: int,
+    max_attempts: int,
+    policy: RetryPolicy | RetryFunction,
+    retry_in: float | None = None,
+    fallback: RetryPolicy = _DEFAULT_POLICY,
+) -> Decision:
+    """Retry or dead. `retry_in` and `Retry(delay)` win over the policy; nothing wins over `max_attempts` and `Dead`."""
+    text = describe(error)
+    if isinstance(error, Dead) or attempt >= max_attempts:
+        return Decision("dead", 0.0, text)
+    delay = _asked(error, retry_in)
+    if delay is None:
+        delay = _by_policy(error, attempt, policy, fallback)
+    if delay is None:
+        return Decision("dead", 0.0, text)
+    return Decision("retry", delay, text)
+
+
+def describe(error: BaseException | str) -> str:
+    """`Type: message` and the last frames, at most 8 KiB of UTF-8; a string stays as it is."""
+    if isinstance(error, str):
+        return _cut(error)
+    if isinstance(error, Dead):
+        return _cut(error.reason)
+    if isinstance(error, Retry) and error.__cause__ is not None:
+        error = error.__cause__
+    return _cut("\n".join([_headline(error), *_frames(error.__traceback__)]))
+
+
+def _asked(error: BaseException | str, retry_in: float | None) -> float | None:
+    """The delay somebody asked for, or None."""
+    if retry_in is None and isinstance(error, Retry):
+        return error.delay
+    return retry_in
+
+
+def _by_policy(
+    error: BaseException | str, attempt: int, policy: RetryPolicy | RetryFunction, fallback: RetryPolicy
+) -> float | None:
+    """The policy's answer; a function that fails or answers nonsense does not decide."""
+    if isinstance(policy, RetryPolicy):
+        return policy.after(attempt)
+    try:
+        answer = policy(attempt, RuntimeError(error) if isinstance(error, str) else error)
+        if answer is None:
+            return None
+        delay = float(answer)
+        if not (delay >= 0 and math.isfinite(delay)):
+            raise ValueError(f"a retry function answers seconds from 0 up or None, not {answer!r}")
+    except Exception:  # noqa: BLE001 - the user's function: its failure must not cost the message its retry
+        _LOG.exception("the retry function failed; the stored policy decides")
+        return fallback.after(attempt)
+    return delay
+
+
+def _headline(error: BaseException) -> str:
+    try:
+        message = str(error)
+    except Exception as broken:  # noqa: BLE001 - a user's __str__
+        message = f"<str() failed: {type(broken).__name__}>"
+    name = type(error).__qualname__
+    return f"{name}: {message}" if message else name
+
+
+def _frames(traceback: TracebackType | None) -> list[str]:
+    """The innermost frames of the user's code, innermost last."""
+    lines = []
+    while traceback is not None:
+        code = traceback.tb_frame.f_code
+        if not str(traceback.tb_frame.f_globals.get("__name__")).startswith("holdfast."):
+            lines.append(f'  File "{code.co_filename}", line {traceback.tb_lineno}, in {code.co_qualname}')
+        traceback = traceback.tb_next
+    return lines[-_FRAMES:]
+
+
+def _cut(text: str) -> str:
+    """Text that every store can keep: no NUL, no lone surrogates, at most 8 KiB."""
+    data = text.replace("\0", "\\0").encode("utf-8", "backslashreplace")
+    return data[:ERROR_BYTES].decode("utf-8", "ignore")
