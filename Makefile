@@ -1,0 +1,30 @@
+# make setup | run | check | test | bench | chaos | requirements
+# The work is done by Python programs in tools/ and src/; this file only names it.
+PYTHON ?= python3
+BIN := .venv/bin
+ARGS ?=
+
+.PHONY: setup run check test bench chaos requirements
+
+setup:
+	@$(PYTHON) tools/setup.py
+
+run: setup
+	@$(BIN)/holdfast demo
+
+check: setup
+	@$(BIN)/python tools/check.py
+
+test: check
+	@$(BIN)/python -m pytest -n 2 $(ARGS)
+
+# make bench ARGS="queue --count 100000"
+bench: setup
+	@$(BIN)/holdfast bench $(if $(ARGS),$(ARGS),queue)
+
+# make chaos RUN=R1
+chaos: setup
+	@$(BIN)/python -m chaos $(RUN) $(ARGS)
+
+requirements: setup
+	@$(BIN)/python tools/requirements.py $(ARGS)

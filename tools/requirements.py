@@ -1,0 +1,38 @@
+"""Pin requirements/*.txt from requirements/*.in and pyproject.toml, with hashes. Needs uv (`pip install uv`)."""
+
+import shutil
+import subprocess
+import sys
+from pathlib import Path
+
+ROOT = Path(__file__).resolve().parent.parent
+SOURCES = {
+    "dev": ["pyproject.toml", "requirements/dev.in"],
+    "peers": ["requirements/peers.in"],
+}
+OPTIONS = [
+    "--universal",
+    "--python-version=3.11",
+    "--generate-hashes",
+    "--no-emit-index-url",
+    "--quiet",
+    "--custom-compile-command=make requirements",
+]
+
+
+def find_uv() -> str:
+    """uv from the environment or the path; it is needed here only, so it is not pinned with the rest."""
+    beside = Path(sys.executable).parent / "uv"
+    found = str(beside) if beside.exists() else shutil.which("uv")
+    return found or sys.exit("pinning needs uv: pip install uv")
+
+
+def main() -> None:
+    uv = find_uv()
+    for name, sources in SOURCES.items():
+        command = [uv, "pip", "compile", *OPTIONS, *sys.argv[1:], f"--output-file=requirements/{name}.txt", *sources]
+        subprocess.run(command, cwd=ROOT, check=True, stdout=subprocess.DEVNULL)
+
+
+if __name__ == "__main__":
+    main()
