@@ -78,8 +78,17 @@ class Space(Protocol):
     async def write_file(self, key: str, data: bytes) -> None:
         """Write bytes durably under a key that is no object yet; invisible until `Transaction.adopt`."""
 
-    async def watch(self, topic: str, timeout: float) -> bool:
-        """Wait for a signal on the topic (also one since the last watch of this waiter began); False after `timeout`."""
+    def ticket(self, topic: str) -> int:
+        """How many signals the topic has seen; taken before looking, it makes a signal during the look count.
+
+        Observation (of other processes too) begins here, so the order is: ticket, look, watch(since=ticket).
+        """
+
+    async def watch(self, topic: str, timeout: float, *, since: int | None = None) -> bool:
+        """Wait for a signal on the topic after the ticket `since` (None: from now); False after `timeout`.
+
+        True means "look again" and may be spurious: where nobody can wake us, it comes after the poll interval.
+        """
 
     async def sweep(self, older_than: float) -> int:
         """Remove files of no object, older than so many seconds, that crashes left."""

@@ -1,0 +1,176 @@
+"""The space of `memory://`: a dict under a lock, gone with the process. Tests and examples run on it."""
+
+from __future__ import annotations
+
+import asyncio
+import threading
+import time
+from bisect import bisect_left, bisect_right, insort
+from collections.abc import Callable
+from itertools import count
+from typing import TypeVar
+
+from ...errors import Unavailable
+from ..base import Check
+from .space import Found, Reading, Transaction
+from .topics import Topics, deliver
+
+T = TypeVar("T")
+
+
+class _Objects:
+    """Keys in order, their bytes, and files nobody has adopted yet."""
+
+    def __init__(self) -> None:
+        self.keys: list[str] = []
+        self.found: dict[str, Found] = {}
+        self.files: dict[str, tuple[bytes, float]] = {}
+        self.tags = count(1)
+
+    def set(self, key: str, found: Found | None) -> Found | None:
+        """Set or (None) remove; what was there before."""
+        before = self.found.get(key)
+        if found is not None:
+            self.found[key] = found
+            if before is None:
+                insort(self.keys, key)
+        elif before is not None:
+            del self.found[key]
+            del self.keys[bisect_left(self.keys, key)]
+        return before
+
+
+class _View:
+    """A step's view, with a list of what it changed so that it can be undone."""
+
+    def __init__(self, objects: _Objects, now: float) -> None:
+        self.now = now
+        self.topics: set[str] = set()
+        self._objects = objects
+        self._undo: list[Callable[[], object]] = []
+
+    def get(self, key: str) -> Found | None:
+        return self._objects.found.get(key)
+
+    def list(self, prefix: str, *, after: str = "", limit: int = 1000) -> list[str]:
+        keys = self._objects.keys
+        start = bisect_right(keys, after) if after >= prefix else bisect_left(keys, prefix)
+        page: list[str] = []
+        for at in range(start, min(start + limit, len(keys))):
+            if not keys[at].startswith(prefix):
+                break
+            page.append(keys[at])
+        return page
+
+    def create(self, key: str, data: bytes) -> bool:
+        if key in self._objects.found:
+            return False
+        self.put(key, data)
+        return True
+
+    def adopt(self, key: str) -> bool:
+        objects = self._objects
+        if key in objects.found:
+            return False
+        file = objects.files.pop(key, None)
+        if file is None:
+            raise Unavailable(f"the file {key} is gone: it waited too long to become an object; write it again")
+        self._undo.append(lambda: objects.files.setdefault(key, file))
+        self.put(key, file[0])
+        return True
+
+    def put(self, key: str, data: bytes) -> None:
+        self._set(key, Found(bytes(data), next(self._objects.tags)))
+
+    def delete(self, key: str) -> bool:
+        there = key in self._objects.found
+        if there:
+            self._set(key, None)
+        return there
+
+    def signal(self, topic: str) -> None:
+        self.topics.add(topic)
+
+    def undo(self) -> None:
+        while self._undo:
+            self._undo.pop()()
+
+    def _set(self, key: str, found: Found | None) -> None:
+        before = self._objects.set(key, found)
+        self._undo.append(lambda: self._objects.set(key, before))
+
+
+class MemorySpace:
+    """All of `Space` in one process. A clock with `on_advance(callback)` wakes every waiter when it is moved."""
+
+    file_threshold: int | None = None
+
+    def __init__(self, clock: Callable[[], float] | None = None) -> None:
+        self._clock = clock or _steady()
+        self._lock = threading.Lock()
+        self._objects = _Objects()
+        self._topics = Topics()
+        on_advance = getattr(clock, "on_advance", None)
+        if on_advance is not None:
+            on_advance(lambda *_: deliver(self._topics.signal_all()))
+
+    def clock(self) -> float:
+        return self._clock()
+
+    async def transact(self, step: Callable[[Transaction], T], *, deadline: float | None = None) -> T:
+        await asyncio.sleep(0)  # a caller in a tight loop must not keep the event loop to itself
+        return self.transact_from_thread(step, deadline=deadline)
+
+    def transact_from_thread(self, step: Callable[[Transaction], T], *, deadline: float | None = None) -> T:
+        with self._lock:
+            view = _View(self._objects, self._clock())
+            try:
+                result = step(view)
+            except BaseException:
+                view.undo()
+                raise
+        if view.topics:
+            deliver(self._topics.signal(view.topics))
+        return result
+
+    async def read(self, step: Callable[[Reading], T], *, deadline: float | None = None) -> T:
+        await asyncio.sleep(0)
+        with self._lock:
+            return step(_View(self._objects, self._clock()))
+
+    async def write_file(self, key: str, data: bytes) -> None:
+        with self._lock:
+            self._objects.files[key] = (bytes(data), time.monotonic())
+
+    def ticket(self, topic: str) -> int:
+        return self._topics.ticket(topic)
+
+    async def watch(self, topic: str, timeout: float, *, since: int | None = None) -> bool:
+        return await self._topics.wait(topic, timeout, since=self.ticket(topic) if since is None else since)
+
+    async def sweep(self, older_than: float) -> int:
+        limit = time.monotonic() - older_than
+        with self._lock:
+            old = [key for key, (_, written) in self._objects.files.items() if written <= limit]
+            for key in old:
+                del self._objects.files[key]
+        return len(old)
+
+    async def check(self) -> list[Check]:
+        return [Check("memory", "warn", "everything is gone when this process ends")]
+
+    async def install(self, *, dry_run: bool) -> list[str]:
+        return []
+
+    async def uninstall(self) -> None:
+        with self._lock:
+            self._objects = _Objects()
+
+    async def close(self) -> None:
+        deliver(self._topics.signal_all())
+
+
+def _steady() -> Callable[[], float]:
+    # Wall time once, then the monotonic clock: a step of the wall clock must not move leases.
+    offset = time.time() - time.monotonic()
+    return lambda: offset + time.monotonic()

@@ -1,0 +1,97 @@
+"""Who waits for which topic in this process: a counter per topic, and waiters of any number of event loops."""
+
+from __future__ import annotations
+
+import asyncio
+import threading
+from collections import Counter
+from collections.abc import Callable, Iterable
+from typing import Any
+
+Outcome = tuple["asyncio.Future[Any]", Any, BaseException | None]
+
+
+class Topics:
+    """Counts signals per topic, so that one between a look and a wait is not lost; safe from any thread."""
+
+    def __init__(self) -> None:
+        self._lock = threading.Lock()
+        self._signals: Counter[str] = Counter()
+        self._for_all = 0  # added to every topic's count, so that "everybody" costs nothing per topic
+        self._waiters: dict[str, set[asyncio.Future[bool]]] = {}
+
+    def ticket(self, topic: str) -> int:
+        """The topic's count of signals."""
+        return self._signals[topic] + self._for_all
+
+    async def wait(self, topic: str, timeout: float, *, since: int) -> bool:
+        """True once the count has left `since`, False after `timeout` seconds."""
+        waiter: asyncio.Future[bool] = asyncio.get_running_loop().create_future()
+        with self._lock:
+            if self.ticket(topic) != since:
+                return True
+            if timeout <= 0:
+                return False
+            self._waiters.setdefault(topic, set()).add(waiter)
+        timer = waiter.get_loop().call_later(timeout, _answer, waiter, False)
+        try:
+            return await waiter
+        finally:
+            timer.cancel()
+            self._forget(topic, waiter)
+
+    def signal(self, topics: Iterable[str]) -> list[Outcome]:
+        """Count a signal for each; the waiters are the caller's to `deliver`, together with what else it has."""
+        woken: set[asyncio.Future[bool]] = set()
+        with self._lock:
+            for topic in topics:
+                self._signals[topic] += 1
+                woken |= self._waiters.pop(topic, set())
+        return [(waiter, True, None) for waiter in woken]
+
+    def signal_all(self) -> list[Outcome]:
+        """The same for every topic there is or will be."""
+        with self._lock:
+            self._for_all += 1
+            waiting = list(self._waiters)
+        return self.signal(waiting)
+
+    def _forget(self, topic: str, waiter: asyncio.Future[bool]) -> None:
+        with self._lock:
+            waiters = self._waiters.get(topic)
+            if waiters is not None:
+                waiters.discard(waiter)
+                if not waiters:
+                    del self._waiters[topic]
+
+
+def deliver(outcomes: Iterable[Outcome]) -> None:
+    """Resolve futures from any thread, with one call per event loop: each call is a system call that wakes its loop."""
+    by_loop: dict[asyncio.AbstractEventLoop, list[Outcome]] = {}
+    for outcome in outcomes:
+        by_loop.setdefault(outcome[0].get_loop(), []).append(outcome)
+    for loop, mine in by_loop.items():
+        _call(loop, _resolve, mine)
+
+
+def _call(loop: asyncio.AbstractEventLoop, callback: Callable[[list[Outcome]], None], outcomes: list[Outcome]) -> None:
+    try:
+        loop.call_soon_threadsafe(callback, outcomes)
+    except RuntimeError:  # the loop was closed with its tasks: nobody is left to be told
+        if not loop.is_closed():
+            raise
+
+
+def _resolve(outcomes: list[Outcome]) -> None:
+    for future, result, error in outcomes:
+        if future.done():  # cancelled, or past its deadline
+            continue
+        if error is None:
+            future.set_result(result)
+        else:
+            future.set_exception(error)
+
+
+def _answer(waiter: asyncio.Future[bool], value: bool) -> None:
+    if not waiter.done():
+        waiter.set_result(value)
