@@ -2,14 +2,42 @@
 
 from __future__ import annotations
 
+import difflib
+import logging
+import math
+import os
+import re
+from collections.abc import Iterable, Mapping
+from pathlib import Path
+from typing import Any, TypeVar
+
 import msgspec
 
-from .retry import Exponential, RetryPolicy
+from .errors import ConfigError
+from .retry import Exponential, RetryPolicy, policy_from
 
 MIB = 1 << 20
+FILE = "holdfast.yaml"
+DEFAULT_URL = "./holdfast-data"
+PREFIX = "HOLDFAST_"
+LOG_LEVELS = ("debug", "info", "warning", "error", "critical")
+
+_NAME = re.compile(r"[A-Za-z0-9][A-Za-z0-9_.-]{0,127}")
+_MOST_SECONDS = 100 * 365 * 86400.0  # a century: beyond it a number of seconds is a mistake
+_MOST_ATTEMPTS = 2**31 - 1
+_SECTIONS = ("url", "store", "worker", "queues", "log_level")
+
+S = TypeVar("S", bound="_Options")
 
 
-class QueueOptions(msgspec.Struct, frozen=True, kw_only=True, forbid_unknown_fields=True):
+class _Options(msgspec.Struct, frozen=True, kw_only=True, forbid_unknown_fields=True):
+    """Settings that belong together; each knows its own limits."""
+
+    def check(self) -> None:
+        """Raises ConfigError for a value that cannot be meant."""
+
+
+class QueueOptions(_Options, frozen=True, kw_only=True, forbid_unknown_fields=True):
     """What is stored with a queue. Seconds are floats, sizes bytes."""
 
     lease: float = 30.0  # seconds a delivery is invisible to others
@@ -22,3 +50,246 @@ class QueueOptions(msgspec.Struct, frozen=True, kw_only=True, forbid_unknown_fie
     max_messages: int | None = None  # QueueFull beyond it
     dedup_window: float = 300.0  # seconds a dedup key is remembered
     shards: int = 1  # log engine on cloud storage only; fixed at creation
+
+    def check(self) -> None:
+        positive("lease", self.lease)
+        whole("max_attempts", self.max_attempts, most=_MOST_ATTEMPTS)
+        if isinstance(self.dead_letter, str):
+            queue_name(self.dead_letter)
+        positive("archive_days", self.archive_days)
+        whole("max_message_size", self.max_message_size)
+        if self.max_messages is not None:
+            whole("max_messages", self.max_messages)
+        seconds("dedup_window", self.dedup_window)
+        whole("shards", self.shards, most=1024)
+
+
+class StoreOptions(_Options, frozen=True, kw_only=True, forbid_unknown_fields=True):
+    """How a store is opened and kept. A store's own settings join these when the store arrives."""
+
+    poll_interval: float = 1.0  # seconds between looks where nothing wakes us; stretched when idle
+    maintenance_interval: float = 30.0  # seconds between the rounds of `maintain`
+    connect_timeout: float = 30.0  # seconds to open the store
+    operation_timeout: float = 30.0  # seconds one operation may take before it is Unavailable
+
+    def check(self) -> None:
+        for name in self.__struct_fields__:
+            positive(name, getattr(self, name))
+
+
+class WorkerOptions(_Options, frozen=True, kw_only=True, forbid_unknown_fields=True):
+    """How a worker runs."""
+
+    concurrency: int = 10  # handlers at once
+    prefetch: int | None = None  # messages claimed beyond the running ones; None: as the store finds best
+    batch: int | None = None  # hand the handler a list of up to so many values
+    batch_size: int = 100  # messages per call to the store
+    timeout: float | None = None  # seconds one attempt may take
+    grace: float = 30.0  # seconds running handlers get to finish on stop
+
+    def check(self) -> None:
+        whole("concurrency", self.concurrency)
+        if self.prefetch is not None:
+            whole("prefetch", self.prefetch, least=0)
+        if self.batch is not None:
+            whole("batch", self.batch)
+        whole("batch_size", self.batch_size)
+        if self.timeout is not None:
+            positive("timeout", self.timeout)
+        seconds("grace", self.grace)
+
+
+class Settings(msgspec.Struct, frozen=True, kw_only=True):
+    """What environment and holdfast.yaml say; checked, but not yet merged with what the code says."""
+
+    url: str | None = None
+    store: dict[str, Any] = {}
+    worker: dict[str, Any] = {}
+    queue: dict[str, Any] = {}  # the environment's, for every queue
+    queues: dict[str, dict[str, Any]] = {}  # the file's, by name
+    log_level: str | None = None
+
+    def for_queue(self, name: str) -> dict[str, Any]:
+        """What a queue of this name is created with, when the code does not say otherwise."""
+        return {**self.queues.get(name, {}), **self.queue}
+
+    def apply_log_level(self) -> None:
+        """The level of the `holdfast` loggers, when one was asked for."""
+        if self.log_level is not None:
+            logging.getLogger("holdfast").setLevel(self.log_level.upper())
+
+
+def load(env: Mapping[str, str] | None = None, folder: Path | None = None) -> Settings:
+    """Read the environment and `holdfast.yaml` of the working directory, now."""
+    said = _from_environment(os.environ if env is None else env)
+    written = _from_file((folder or Path()) / FILE)
+    return Settings(
+        url=said.url or written.url,
+        store={**written.store, **said.store},
+        worker={**written.worker, **said.worker},
+        queue=said.queue,
+        queues=written.queues,
+        log_level=said.log_level or written.log_level,
+    )
+
+
+def options(kind: type[S], *layers: Mapping[str, Any], where: str = "options") -> S:
+    """Settings from their defaults and these layers, the later ones winning; checked."""
+    return changed(kind(), {key: value for layer in layers for key, value in layer.items()}, where=where)
+
+
+def changed(base: S, changes: Mapping[str, Any], *, where: str = "options") -> S:
+    """The same settings with some changed; ConfigError for an unknown key or a bad value."""
+    values = {name: getattr(base, name) for name in base.__struct_fields__}
+    for key, value in changes.items():
+        if key not in values:
+            raise ConfigError(unknown(f"{where}: unknown key", key, values))
+        values[key] = policy_from(value) if key == "retry" else value
+    try:
+        new = msgspec.convert(values, type(base))
+    except msgspec.ValidationError as error:
+        raise ConfigError(f"{where}: {error}") from error
+    try:
+        new.check()
+    except ConfigError as error:
+        raise ConfigError(f"{where}: {error}") from None
+    return new
+
+
+def unknown(sentence: str, given: object, known: Iterable[str]) -> str:
+    """The sentence about something unknown, with the nearest known word."""
+    near = difflib.get_close_matches(str(given), list(known), n=1)
+    return f"{sentence} {given!r}; did you mean {near[0]!r}?" if near else f"{sentence} {given!r}"
+
+
+def queue_name(name: object) -> str:
+    """The name, when it is one."""
+    if not isinstance(name, str) or not _NAME.fullmatch(name):
+        shown = repr(name) if len(repr(name)) <= 200 else f"{repr(name)[:200]}…"
+        raise ConfigError(
+            f"bad queue name {shown}: 1 to 128 letters, digits, '_', '.', '-', beginning with a letter or digit"
+        )
+    return name
+
+
+def seconds(name: str, value: object) -> float:
+    """A number of seconds from 0 up."""
+    if isinstance(value, bool) or not isinstance(value, int | float):
+        raise ConfigError(f"{name}: seconds are a number, not {value!r}")
+    if not 0 <= value <= _MOST_SECONDS or math.isnan(value):
+        raise ConfigError(f"{name} must be from 0 to {_MOST_SECONDS:.0f}, not {value!r}")
+    return float(value)
+
+
+def positive(name: str, value: object) -> float:
+    """A number above 0."""
+    number = seconds(name, value)
+    if number == 0:
+        raise ConfigError(f"{name} must be above 0")
+    return number
+
+
+def whole(name: str, value: object, *, least: int = 1, most: int | None = None) -> int:
+    """A whole number within its limits."""
+    if isinstance(value, bool) or not isinstance(value, int):
+        raise ConfigError(f"{name}: a whole number, not {value!r}")
+    if value < least or (most is not None and value > most):
+        limits = f"at least {least}" if most is None else f"from {least} to {most}"
+        raise ConfigError(f"{name} must be {limits}, not {value}")
+    return value
+
+
+def log_level(value: object, where: str) -> str:
+    """The name of a level, in lower case."""
+    level = str(value).lower()
+    if level not in LOG_LEVELS:
+        raise ConfigError(unknown(f"{where}: unknown log level", value, LOG_LEVELS))
+    return level
+
+
+def _from_environment(env: Mapping[str, str]) -> Settings:
+    found: dict[str, Any] = {}
+    for section, kind in (("store", StoreOptions), ("queue", QueueOptions), ("worker", WorkerOptions)):
+        prefix = f"{PREFIX}{section.upper()}_"
+        said = {key: value for key, value in env.items() if key.startswith(prefix)}
+        found[section] = _texts(kind, prefix, said)
+    level = env.get(f"{PREFIX}LOG_LEVEL")
+    return Settings(
+        url=env.get(f"{PREFIX}URL") or None,
+        log_level=log_level(level, f"{PREFIX}LOG_LEVEL") if level else None,
+        **found,
+    )
+
+
+def _texts(kind: type[_Options], prefix: str, said: Mapping[str, str]) -> dict[str, Any]:
+    """Variables with this prefix as checked values of these settings."""
+    values = {}
+    for variable, text in said.items():
+        key = variable.removeprefix(prefix).lower()
+        if key not in kind.__struct_fields__:
+            known = [f"{prefix}{name.upper()}" for name in kind.__struct_fields__]
+            raise ConfigError(unknown("environment: unknown variable", variable, known))
+        values[key] = from_text(kind, key, text, where=variable)
+    return values
+
+
+def from_text(kind: type[_Options], key: str, text: str, *, where: str) -> Any:
+    """One value of these settings from text, as environment and URL queries give it."""
+    plain: Any = {"true": True, "false": False}.get(text.lower(), text)
+    if text.startswith("{"):
+        try:
+            plain = msgspec.json.decode(text)
+        except msgspec.DecodeError as error:
+            raise ConfigError(f"{where}: {error}") from error
+    try:
+        value = msgspec.convert({key: plain}, kind, strict=False)
+    except msgspec.ValidationError as error:
+        raise ConfigError(f"{where}: {error}") from error
+    return getattr(changed(kind(), {key: getattr(value, key)}, where=where), key)
+
+
+def _from_file(path: Path) -> Settings:
+    try:
+        text = path.read_text("utf-8")
+    except FileNotFoundError:
+        return Settings()
+    except (OSError, UnicodeDecodeError) as error:
+        raise ConfigError(f"{path} cannot be read: {error}") from error
+    import yaml  # only when there is a file: it is slow to load
+
+    try:
+        content = yaml.safe_load(text)
+    except yaml.YAMLError as error:
+        raise ConfigError(f"{path} is not YAML: {error}") from error
+    return _settings(_mapping(content, str(path)), str(path))
+
+
+def _settings(content: Mapping[str, Any], where: str) -> Settings:
+    for key in content:
+        if key not in _SECTIONS:
+            raise ConfigError(unknown(f"{where}: unknown key", key, _SECTIONS))
+    store, worker, queues = (_mapping(content.get(key), f"{where}: {key}") for key in ("store", "worker", "queues"))
+    options(StoreOptions, store, where=f"{where}: store")
+    options(WorkerOptions, worker, where=f"{where}: worker")
+    for name, values in queues.items():
+        queue_name(name)
+        options(QueueOptions, _mapping(values, f"{where}: queues: {name}"), where=f"{where}: queues: {name}")
+    url, level = content.get("url"), content.get("log_level")
+    if url is not None and not isinstance(url, str):
+        raise ConfigError(f"{where}: url must be text")
+    return Settings(
+        url=url,
+        store=dict(store),
+        worker=dict(worker),
+        queues={name: dict(values or {}) for name, values in queues.items()},
+        log_level=None if level is None else log_level(level, where),
+    )
+
+
+def _mapping(value: object, where: str) -> Mapping[str, Any]:
+    """What YAML calls a mapping; nothing at all is an empty one."""
+    if value is None:
+        return {}
+    if not isinstance(value, Mapping) or not all(isinstance(key, str) for key in value):
+        raise ConfigError(f"{where}: expected `key: value` lines")
+    return value
