@@ -1,0 +1,138 @@
+"""Where bytes are made. A codec is two functions, `encode` and `decode`, and the content type that travels with them.
+
+JSON is the default; msgpack and raw bytes are the others. Never pickle. Another format is one more module here, listed
+in `_FORMATS` and `_BY_CONTENT_TYPE`.
+"""
+
+from __future__ import annotations
+
+import importlib
+from collections.abc import Callable
+from typing import Any, Generic, Protocol, TypeVar
+
+from ..config import unknown
+from ..errors import CodecError, ConfigError
+from . import json
+from .types import Checker, checker, name_of
+
+T = TypeVar("T")
+Encode = Callable[[Any], bytes]
+Decode = Callable[[bytes], Any]
+
+RAW = "application/octet-stream"
+_BYTES = (bytes, bytearray, memoryview)
+_FORMATS = ("json", "msgpack", "raw")
+_BY_CONTENT_TYPE = {
+    "application/json": "json",
+    "application/msgpack": "msgpack",
+    "application/x-msgpack": "msgpack",
+    "application/vnd.msgpack": "msgpack",
+    RAW: "raw",
+}
+
+
+class Format(Protocol):
+    """What a user may give as `codec`: a content type and the two functions."""
+
+    content_type: str
+
+    def encode(self, value: Any) -> bytes: ...
+
+    def decode(self, data: bytes) -> Any: ...
+
+
+class Codec(Generic[T]):
+    """How the values of one queue become payloads and come back."""
+
+    def __init__(self, type: Any = None, codec: str | Format | None = None) -> None:
+        self.type = None if type is Any or type is object else type
+        self.content_type: str
+        self._decoders: dict[str, Decode] = {}
+        self._check: Checker | None = None
+        if codec is None or isinstance(codec, str):
+            self._use_named(codec or ("raw" if self.type in _BYTES else "json"))
+        else:
+            self._use_own(codec)
+
+    def _use_named(self, name: str) -> None:
+        if name not in _FORMATS:
+            raise ConfigError(unknown("unknown codec", name, _FORMATS))
+        module = _module(name)
+        self.content_type = module.CONTENT_TYPE
+        self._encode: Encode = module.encoder(self.type)
+        self._decoders[self.content_type] = module.decoder(self.type)
+        # Raw bytes on an untyped queue stay bytes; on a typed one they are a mistake that the check names.
+        self._bytes_pass = self.type is None and name != "raw"
+        if self.type is not None and name != "raw":
+            self._check = checker(self.type)
+
+    def _use_own(self, codec: Format) -> None:
+        if not all(hasattr(codec, name) for name in ("content_type", "encode", "decode")):
+            raise ConfigError(f"codec: {codec!r} needs `content_type`, `encode` and `decode`")
+        self.content_type, self._encode, self._bytes_pass = codec.content_type, codec.encode, False
+        self._decoders[codec.content_type] = codec.decode
+
+    def encode(self, value: T) -> tuple[bytes, str]:
+        """The payload and its content type; CodecError."""
+        try:
+            if self._bytes_pass and isinstance(value, _BYTES):
+                return bytes(value), RAW
+            if self._check is not None:
+                self._check(value)
+            return self._encode(value), self.content_type
+        except CodecError:
+            raise
+        except Exception as error:
+            raise CodecError(f"cannot encode {_shown(value)}: {error}") from error
+
+    def decode(self, payload: bytes, content_type: str) -> T:
+        """The value, read as its content type says; CodecError."""
+        decode = self._decoders.get(content_type) or self._decoder(content_type)
+        try:
+            value: T = decode(payload)
+        except CodecError:
+            raise
+        except Exception as error:
+            raise CodecError(f"cannot decode {content_type} as {name_of(self.type)}: {error}") from error
+        return value
+
+    def _decoder(self, content_type: str) -> Decode:
+        """The reader of a content type that is not the queue's own; made once."""
+        plain = content_type.split(";")[0].strip().lower()
+        if plain not in self._decoders:
+            if plain not in _BY_CONTENT_TYPE:
+                raise CodecError(f"no codec for content type {content_type!r}")
+            self._decoders[plain] = _module(_BY_CONTENT_TYPE[plain]).decoder(self.type)
+        return self._decoders[plain]
+
+
+def encode_result(result: Any) -> bytes | None:
+    """What a handler returned, as it is stored: JSON, or nothing for None."""
+    if result is None:
+        return None
+    try:
+        return json.encode_any(result)
+    except Exception as error:
+        raise CodecError(f"cannot encode the result {_shown(result)}: {error}") from error
+
+
+def decode_result(data: bytes | None) -> Any:
+    """A stored result."""
+    if data is None:
+        return None
+    try:
+        return json.decode_any(data)
+    except Exception as error:
+        raise CodecError(f"cannot decode the result: {error}") from error
+
+
+def _module(name: str) -> Any:
+    return importlib.import_module(f".{name}", __name__)
+
+
+def _shown(value: object) -> str:
+    """The kind of a value; never its content, which may be secret."""
+    return f"a value of type {type(value).__qualname__}"
+
+
+__all__ = ["RAW", "Codec", "Format", "decode_result", "encode_result"]

@@ -1,0 +1,116 @@
+"""Who logs and counts? Subscribers of what this process did. No subscriber, no cost."""
+
+from __future__ import annotations
+
+import asyncio
+import inspect
+import logging
+from collections.abc import Awaitable, Callable
+from typing import Any, TypeAlias
+
+from .config import unknown
+from .errors import ConfigError
+
+Callback: TypeAlias = "Callable[[Event], Awaitable[object] | object]"
+
+# Every event, and the level at which the log tells it.
+LEVELS = {
+    "message.enqueued": logging.DEBUG,
+    "message.completed": logging.DEBUG,
+    "message.retry": logging.WARNING,
+    "message.dead": logging.ERROR,
+    "message.failed": logging.WARNING,
+    "message.recovered": logging.WARNING,
+    "lease.lost": logging.WARNING,
+    "workers.started": logging.INFO,
+    "workers.stopped": logging.INFO,
+}
+_UNLOGGED = ("result",)  # a user's data
+
+_LOG = logging.getLogger("holdfast.events")
+
+
+class Event(dict[str, Any]):
+    """Something that happened: its fields as a dict that knows its `name`; `event.id` is `event["id"]`."""
+
+    __slots__ = ("name",)
+
+    def __init__(self, name: str, fields: dict[str, Any]) -> None:
+        super().__init__(fields)
+        self.name = name
+
+    def __getattr__(self, field: str) -> Any:
+        try:
+            return self[field]
+        except KeyError:
+            raise AttributeError(f"{self.name} has no {field!r}") from None
+
+    def __repr__(self) -> str:
+        return f"Event({self.name!r}, {dict.__repr__(self)})"
+
+
+class Emitter:
+    """Tells subscribers and the log. Ask `wants` before collecting what an event says."""
+
+    def __init__(self) -> None:
+        self._callbacks: dict[str, tuple[Callback, ...]] = {}
+        self._running: set[asyncio.Future[object]] = set()
+
+    def on(self, event: str, callback: Callback) -> Callable[[], None]:
+        """Call back for every event of this name, from now until the returned function is called."""
+        if event not in LEVELS:
+            raise ConfigError(unknown("unknown event", event, LEVELS))
+        if not callable(callback):
+            raise ConfigError(f"{event}: a callback is a function, not {callback!r}")
+        # A fresh tuple each time, so that an emit in another thread never sees a half-changed one.
+        self._callbacks[event] = (*self._callbacks.get(event, ()), callback)
+
+        def off() -> None:
+            left = list(self._callbacks.get(event, ()))
+            if callback in left:
+                left.remove(callback)
+            self._callbacks[event] = tuple(left)
+
+        return off
+
+    def wants(self, event: str) -> bool:
+        """Whether anybody listens, the log included."""
+        return bool(self._callbacks.get(event)) or _LOG.isEnabledFor(LEVELS[event])
+
+    def emit(self, event: str, **fields: Any) -> None:
+        """Tell everybody who listens; what they raise is logged, never felt."""
+        if _LOG.isEnabledFor(LEVELS[event]):
+            _tell_log(event, fields)
+        for callback in self._callbacks.get(event, ()):
+            try:
+                answer = callback(Event(event, fields))
+                if inspect.isawaitable(answer):
+                    self._follow(event, answer)
+            except Exception:  # noqa: BLE001 - the user's callback
+                _LOG.exception("a callback of %s failed", event)
+
+    def _follow(self, event: str, answer: Awaitable[object]) -> None:
+        """Let an async callback run beside us, and hear of its end."""
+        running = asyncio.ensure_future(answer)
+        self._running.add(running)
+
+        def done(future: asyncio.Future[object]) -> None:
+            self._running.discard(future)
+            if not future.cancelled() and (error := future.exception()) is not None:
+                _LOG.error("a callback of %s failed", event, exc_info=error)
+
+        running.add_done_callback(done)
+
+    async def drain(self, timeout: float) -> None:
+        """Let running callbacks end; those that take longer are cancelled."""
+        current = asyncio.current_task()
+        running = {future for future in self._running if future is not current}
+        if running:
+            _, late = await asyncio.wait(running, timeout=timeout)
+            for future in late:
+                future.cancel()
+
+
+def _tell_log(event: str, fields: dict[str, Any]) -> None:
+    said = " ".join(f"{key}={value}" for key, value in fields.items() if key not in _UNLOGGED)
+    _LOG.log(LEVELS[event], "%s %s", event, said)
