@@ -1,0 +1,107 @@
+"""A store that writes down what it was asked and what it answered. It sits right above the real one."""
+
+from __future__ import annotations
+
+import time
+import zlib
+from collections.abc import Callable, Sequence
+from typing import Any
+
+from holdfast.messages import Answer, Claims, Envelope, Settlement, Stored, View
+from holdfast.messages import Claimed as Message
+from holdfast.stores.base import Store
+
+from .history import Acknowledged, Attempted, Buried, Claimed, Extended, Found, History, Settled
+
+KEY = "chaos-key"  # a header, so that the key is readable even when the payload is not
+LIVE: tuple[View, ...] = ("ready", "delayed", "processing", "retry")
+ENDED: tuple[View, ...] = ("dead", "archive")
+
+
+def key_of(headers: dict[str, str] | None) -> str:
+    return (headers or {}).get(KEY, "")
+
+
+class Recorder:
+    """Wraps any store; everything that is not recorded passes through."""
+
+    def __init__(
+        self, store: Store, history: History, *, name: str = "", clock: Callable[[], float] = time.monotonic
+    ) -> None:
+        self.name = name
+        self._store = store
+        self._history = history
+        self._clock = clock
+
+    def __getattr__(self, name: str) -> Any:
+        return getattr(self._store, name)
+
+    async def append(self, queue: str, messages: Sequence[Envelope]) -> list[str]:
+        now, keys = self._clock(), [key_of(message.headers) for message in messages]
+        self._history.write(
+            *(Attempted(now, k, zlib.crc32(m.payload), m.priority) for k, m in zip(keys, messages, strict=True))
+        )
+        ids = await self._store.append(queue, messages)
+        now = self._clock()
+        self._history.write(*(Acknowledged(now, key, id) for key, id in zip(keys, ids, strict=True)))
+        return ids
+
+    async def claim(self, queue: str, limit: int, lease: float, *, wait: float = 0.0) -> Claims:
+        begun = self._clock()
+        claims = await self._store.claim(queue, limit, lease, wait=wait)
+        now = self._clock()
+        self._history.write(
+            *(_claimed(begun, now, lease, message) for message in claims.messages),
+            *(Buried(now, expired.id, expired.attempts) for expired in claims.expired),
+        )
+        return claims
+
+    async def extend(self, queue: str, leases: Sequence[tuple[str, str]], seconds: float) -> list[float | None]:
+        begun = self._clock()
+        ends = await self._store.extend(queue, leases, seconds)
+        self._note_extended(begun, leases, seconds, ends)
+        return ends
+
+    def extend_from_thread(
+        self, queue: str, leases: Sequence[tuple[str, str]], seconds: float
+    ) -> list[float | None] | None:
+        begun = self._clock()
+        ends = self._store.extend_from_thread(queue, leases, seconds)
+        if ends is not None:
+            self._note_extended(begun, leases, seconds, ends)
+        return ends
+
+    def _note_extended(
+        self, begun: float, leases: Sequence[tuple[str, str]], seconds: float, ends: Sequence[float | None]
+    ) -> None:
+        now = self._clock()
+        self._history.write(
+            *(Extended(begun, now, *lease, seconds, end is not None) for lease, end in zip(leases, ends, strict=True))
+        )
+
+    async def settle(self, queue: str, settlements: Sequence[Settlement]) -> list[Answer]:
+        begun = self._clock()
+        answers = await self._store.settle(queue, settlements)
+        now = self._clock()
+        self._history.write(
+            *(Settled(begun, now, s.id, s.token, s.action, a) for s, a in zip(settlements, answers, strict=True))
+        )
+        return answers
+
+
+def _claimed(begun: float, at: float, lease: float, m: Message) -> Claimed:
+    check = zlib.crc32(m.payload)
+    return Claimed(begun, at, m.id, m.token, m.attempt, m.max_attempts, lease, m.recovered, key_of(m.headers), check)
+
+
+async def audit(store: Store, queue: str, history: History) -> None:
+    """Write down everything the store still knows of a queue: live, dead and archived."""
+    for view in (*LIVE, *ENDED):
+        after: str | None = None
+        while page := await store.scan(queue, view, after=after, limit=1000):
+            history.write(*(_found(stored) for stored in page))
+            after = page[-1].id
+
+
+def _found(stored: Stored) -> Found:
+    return Found(stored.id, key_of(stored.headers), zlib.crc32(stored.payload), stored.status, stored.attempts)
