@@ -1,0 +1,117 @@
+"""What a command shows: tables and sentences for people, one JSON document for programs. Rich loads when used."""
+
+from __future__ import annotations
+
+import sys
+from collections.abc import Callable, Iterator, Mapping, Sequence
+from contextlib import contextmanager
+from datetime import UTC, datetime
+from typing import TYPE_CHECKING, Any
+
+import typer
+
+if TYPE_CHECKING:
+    from rich.console import Console
+
+WIDEST_CELL = 60
+UNLIMITED = 100_000  # columns: what is piped to a file or a program must not be cut
+
+
+class Output:
+    """Where all commands print. `json`: programs read it, so people's lines stay away."""
+
+    def __init__(self, *, json: bool) -> None:
+        self.json = json
+
+    def table(self, rows: Sequence[Mapping[str, Any]], columns: Sequence[str], *, empty: str) -> None:
+        """Rows as a table of these columns, or as an array with everything."""
+        if self.json:
+            return self.document(rows)
+        if not rows:
+            return typer.echo(empty)
+        from rich.table import Table
+        from rich.text import Text
+
+        table = Table(box=None, pad_edge=False, padding=(0, 3, 0, 0))
+        for column in columns:
+            numeric = all(isinstance(row[column], int | float | None) for row in rows)
+            table.add_column(column.replace("_", " "), justify="right" if numeric else "left", overflow="fold")
+        for row in rows:
+            table.add_row(*(Text(_cut(shown(row[column]))) for column in columns))
+        _console().print(table)
+
+    def fields(self, row: Mapping[str, Any]) -> None:
+        """One thing: a line per field, or an object. Nothing is cut."""
+        if self.json:
+            return self.document(row)
+        width = max(map(len, row), default=0)
+        for name, value in row.items():
+            typer.echo(f"{name.replace('_', ' '):{width}}  {shown(value)}".rstrip())
+
+    def done(self, sentence: str, **facts: Any) -> None:
+        """What was done: a sentence, or an object."""
+        if self.json:
+            return self.document(facts)
+        typer.echo(sentence)
+
+    def note(self, sentence: str) -> None:
+        """Something a person may want to know, beside the answer."""
+        typer.echo(sentence, err=True)
+
+    def document(self, value: Any) -> None:
+        """The one JSON document of a command."""
+        import msgspec
+
+        typer.echo(msgspec.json.format(msgspec.json.encode(value), indent=2))
+
+    @contextmanager
+    def progress(self, label: str, total: int | None = None) -> Iterator[Callable[[int], None]]:
+        """A bar on stderr while a person watches; call what it gives with the number of things done."""
+        if self.json or not sys.stderr.isatty():
+            yield lambda done: None
+            return
+        from rich.progress import BarColumn, MofNCompleteColumn, Progress, TextColumn, TimeElapsedColumn
+
+        columns = (TextColumn("{task.description}"), BarColumn(), MofNCompleteColumn(), TimeElapsedColumn())
+        with Progress(*columns, console=_console(stderr=True), transient=True) as bars:
+            task = bars.add_task(label, total=total)
+            yield lambda done: bars.advance(task, done)
+
+
+def shown(value: Any) -> str:
+    """A value as people read it."""
+    if value is None:
+        return "-"
+    if isinstance(value, bool):
+        return "yes" if value else "no"
+    if isinstance(value, str):
+        return value
+    if isinstance(value, datetime):
+        return value.astimezone(UTC).strftime("%Y-%m-%d %H:%M:%SZ")
+    if isinstance(value, int):
+        return f"{value:,}"
+    if isinstance(value, float):
+        return f"{value:,.3f}".rstrip("0").rstrip(".")
+    return _compact(value)
+
+
+def _compact(value: Any) -> str:
+    import msgspec
+
+    if isinstance(value, bytes):
+        return repr(value)
+    return msgspec.json.encode(value).decode()
+
+
+def _cut(text: str) -> str:
+    line = text.splitlines()[0] if text else ""
+    return line if len(line) <= WIDEST_CELL and line == text else line[: WIDEST_CELL - 1] + "…"
+
+
+def _console(*, stderr: bool = False) -> Console:
+    from rich.console import Console
+
+    console = Console(stderr=stderr, highlight=False)
+    if not console.is_terminal:
+        console.width = UNLIMITED
+    return console

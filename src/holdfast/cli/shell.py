@@ -1,0 +1,117 @@
+"""One command's run: the options every command takes, the broker it opens, the errors it turns into a line."""
+
+from __future__ import annotations
+
+import inspect
+import sys
+from collections.abc import AsyncIterator, Callable
+from contextlib import asynccontextmanager
+from typing import TYPE_CHECKING, Annotated, Any
+
+import typer
+
+from .output import Output
+
+if TYPE_CHECKING:
+    from ..broker import Broker
+    from ..queue import Queue
+
+Url = Annotated[str | None, typer.Option("--url", help="The store, for example file:///var/lib/jobs.")]
+Json = Annotated[bool, typer.Option("--json", help="Answer with one JSON document.")]
+Verbose = Annotated[bool, typer.Option("--verbose", "-v", help="Log what happens; show tracebacks.")]
+Yes = Annotated[bool, typer.Option("--yes", "-y", help="Do not ask.")]
+
+COMMON: dict[str, tuple[Any, Any]] = {"url": (Url, None), "json": (Json, False), "verbose": (Verbose, False)}
+
+
+class Shell(Output):
+    """What a command gets first: where it works and how it answers."""
+
+    def __init__(self, *, url: str | None, json: bool, verbose: bool) -> None:
+        super().__init__(json=json)
+        self.url = url
+        self.verbose = verbose
+
+    @asynccontextmanager
+    async def broker(self) -> AsyncIterator[Broker]:
+        """The broker of this command."""
+        from ..broker import connect
+
+        async with connect(self.url) as broker:
+            yield broker
+
+    @asynccontextmanager
+    async def queue(self, name: str) -> AsyncIterator[Queue[Any]]:
+        """A queue that must be there: a typing error must not make a new one."""
+        async with self.broker() as broker:
+            yield await broker.queue(name, create=False)
+
+    def confirm(self, question: str, *, yes: bool) -> None:
+        """Ask before what cannot be undone; without a person to ask, refuse."""
+        if yes:
+            return
+        if not sys.stdin.isatty():
+            raise typer.BadParameter("this cannot be undone: say --yes when there is nobody to ask")
+        typer.confirm(question, abort=True, err=True)
+
+
+def command(app: typer.Typer, name: str) -> Callable[[Callable[..., Any]], Callable[..., Any]]:
+    """Register `f(shell, …)`, async or not, as a command with --url, --json and --verbose."""
+
+    def register(function: Callable[..., Any]) -> Callable[..., Any]:
+        _, *own = inspect.signature(function, eval_str=True).parameters.values()
+        common = [
+            inspect.Parameter(key, inspect.Parameter.KEYWORD_ONLY, default=default, annotation=annotation)
+            for key, (annotation, default) in COMMON.items()
+        ]
+        parameters = [*(one.replace(kind=inspect.Parameter.KEYWORD_ONLY) for one in own), *common]
+
+        def run(**values: Any) -> None:
+            shell = Shell(**{key: values.pop(key) for key in COMMON})
+            _run(shell, function, values)
+
+        run.__doc__ = function.__doc__
+        run.__annotations__ = {one.name: one.annotation for one in parameters}
+        run.__signature__ = inspect.Signature(parameters)  # type: ignore[attr-defined]  # what Typer reads
+        app.command(name)(run)
+        return function
+
+    return register
+
+
+def _run(shell: Shell, function: Callable[..., Any], values: dict[str, Any]) -> None:
+    import asyncio
+
+    from ..errors import HoldfastError
+
+    try:
+        log(verbose=shell.verbose)
+        answer = function(shell, **values)
+        if inspect.iscoroutine(answer):
+            asyncio.run(answer)
+    except HoldfastError as error:
+        if shell.verbose:
+            import traceback
+
+            traceback.print_exc()
+        typer.echo(f"holdfast: {str(error) or type(error).__name__}", err=True)
+        raise typer.Exit(1) from error
+
+
+def log(*, verbose: bool) -> None:
+    """Holdfast's log on stderr: all of it when verbose, else as configured, else warnings."""
+    import logging
+
+    from .. import config
+
+    settings = config.load()
+    handler = logging.StreamHandler()
+    handler.setFormatter(logging.Formatter("%(asctime)s %(levelname)s %(name)s %(message)s"))
+    logger = logging.getLogger("holdfast")
+    logger.handlers[:] = [handler]
+    logger.setLevel("DEBUG" if verbose else (settings.log_level or "warning").upper())
+
+
+def group(help: str) -> typer.Typer:
+    """An empty group of commands, set as all of ours are."""
+    return typer.Typer(help=help, rich_markup_mode=None, no_args_is_help=True, pretty_exceptions_enable=False)

@@ -1,0 +1,64 @@
+"""holdfast install, uninstall, doctor, maintain."""
+
+from __future__ import annotations
+
+from typing import Annotated
+
+import typer
+
+from .shell import Shell, Yes, command, group
+
+app = group("The store as a whole.")
+
+
+@command(app, "install")
+async def install(
+    shell: Shell, dry_run: Annotated[bool, typer.Option("--dry-run", help="Only say what would be done.")] = False
+) -> None:
+    """Make what the store needs; harmless to repeat. A bucket must exist already."""
+    async with shell.broker() as broker:
+        steps = await broker.install(dry_run=dry_run)
+    shell.done("\n".join(steps) or "nothing to do", steps=steps, dry_run=dry_run)
+
+
+@command(app, "uninstall")
+async def uninstall(shell: Shell, yes: Yes = False) -> None:
+    """Remove every queue and every message from the store, for good."""
+    async with shell.broker() as broker:
+        shell.confirm("Remove every queue and every message from this store?", yes=yes)
+        await broker.uninstall()
+    shell.done("uninstalled", uninstalled=True)
+
+
+@command(app, "doctor")
+async def doctor(shell: Shell) -> None:
+    """Check configuration, store and queues, one line each; exit 1 when one fails."""
+    from .. import admin
+
+    checks = await admin.doctor(shell.url)
+    if shell.json:
+        shell.document(checks)
+    else:
+        width = max(len(one.name) for one in checks)
+        for one in checks:
+            shell.done(f"{one.state:4}  {one.name:{width}}  {one.detail}")
+    if any(one.state == "fail" for one in checks):
+        raise typer.Exit(1)
+
+
+@command(app, "maintain")
+async def maintain(
+    shell: Shell, queue: Annotated[list[str] | None, typer.Argument(metavar="[QUEUE]...", help="None: all.")] = None
+) -> None:
+    """Run retention, merging and sweeping once, now; workers do it by themselves."""
+    from .. import admin
+
+    async with shell.broker() as broker:
+        work = await admin.maintain(broker, queue)
+    rows = [{"queue": name, "done": done} for name, done in work.items()]
+    if shell.json:
+        return shell.document(rows)
+    for name, done in work.items():
+        shell.done(f"{name}: " + (", ".join(f"{count:,} {what}" for what, count in done.items()) or "nothing to do"))
+    if not rows:
+        shell.note("no queues yet")

@@ -1,0 +1,30 @@
+"""holdfast worker: run."""
+
+from __future__ import annotations
+
+from typing import Annotated
+
+import typer
+
+from .shell import Shell, command, group
+
+app = group("Run the handlers of an app.")
+
+
+@command(app, "run")
+def run(
+    shell: Shell,
+    target: Annotated[str, typer.Argument(metavar="MODULE:APP", help="Such as tasks:app.")],
+    concurrency: Annotated[int | None, typer.Option(min=1, help="Messages at once, per queue and process.")] = None,
+    processes: Annotated[int, typer.Option(min=1, help="Worker processes.")] = 1,
+    queue: Annotated[list[str] | None, typer.Option(help="Only this queue; may be repeated.")] = None,
+) -> None:
+    """Work until SIGTERM or Ctrl-C; then running handlers finish, the rest goes back at once."""
+    from ..worker.processes import run_app
+
+    run_app(target, url=shell.url, concurrency=concurrency, processes=processes, queues=tuple(queue or ()))
+
+
+@app.callback()
+def worker() -> None:
+    """Run the handlers of an app."""  # a callback keeps `run` a command of its own while it is the only one

@@ -1,0 +1,199 @@
+"""The whole story in half a minute: `holdfast demo`. Each chapter checks what it tells; a wrong claim ends it.
+
+`python -m holdfast.demo URL QUEUE` is the worker process that one chapter kills.
+"""
+
+from __future__ import annotations
+
+import asyncio
+import sys
+import time
+import uuid
+from collections.abc import Awaitable, Callable
+from typing import Any
+
+from .broker import Broker, connect
+from .errors import HoldfastError
+from .outcome import Retry
+from .queue import Queue
+from .retry import Fixed
+
+ORDERS = 300
+PRIORITIES = (0, 5, 9)
+KINDS = {7: "bad", 21: "shaky", 34: "shaky"}  # of every 50 orders
+BAD = ORDERS // 50  # fail until "the bug is fixed"
+SHAKY = 2 * BAD  # fail once
+LATER = 5
+DOOMED = 3  # messages in the hands of the worker that is killed
+LEASE = 2.0
+PATIENCE = 30.0
+
+Order = dict[str, Any]
+
+
+class DemoFailed(HoldfastError):
+    """Something the demo says did not hold."""
+
+
+class Story:
+    """One telling: a store, a queue of its own, and a voice."""
+
+    def __init__(self, url: str, *, say: Callable[[str], None]) -> None:
+        self.url = url
+        self.say = say
+        self.name = f"demo-{uuid.uuid4().hex[:8]}"
+        self.bug_is_fixed = False
+        self.met: list[int] = []  # priorities, in the order the worker met them
+
+    async def tell(self) -> None:
+        """All chapters; the queue is gone afterwards, whatever happened."""
+        try:
+            async with connect(self.url) as broker:
+                queue = await self.send(broker)
+                await self.work(queue)
+                await self.bury_and_replay(queue)
+                await self.look_back(queue)
+                await self.kill_a_worker(queue)
+            async with connect(self.url) as broker:
+                await self.reopen(broker)
+        finally:
+            async with connect(self.url) as broker:
+                await broker.delete_queue(self.name, force=True)
+
+    async def send(self, broker: Broker) -> Queue[Any]:
+        self.chapter("Send")
+        queue: Queue[Any] = await broker.queue(self.name, lease=LEASE, max_attempts=3, retry=Fixed(0.2))
+        started = time.monotonic()
+        for place, priority in enumerate(PRIORITIES):
+            numbers = range(place, ORDERS, len(PRIORITIES))
+            await queue.enqueue_many([_order(number, priority) for number in numbers], priority=priority)
+        await queue.enqueue_many([_order(ORDERS + number) for number in range(LATER)], delay=2.0)
+        took = time.monotonic() - started
+        self.say(
+            f"{ORDERS} orders in three priorities, {LATER} more due in 2 seconds; on disk after {took * 1000:.0f} ms"
+        )
+        stats = await queue.stats()
+        self.check((stats.pending, stats.delayed) == (ORDERS, LATER), f"stored as sent: {stats}")
+        return queue
+
+    async def work(self, queue: Queue[Any]) -> None:
+        self.chapter("Work")
+        self.say(f"a worker takes 20 at a time; {SHAKY} orders fail once, {BAD} fail every time")
+        worker = queue.worker(self.handle, concurrency=20)
+        await worker.start()
+        await self.until(lambda: self.finished(queue, ORDERS + LATER))
+        await worker.stop()
+        stats = await queue.stats()
+        urgent = ORDERS // len(PRIORITIES)
+        self.check(self.met[:urgent] == [max(PRIORITIES)] * urgent, "the highest priority went first")
+        self.check(stats.completed == ORDERS + LATER - BAD, f"{stats.completed} are completed")
+        self.say(
+            f"{stats.completed} completed, the urgent ones first, the delayed ones when due, the shaky ones at the second try"
+        )
+
+    async def bury_and_replay(self, queue: Queue[Any]) -> None:
+        self.chapter("Dead letters")
+        dead = await queue.dead.list()
+        self.check(len(dead) == BAD, f"{BAD} are dead: {len(dead)}")
+        self.say(f"{len(dead)} orders are dead letters after {dead[0].attempts} attempts: {dead[0].error}")
+        self.bug_is_fixed = True
+        replayed = await queue.dead.replay()
+        self.say(f"the bug is fixed; {replayed} replayed")
+        worker = queue.worker(self.handle)
+        await worker.start()
+        await self.until(lambda: self.finished(queue, ORDERS + LATER))
+        await worker.stop()
+        self.check(await queue.dead.count() == 0, "no dead letter is left")
+        self.say("all of them are completed now, nobody typed them in again")
+
+    async def look_back(self, queue: Queue[Any]) -> None:
+        self.chapter("Archive")
+        count = await queue.archive.count()
+        self.check(count == ORDERS + LATER, f"the archive has every order: {count}")
+        record = (await queue.archive.list(limit=1))[0]
+        self.say(f"{count} finished orders are kept for 7 days, each with its result, such as {record.result}")
+
+    async def kill_a_worker(self, queue: Queue[Any]) -> None:
+        self.chapter("Crash")
+        await queue.enqueue_many([_order(ORDERS + LATER + number) for number in range(DOOMED)])
+        child = await asyncio.create_subprocess_exec(
+            sys.executable, "-m", "holdfast.demo", self.url, self.name, stdout=asyncio.subprocess.PIPE
+        )
+        try:
+            assert child.stdout is not None
+            for _ in range(DOOMED):
+                await asyncio.wait_for(child.stdout.readline(), PATIENCE)
+        finally:
+            child.kill()
+            await child.wait()
+        killed = time.monotonic()
+        self.say(f"another process had {DOOMED} orders in hand; it was killed (SIGKILL), with no chance to say so")
+        self.check((await queue.stats()).processing == DOOMED, "the orders are still leased")
+        attempts: list[int] = []
+        worker = queue.worker(self.handle, on_complete=lambda delivery, result: attempts.append(delivery.attempt))
+        await worker.start()
+        await self.until(lambda: self.finished(queue, ORDERS + LATER + DOOMED))
+        await worker.stop()
+        self.check(attempts == [2] * DOOMED, f"each ran a second time: {attempts}")
+        self.say(
+            f"their leases of {LEASE:.0f} s ended and they came back by themselves, done {time.monotonic() - killed:.1f} s later"
+        )
+
+    async def reopen(self, broker: Broker) -> None:
+        self.chapter("Reopen")
+        queue: Queue[Any] = await broker.queue(self.name, create=False)
+        stats = await queue.stats()
+        everything = ORDERS + LATER + DOOMED
+        self.check((stats.completed, stats.archived) == (everything, everything), f"all is there: {stats}")
+        self.check(stats.pending + stats.processing + stats.retry + stats.dead == 0, f"nothing is left over: {stats}")
+        self.say(f"closed and opened again: {stats.completed} completed, 0 lost, 0 waiting")
+
+    async def handle(self, order: Order, context: Any) -> Order:
+        if context.attempt == 1:
+            self.met.append(order["priority"])
+        if order["kind"] == "bad" and not self.bug_is_fixed:
+            raise ValueError(f"cannot ship order {order['order']}: the address has no street")
+        if order["kind"] == "shaky" and context.attempt == 1:
+            raise Retry(0.5)
+        return {"shipped": order["order"]}
+
+    async def finished(self, queue: Queue[Any], count: int) -> bool:
+        stats = await queue.stats()
+        return stats.completed + stats.dead == count
+
+    async def until(self, holds: Callable[[], Awaitable[bool]]) -> None:
+        deadline = time.monotonic() + PATIENCE
+        while not await holds():
+            self.check(time.monotonic() < deadline, f"done within {PATIENCE:.0f} s")
+            await asyncio.sleep(0.05)
+
+    def chapter(self, title: str) -> None:
+        self.say(f"\n{title}")
+
+    def check(self, holds: bool, claim: str) -> None:
+        if not holds:
+            raise DemoFailed(f"the demo claims: {claim}; it is not so")
+
+
+def _order(number: int, priority: int = 0) -> Order:
+    return {
+        "order": number,
+        "priority": priority,
+        "kind": KINDS.get(number % 50, "fine") if number < ORDERS else "fine",
+    }
+
+
+async def hold(url: str, name: str) -> None:
+    """The worker that is killed: it takes messages, says so, and never finishes one."""
+
+    async def never(order: Order) -> None:
+        print(order["order"], flush=True)  # noqa: T201 - the parent process reads it
+        await asyncio.sleep(3600)
+
+    async with connect(url) as broker:
+        queue: Queue[Any] = await broker.queue(name, create=False)
+        await queue.worker(never, concurrency=DOOMED).run()
+
+
+if __name__ == "__main__":
+    asyncio.run(hold(*sys.argv[1:3]))

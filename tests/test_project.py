@@ -1,0 +1,201 @@
+"""The project keeps its own rules: layout, sizes, names, the README's code, the wheel."""
+
+from __future__ import annotations
+
+import ast
+import os
+import re
+import subprocess
+import sys
+import zipfile
+from pathlib import Path
+
+import pytest
+
+import holdfast
+
+ROOT = Path(__file__).resolve().parent.parent
+PACKAGE = ROOT / "src" / "holdfast"
+SOURCES = sorted(path for path in PACKAGE.rglob("*.py") if not path.name.endswith("_pb2.py"))
+LONGEST_FILE = 400
+LONGEST_FUNCTION = 45
+VAGUE = {"utils", "util", "helpers", "helper", "common", "misc"}
+
+
+def run(*command: str | Path, cwd: Path = ROOT, **env: str) -> subprocess.CompletedProcess[str]:
+    return subprocess.run(
+        [str(part) for part in command],
+        cwd=cwd,
+        env={**os.environ, **env},
+        capture_output=True,
+        text=True,
+        timeout=50,
+        check=False,
+    )
+
+
+def test_files_are_short() -> None:
+    lengths = {path: len(path.read_text().splitlines()) for path in [*SOURCES, *(ROOT / "tools").glob("*.py")]}
+    assert {str(path.relative_to(ROOT)): n for path, n in lengths.items() if n > LONGEST_FILE} == {}
+
+
+def test_functions_are_short() -> None:
+    long = {}
+    for path in SOURCES:
+        for node in ast.walk(ast.parse(path.read_text())):
+            if isinstance(node, ast.FunctionDef | ast.AsyncFunctionDef):
+                lines = (node.end_lineno or node.lineno) - node.lineno + 1
+                if lines > LONGEST_FUNCTION:
+                    long[f"{path.relative_to(ROOT)}:{node.lineno} {node.name}"] = lines
+    assert long == {}
+
+
+def test_no_module_has_a_vague_name() -> None:
+    assert [path for path in SOURCES if path.stem in VAGUE] == []
+
+
+def test_every_module_says_what_it_is() -> None:
+    silent = [
+        str(path.relative_to(ROOT)) for path in SOURCES if path.read_text().strip() and not _docstring(path.read_text())
+    ]
+    assert silent == []
+
+
+def _docstring(source: str) -> str | None:
+    return ast.get_docstring(ast.parse(source))
+
+
+def test_every_suppression_carries_its_reason() -> None:
+    """`# noqa: X - why` and `# type: ignore[x]  # why`."""
+    bare = []
+    for path in SOURCES:
+        for number, line in enumerate(path.read_text().splitlines(), 1):
+            if re.search(r"#\s*noqa\b", line) and not re.search(r"#\s*noqa: [A-Z0-9, ]+\s*(-|#)\s*\S+", line):
+                bare.append(f"{path.relative_to(ROOT)}:{number}")
+            if re.search(r"#\s*type: ignore", line) and not re.search(r"ignore\[[\w, -]+\]\s*#\s*\S+", line):
+                bare.append(f"{path.relative_to(ROOT)}:{number}")
+    assert bare == []
+
+
+def test_all_is_exact() -> None:
+    """What `holdfast` exports is there, sorted, and nothing else public stands beside it."""
+    assert list(holdfast.__all__) == sorted(holdfast.__all__, key=str.casefold) or list(holdfast.__all__) == sorted(
+        holdfast.__all__
+    )
+    assert [name for name in holdfast.__all__ if not hasattr(holdfast, name)] == []
+    modules = {path.stem for path in PACKAGE.iterdir()}
+    public = {name for name in vars(holdfast) if not name.startswith("_")} - modules - {"annotations"}
+    assert public - set(holdfast.__all__) == set()
+
+
+CONTRACT = [
+    "connect",
+    "sync",
+    "App",
+    "Context",
+    "Delivery",
+    "Queue",
+    "Broker",
+    "Worker",
+    "Message",
+    "Record",
+    "Retry",
+    "Dead",
+    "Exponential",
+    "Fixed",
+    "Linear",
+    "NoRetry",
+    "HoldfastError",
+    "ConfigError",
+    "CodecError",
+    "QueueError",
+    "QueueNotFound",
+    "QueueExists",
+    "QueueFull",
+    "QueueNotEmpty",
+    "MessageError",
+    "MessageNotFound",
+    "MessageTooLarge",
+    "InvalidPriority",
+    "LeaseLost",
+    "StoreError",
+    "Unavailable",
+    "Fenced",
+    "UnsafeStore",
+    "UnknownOutcome",
+]
+
+
+@pytest.mark.parametrize("name", CONTRACT)
+def test_public_names_are_there(name: str) -> None:
+    assert hasattr(holdfast, name)
+
+
+def test_importing_is_light() -> None:
+    """pyarrow, Rich and the optional parts load when they are used."""
+    heavy = ["pyarrow", "rich", "typer", "yaml", "obstore", "pyspark", "pydantic", "apsw"]
+    code = f"import sys, holdfast; print([name for name in {heavy} if name in sys.modules])"
+    assert run(sys.executable, "-c", code).stdout.strip() == "[]"
+
+
+def readme_blocks() -> list[str]:
+    readme = ROOT / "README.md"
+    return re.findall(r"^```python\n(.*?)^```", readme.read_text(), re.M | re.S) if readme.exists() else []
+
+
+@pytest.mark.parametrize("block", readme_blocks())
+def test_readme_code_runs(block: str, tmp_path: Path) -> None:
+    """Every ```python block of the README is a program of its own; `asyncio.run`, or a top-level `await`, both work."""
+    program = tmp_path / "readme.py"
+    program.write_text(block)
+    flags = ast.PyCF_ALLOW_TOP_LEVEL_AWAIT
+    code = (
+        "import asyncio, inspect\n"
+        f"code = compile(open({str(program)!r}).read(), 'README.md', 'exec', flags={flags})\n"
+        "made = eval(code, {'__name__': '__main__'})\n"
+        "asyncio.run(made) if inspect.iscoroutine(made) else None\n"
+    )
+    done = run(sys.executable, "-c", code, cwd=tmp_path)
+    assert done.returncode == 0, done.stderr
+
+
+def test_pinned_requirements_name_no_place() -> None:
+    for path in (ROOT / "requirements").glob("*.txt"):
+        text = path.read_text()
+        assert "--hash=sha256:" in text
+        assert "://" not in text
+        assert "--index" not in text
+
+
+def test_wheel_holds_the_package_and_runs_alone(tmp_path: Path) -> None:
+    built = run(sys.executable, "-m", "hatchling", "build", "-t", "wheel", "-d", tmp_path)
+    assert built.returncode == 0, built.stderr
+    [wheel] = tmp_path.glob("*.whl")
+    names = zipfile.ZipFile(wheel).namelist()
+    assert "holdfast/py.typed" in names
+    assert {name.split("/")[0].partition("-")[0] for name in names} == {"holdfast"}
+
+    target = tmp_path / "site"
+    install = ["-m", "pip", "install", "--quiet", "--no-deps", "--no-index", "--target", target, wheel]
+    installed = run(sys.executable, *install)
+    assert installed.returncode == 0, installed.stderr
+    code = "import holdfast; print(holdfast.__file__)"
+    assert str(target) in run(sys.executable, "-c", code, cwd=tmp_path, PYTHONPATH=str(target)).stdout
+    assert "Usage: holdfast" in run(target / "bin" / "holdfast", "--help", cwd=tmp_path, PYTHONPATH=str(target)).stdout
+
+
+def test_set_up_refuses_an_old_python_with_a_sentence(tmp_path: Path) -> None:
+    """The set-up program is run by a Python that claims to be 3.9, with no other on the path."""
+    code = (
+        "import runpy, sys\n"
+        "class Old(tuple):\n    major, minor = 3, 9\n"
+        "sys.argv = ['setup.py']\n"
+        f"module = runpy.run_path({str(ROOT / 'tools' / 'setup.py')!r}, run_name='setup')\n"
+        "module['interpreter'].__globals__['is_new_enough'] = lambda python: False\n"
+        "sys.version_info = Old((3, 9, 2))\n"
+        "module['interpreter']()\n"
+    )
+    done = run(sys.executable, "-c", code)
+    assert done.returncode == 1
+    assert "needs Python 3.11 or newer" in done.stderr
+    assert "python3 is 3.9" in done.stderr
