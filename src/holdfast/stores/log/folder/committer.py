@@ -1,0 +1,178 @@
+"""The writer: every step that waits, in one transaction, behind the folder's lock; and the reader beside it."""
+
+from __future__ import annotations
+
+from collections.abc import Callable
+from pathlib import Path
+
+import apsw
+
+from ..topics import Outcome
+from . import opening
+from .clock import FolderClock
+from .database import NAME, Snapshot, Writing, connect, create_schema
+from .faults import translated
+from .files import Files, sync_directory
+from .lane import Work, fail_all
+from .lock import FolderLock
+
+
+class Committer:
+    """Owns the write connection; all methods run in its lane's thread. Opens the folder with the first group."""
+
+    clock: FolderClock
+
+    def __init__(
+        self,
+        folder: Path,
+        *,
+        files: Files,
+        vfs: str | None,
+        announce: Callable[[list[str]], list[Outcome]],
+        remove: Callable[[list[str]], object],
+    ) -> None:
+        self._folder = folder
+        self._files = files
+        self._vfs = vfs
+        self._announce = announce
+        self._remove = remove
+        self._lock: FolderLock | None = None
+        self._connection: apsw.Connection | None = None
+        self._view: Writing | None = None
+        self.made: list[str] = []  # what opening had to make, in words
+
+    def run(self, works: list[Work]) -> list[Outcome]:
+        """One group: lock, begin, every step, commit, unlock; then other processes are told."""
+        try:
+            lock = self._locked()
+        except BaseException as error:  # noqa: BLE001 - it is the callers', and the thread must live on
+            fail_all(works, error)
+            return []
+        topics: list[str] = []
+        try:
+            # Only now: a caller who gave up while another process had the lock must not see its step happen.
+            rest = [work for work in works if work.begin()]
+            lock.refuse_removed()
+            view = self._view or self._open_database()
+            while rest:
+                rest = self._transaction(view, rest, topics)
+        except BaseException as error:  # noqa: BLE001 - as above
+            fail_all(works, error)
+        finally:
+            lock.release()
+        return self._announce(topics) if topics else []
+
+    def finish(self) -> None:
+        """Close, under the lock too: the last connection of all cleans the write-ahead log up."""
+        if self._lock is None:
+            return
+        if self._connection is not None:
+            self._lock.acquire()
+            self._connection.close()
+            self._lock.release()
+        self._lock.close()
+        self._lock = self._connection = self._view = None
+
+    def _transaction(self, view: Writing, works: list[Work], topics: list[str]) -> list[Work]:
+        """Run and commit; what is left when SQLite gave up on the way, with those it undid failed."""
+        try:
+            view.begin(self.clock.now())
+        except apsw.Error as error:
+            fail_all(works, error)
+            return []
+        done: list[Work] = []
+        for at, work in enumerate(works):
+            if _run_step(view, work):
+                done.append(work)
+            elif not view.open:
+                fail_all(done, (work.error and work.error.__cause__) or apsw.AbortError("the transaction was undone"))
+                return works[at + 1 :]
+        try:
+            self._commit(view)
+        except apsw.Error as error:
+            view.rollback()
+            fail_all(done, error)
+        else:
+            topics += view.topics
+        return []
+
+    def _commit(self, view: Writing) -> None:
+        if view.wrote and self._connection is not None:
+            self.clock.mark(self._connection, view.now)
+        view.commit()
+        if view.gone:
+            self._remove(view.gone)
+
+    def _locked(self) -> FolderLock:
+        if self._lock is None:
+            self.made += opening.prepare(self._folder)
+            self._lock = FolderLock(self._folder / "lock")
+        self._lock.acquire()
+        return self._lock
+
+    def _open_database(self) -> Writing:
+        """Under the lock, so that processes that come first at the same time take turns."""
+        path = self._folder / NAME
+        connection = connect(path, vfs=self._vfs)
+        try:
+            connection.execute("BEGIN IMMEDIATE")
+            if create_schema(connection, path):
+                self.made.append(f"create the database {path}")
+            self.clock = FolderClock.anchored(connection)
+            connection.execute("COMMIT")
+            sync_directory(str(self._folder))
+        except BaseException:
+            connection.close()
+            raise
+        self._connection = connection
+        self._view = Writing(connection, self._files)
+        return self._view
+
+
+class Reader:
+    """Owns the read connection; groups share a snapshot and never wait for the lock."""
+
+    def __init__(self, path: Path, *, files: Files, vfs: str | None, clock: FolderClock) -> None:
+        self._path = path
+        self._files = files
+        self._vfs = vfs
+        self._clock = clock
+        self._connection: apsw.Connection | None = None
+
+    def run(self, works: list[Work]) -> list[Outcome]:
+        if self._connection is None:
+            self._connection = connect(self._path, vfs=self._vfs)
+            self._connection.pragma("query_only", True)
+        view = Snapshot(self._connection, self._files)
+        self._connection.execute("BEGIN")
+        try:
+            view.now = self._clock.now()
+            for work in works:
+                if work.begin():
+                    _read(view, work)
+        finally:
+            self._connection.execute("ROLLBACK")
+        return []
+
+    def finish(self) -> None:
+        if self._connection is not None:
+            self._connection.close()
+
+
+def _run_step(view: Writing, work: Work) -> bool:
+    view.step_begins()
+    try:
+        work.result = work.step(view)
+        view.step_done()
+    except BaseException as error:  # noqa: BLE001 - it is the caller's, whatever it is
+        work.fail(translated(error))
+        view.step_failed()
+        return False
+    return True
+
+
+def _read(view: Snapshot, work: Work) -> None:
+    try:
+        work.result = work.step(view)
+    except BaseException as error:  # noqa: BLE001 - it is the caller's, whatever it is
+        work.fail(translated(error))

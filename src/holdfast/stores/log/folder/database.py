@@ -1,0 +1,223 @@
+"""The database: how it is opened, and what a step may do with it."""
+
+from __future__ import annotations
+
+import os
+import secrets
+import sys
+from collections.abc import Callable, Sequence
+from itertools import count
+from pathlib import Path
+from typing import Any
+
+import apsw
+
+from ....errors import ConfigError, Unavailable, UnsafeStore
+from ..space import Found
+from .clock import SCHEMA as CLOCK_SCHEMA
+from .files import Files
+
+NAME = "holdfast.db"
+FORMAT = 1
+OLDEST_SQLITE = (3, 51, 3)
+BUSY_TIMEOUT = 5_000  # ms; only foreign tools can be in the way, our own processes queue at the folder's lock
+PAGE_SIZE = 8192  # measured with 4, 8 and 16 KiB: small commits are fastest here, large blobs are files anyway
+
+# A rowid table: its unique index alone answers a list. WITHOUT ROWID keeps the bytes between the keys: lists were 6 to
+# 90 times slower and swaps of a head a third slower.
+SCHEMA = (
+    "CREATE TABLE IF NOT EXISTS meta (name TEXT PRIMARY KEY, value INTEGER NOT NULL)",
+    # data IS NULL: the bytes are the file <folder>/<key>
+    "CREATE TABLE IF NOT EXISTS objects (key TEXT NOT NULL UNIQUE, data BLOB, tag INTEGER NOT NULL)",
+    # top folders in which files are ours to sweep; nothing else in the folder is touched
+    "CREATE TABLE IF NOT EXISTS roots (name TEXT PRIMARY KEY)",
+    CLOCK_SCHEMA,
+)
+
+
+def refuse_old_sqlite(version: str) -> None:
+    """Older ones can corrupt a database with several writers when the WAL is reset."""
+    if tuple(map(int, version.split(".")[:3])) < OLDEST_SQLITE:
+        need = ".".join(map(str, OLDEST_SQLITE))
+        raise ConfigError(f"SQLite {version} is not safe with several processes; {need} is needed: pip install -U apsw")
+
+
+def connect(path: Path, *, vfs: str | None) -> apsw.Connection:
+    """A connection with our settings; the database may be empty still."""
+    refuse_old_sqlite(apsw.sqlite_lib_version())
+    connection = apsw.Connection(str(path), vfs=vfs)
+    try:
+        connection.set_busy_timeout(BUSY_TIMEOUT)
+        connection.pragma("page_size", PAGE_SIZE)  # has no effect once there is a table
+        connection.pragma("mmap_size", 0)  # a mapped page can change under a reader when there are several writers
+        if connection.pragma("journal_mode", "wal") != "wal":
+            raise UnsafeStore(f"{path}: the file system does not support SQLite's write-ahead log")
+        connection.pragma("synchronous", "FULL")
+        connection.pragma("cache_size", -16_384)  # KiB
+        connection.pragma("journal_size_limit", 64 << 20)
+        if sys.platform == "darwin":  # fsync there stops at the drive's cache
+            connection.pragma("fullfsync", True)
+            connection.pragma("checkpoint_fullfsync", True)
+    except BaseException:
+        connection.close()
+        raise
+    return connection
+
+
+def create_schema(connection: apsw.Connection, path: Path) -> bool:
+    """Make the tables where they are missing; True: they were. Needs a write transaction."""
+    tables = {name for (name,) in connection.execute("SELECT name FROM sqlite_schema WHERE type = 'table'")}
+    if "meta" in tables:
+        row = connection.execute("SELECT value FROM meta WHERE name = 'format'").fetchone()
+        if row is not None and row[0] > FORMAT:
+            raise ConfigError(f"{path} has format {row[0]}, this Holdfast knows up to {FORMAT}: upgrade Holdfast")
+        if row is not None:
+            return False
+    elif tables:
+        raise ConfigError(f"{path} is a database of something else")
+    for statement in SCHEMA:
+        connection.execute(statement)
+    connection.execute("INSERT INTO meta (name, value) VALUES ('format', ?)", (FORMAT,))
+    return True
+
+
+class Snapshot:
+    """A step's view for reading."""
+
+    now: float = 0.0
+
+    def __init__(self, connection: apsw.Connection, files: Files) -> None:
+        self._execute: Callable[..., apsw.Cursor] = connection.execute
+        self._connection = connection
+        self._files = files
+
+    def get(self, key: str) -> Found | None:
+        row = self._execute("SELECT data, tag FROM objects WHERE key = ?", (key,)).fetchone()
+        if row is None:
+            return None
+        data, tag = row
+        if data is None:
+            data = self._files.read(key)
+        return None if data is None else Found(data, tag)
+
+    def list(self, prefix: str, *, after: str = "", limit: int = 1000) -> list[str]:
+        # All keys in one row: every row fetched lets other threads of the interpreter in, and beside a busy event loop
+        # each of those can take its 5 ms to give way again.
+        row = self._execute(
+            "SELECT group_concat(key, char(0)) FROM ("
+            "SELECT key FROM objects WHERE key > ? AND key >= ? AND key < ? ORDER BY key LIMIT ?)",
+            (after, prefix, prefix + "\U0010ffff", limit),
+        ).fetchone()
+        return row[0].split("\0") if row and row[0] is not None else []
+
+    def is_file(self, key: str) -> bool:
+        """There is an object of this key whose bytes are a file."""
+        return self._execute("SELECT 1 FROM objects WHERE key = ? AND data IS NULL", (key,)).fetchone() is not None
+
+    def execute(self, sql: str, bindings: tuple[Any, ...] = ()) -> Sequence[tuple[Any, ...]]:
+        """For the space's own tables."""
+        return self._execute(sql, bindings).fetchall()
+
+
+class Writing(Snapshot):
+    """A transaction that several steps share; each can be undone alone."""
+
+    def __init__(self, connection: apsw.Connection, files: Files) -> None:
+        super().__init__(connection, files)
+        self.topics: list[str] = []
+        self.gone: list[str] = []  # files whose objects were deleted
+        self._tags = count(secrets.randbits(62))  # a random start: no two processes, no two lives of a key agree
+        self._begun = (0, 0)
+        self._wrote = self._others_wrote = self._saved = False
+
+    def begin(self, now: float) -> None:
+        self._execute("BEGIN IMMEDIATE")
+        self.now = now
+        self.topics, self.gone = [], []
+        self._others_wrote = False
+
+    def commit(self) -> bool:
+        """Durable when it returns; False: there was nothing to write."""
+        self._execute("COMMIT")
+        return self._others_wrote
+
+    @property
+    def wrote(self) -> bool:
+        return self._others_wrote
+
+    @property
+    def open(self) -> bool:
+        """Still a transaction; a full or failing disk makes SQLite give up all of it."""
+        return self._connection.in_transaction
+
+    def rollback(self) -> None:
+        if self.open:
+            self._execute("ROLLBACK")
+
+    def step_begins(self) -> None:
+        self._begun = (len(self.topics), len(self.gone))
+        self._wrote = self._saved = False
+
+    def step_done(self) -> None:
+        if self._saved:
+            self._execute("RELEASE step")
+        self._others_wrote = self._others_wrote or self._wrote
+
+    def step_failed(self) -> None:
+        """Undo this step alone, unless SQLite has undone everything already."""
+        del self.topics[self._begun[0] :]
+        del self.gone[self._begun[1] :]
+        if not self.open or not self._wrote:
+            return
+        if self._saved:
+            self._execute("ROLLBACK TO step")
+            self._execute("RELEASE step")
+        else:
+            self._execute("ROLLBACK")
+            self._execute("BEGIN IMMEDIATE")
+
+    def _writes(self) -> None:
+        # A savepoint only where it is needed: before the first write of a step, if there are earlier writes to keep.
+        if not self._wrote:
+            self._wrote = True
+            if self._others_wrote:
+                self._execute("SAVEPOINT step")
+                self._saved = True
+
+    def create(self, key: str, data: bytes) -> bool:
+        return self._insert(key, data)
+
+    def adopt(self, key: str) -> bool:
+        if not os.path.exists(self._files.path(key)) and self.get(key) is None:
+            raise Unavailable(f"the file {key} is gone: it waited too long to become an object; write it again")
+        return self._insert(key, None)
+
+    def put(self, key: str, data: bytes) -> None:
+        # Over an object that is a file, the file stays behind for the sweep: looking first would cost every put.
+        self._writes()
+        self._execute(
+            "INSERT INTO objects (key, data, tag) VALUES (?, ?, ?) "
+            "ON CONFLICT (key) DO UPDATE SET data = excluded.data, tag = excluded.tag",
+            (key, data, self._tag()),
+        )
+
+    def delete(self, key: str) -> bool:
+        self._writes()
+        row = self._execute("DELETE FROM objects WHERE key = ? RETURNING data IS NULL", (key,)).fetchone()
+        if row is not None and row[0]:
+            self.gone.append(key)
+        return row is not None
+
+    def signal(self, topic: str) -> None:
+        self.topics.append(topic)
+
+    def _insert(self, key: str, data: bytes | None) -> bool:
+        self._writes()
+        self._execute(
+            "INSERT INTO objects (key, data, tag) VALUES (?, ?, ?) ON CONFLICT (key) DO NOTHING",
+            (key, data, self._tag()),
+        )
+        return self._connection.changes() == 1
+
+    def _tag(self) -> int:
+        return next(self._tags) & 0x7FFF_FFFF_FFFF_FFFF

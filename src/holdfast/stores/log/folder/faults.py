@@ -1,0 +1,38 @@
+"""What the driver's errors mean for a caller; the only place that decides it."""
+
+from __future__ import annotations
+
+import apsw
+
+from ....errors import StoreError, Unavailable
+
+# A full disk, a failing disk, somebody else's lock: all of these can pass, so the caller may try again and the thread
+# that owns the connection must outlive them; a store that stayed broken after the disk was freed would need a restart.
+_PASSING = (
+    apsw.FullError,
+    apsw.IOError,
+    apsw.BusyError,
+    apsw.LockedError,
+    apsw.CantOpenError,
+    apsw.ReadOnlyError,
+    apsw.NoMemError,
+    apsw.InterruptError,
+    OSError,
+)
+
+
+def translated(error: BaseException) -> BaseException:
+    """Our error with the driver's as its cause; any other error as it is."""
+    if isinstance(error, _PASSING):
+        return caused(Unavailable(f"the store could not do it, try again later: {error}"), error)
+    if isinstance(error, (apsw.CorruptError, apsw.NotADBError)):
+        return caused(StoreError(f"the store's database is damaged: {error}"), error)
+    if isinstance(error, StopIteration):  # a future cannot carry it
+        return caused(RuntimeError("the step raised StopIteration"), error)
+    return error
+
+
+def caused(error: BaseException, cause: BaseException) -> BaseException:
+    """`raise error from cause`, without raising."""
+    error.__cause__ = cause
+    return error

@@ -1,0 +1,54 @@
+"""The lock in front of the database's own: SQLite's busy waiting starves all processes but one, flock queues them."""
+
+from __future__ import annotations
+
+import fcntl
+import os
+import time
+import weakref
+from pathlib import Path
+
+from ....errors import Unavailable
+
+
+class FolderLock:
+    """An exclusive lock on a file; held by one thread of one process at a time, first come, first served."""
+
+    def __init__(self, path: Path) -> None:
+        self._path = path
+        self._fd = os.open(path, os.O_RDWR | os.O_CREAT | os.O_CLOEXEC, 0o666)
+        self._looked = 0.0
+        _open_locks.add(self)
+
+    def acquire(self) -> None:
+        """Waits without limit: callers above give up by their own deadlines, and a queued waiter keeps its place."""
+        fcntl.flock(self._fd, fcntl.LOCK_EX)
+
+    def release(self) -> None:
+        fcntl.flock(self._fd, fcntl.LOCK_UN)
+
+    def refuse_removed(self) -> None:
+        """A removed database still takes writes and forgets them with the last process; looked at once a second."""
+        now = time.monotonic()
+        if now - self._looked < 1.0:
+            return
+        if os.fstat(self._fd).st_nlink == 0:
+            raise Unavailable(f"the store at {self._path.parent} was removed while it was open; connect again")
+        self._looked = now
+
+    def close(self) -> None:
+        fd, self._fd = self._fd, -1
+        if fd >= 0:
+            os.close(fd)
+
+
+_open_locks: weakref.WeakSet[FolderLock] = weakref.WeakSet()
+
+
+def _forget_in_child() -> None:
+    # A child shares its parent's lock: were the parent killed while it holds it, the child would hold it for ever.
+    for lock in list(_open_locks):
+        lock.close()
+
+
+os.register_at_fork(after_in_child=_forget_in_child)

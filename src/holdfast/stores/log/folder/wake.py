@@ -1,0 +1,174 @@
+"""Telling other processes: a tiny file per topic that is written to, and a kernel that says so."""
+
+from __future__ import annotations
+
+import asyncio
+import contextlib
+import hashlib
+import os
+import secrets
+import sys
+from collections import Counter, OrderedDict
+from collections.abc import Iterable
+from pathlib import Path
+from typing import Protocol
+from urllib.parse import quote
+
+from ..topics import Outcome, Topics, deliver
+
+SUFFIX = ".wake"
+WRITER_SIZE = 16
+_OPEN_FILES = 128
+
+
+class Observer(Protocol):
+    """The kernel's way of watching files; its descriptor becomes readable when one was written to."""
+
+    name: str
+    fd: int
+
+    def add(self, path: str) -> int:
+        """Watch a file; an identity for `changed`. Raises OSError."""
+
+    def changed(self) -> tuple[set[int], bool]:
+        """Which were written to since, without blocking; True: some got lost, suspect them all."""
+
+    def forget(self, identity: int) -> None:
+        """Stop watching."""
+
+    def close(self) -> None:
+        """Give the descriptor back."""
+
+
+def observer() -> Observer | None:
+    """The platform's, or None."""
+    try:
+        if sys.platform == "linux":
+            from .inotify import Inotify
+
+            return Inotify()
+        elif sys.platform == "darwin":
+            from .kqueue import Kqueue
+
+            return Kqueue()
+    except OSError:  # too many of them for this user: polling still works
+        pass
+    return None
+
+
+class Wake:
+    """Signals of this process and of all others that have the folder open."""
+
+    def __init__(self, folder: Path, *, enabled: bool, poll_interval: float) -> None:
+        self._folder = str(folder / "wake")
+        self._poll_interval = poll_interval
+        self._observer = observer() if enabled else None
+        self._topics = Topics()
+        self._me = secrets.token_bytes(WRITER_SIZE)
+        self._identities: dict[str, int] = {}
+        self._observed: dict[int, str] = {}
+        self._listening: Counter[asyncio.AbstractEventLoop] = Counter()
+        self._files: OrderedDict[str, int] = OrderedDict()
+
+    @property
+    def mechanism(self) -> str:
+        return "polling" if self._observer is None else self._observer.name
+
+    def announce(self, topics: Iterable[str]) -> list[Outcome]:
+        """Tell everybody; own waiters are the caller's to deliver. Only the committing thread calls this."""
+        topics = dict.fromkeys(topics)
+        for topic in topics:
+            # Before our own count, see `_notice`. A lost wake-up, say on a full disk, costs a poll interval, no more.
+            with contextlib.suppress(OSError):
+                os.pwrite(self._file(topic), self._me, 0)
+        return self._topics.signal(topics)
+
+    def ticket(self, topic: str) -> int:
+        """Observe the topic from now on; how many signals it has seen."""
+        if self._observer is not None:
+            if topic not in self._identities:
+                self._observe(topic)
+            self._notice()
+        return self._topics.ticket(topic)
+
+    async def wait(self, topic: str, timeout: float, *, since: int) -> bool:
+        """As `Space.watch`."""
+        if self._observer is None or topic not in self._identities:
+            short = min(timeout, self._poll_interval)
+            return await self._topics.wait(topic, short, since=since) or short < timeout
+        loop = asyncio.get_running_loop()
+        self._listening[loop] += 1
+        if self._listening[loop] == 1:
+            loop.add_reader(self._observer.fd, self._notice)
+        try:
+            return await self._topics.wait(topic, timeout, since=since)
+        finally:
+            self._listening[loop] -= 1
+            if not self._listening[loop]:
+                del self._listening[loop]
+                if self._observer is not None:
+                    loop.remove_reader(self._observer.fd)
+
+    def close(self) -> None:
+        """Wake everybody for the last time; call it when no committer runs any more."""
+        deliver(self._topics.signal_all())
+        observer, self._observer = self._observer, None
+        for loop in list(self._listening):
+            with contextlib.suppress(RuntimeError):  # a loop closed with its tasks
+                loop.call_soon_threadsafe(loop.remove_reader, observer.fd if observer else -1)
+        if observer is not None:
+            observer.close()
+        while self._files:
+            os.close(self._files.popitem()[1])
+
+    def _observe(self, topic: str) -> None:
+        if self._observer is None:
+            return
+        path = self._path(topic)
+        try:
+            os.close(os.open(path, os.O_WRONLY | os.O_CREAT | os.O_CLOEXEC, 0o666))
+            identity = self._observer.add(path)
+        except OSError:  # no watch left for this user, no space: this topic is polled, the next ticket tries again
+            return
+        self._observed[identity] = topic
+        self._identities[topic] = identity
+
+    def _notice(self) -> None:
+        """Take what the kernel has seen; any thread may, and each change is seen by one of them."""
+        observer = self._observer
+        if observer is None:
+            return
+        changed, overflow = observer.changed()
+        if overflow:
+            deliver(self._topics.signal_all())
+        topics = [self._observed[identity] for identity in changed if identity in self._observed]
+        foreign = [topic for topic in topics if not self._is_own(topic)]
+        if foreign:
+            deliver(self._topics.signal(foreign))
+
+    def _is_own(self, topic: str) -> bool:
+        # The last writer was us: our count follows our write, so it also covers whoever wrote before us.
+        try:
+            with open(self._path(topic), "rb", buffering=0) as file:
+                return file.read(WRITER_SIZE) == self._me
+        except OSError:  # removed: observe anew with the next ticket
+            identity = self._identities.pop(topic, None)
+            if identity is not None and self._observer is not None:
+                self._observed.pop(identity, None)
+                self._observer.forget(identity)
+            return False
+
+    def _file(self, topic: str) -> int:
+        fd = self._files.get(topic)
+        if fd is None:
+            if len(self._files) >= _OPEN_FILES:
+                os.close(self._files.popitem(last=False)[1])
+            fd = os.open(self._path(topic), os.O_WRONLY | os.O_CREAT | os.O_CLOEXEC, 0o666)
+            self._files[topic] = fd
+        return fd
+
+    def _path(self, topic: str) -> str:
+        name = quote(topic, safe="")
+        if len(name) > 200:  # names of files end at 255 bytes
+            name = hashlib.sha256(topic.encode()).hexdigest()
+        return f"{self._folder}/{name}{SUFFIX}"
