@@ -1,0 +1,67 @@
+"""How a handler is called: in the lane or in a thread, with or without context, with or without a time limit."""
+
+from __future__ import annotations
+
+import asyncio
+import inspect
+from collections.abc import Awaitable, Callable
+from typing import Any
+
+from .context import Context, Site
+from .handler import Handler
+from .job import Job
+from .threads import Threads
+
+Run = Callable[[Any, Job], Awaitable[Any]]
+
+
+class Call:
+    """`run(value, job)` is the handler's result; `late` holds threads that outlived their time limit, by job."""
+
+    def __init__(
+        self,
+        handler: Handler,
+        site: Site,
+        *,
+        timeout: float | None,
+        threads: Threads,
+    ) -> None:
+        self.decode = site.source.decode
+        self.is_async = handler.is_async
+        self.late: dict[Job, asyncio.Future[Any]] = {}
+        self._timeout = timeout
+        self._threads = threads
+        self._plain = _plain(handler, site)
+        self.run: Run = self._in_thread
+        if handler.is_async:
+            self.run = self._plain if timeout is None else self._limited
+
+    async def _limited(self, value: Any, job: Job) -> Any:
+        try:
+            async with asyncio.timeout(self._timeout) as limit:
+                return await self._plain(value, job)
+        except TimeoutError as error:
+            if limit.expired():
+                raise self._too_long() from error
+            raise
+
+    async def _in_thread(self, value: Any, job: Job) -> Any:
+        thread = self._threads.submit(self._plain, value, job)
+        if self._timeout is not None:
+            await asyncio.wait({thread}, timeout=self._timeout)
+            if not thread.done():
+                job.stale = True
+                self.late[job] = thread
+                raise self._too_long()
+        result = await thread
+        return await result if inspect.isawaitable(result) else result
+
+    def _too_long(self) -> TimeoutError:
+        return TimeoutError(f"the handler ran longer than {self._timeout:g} s")
+
+
+def _plain(handler: Handler, site: Site) -> Callable[[Any, Job], Any]:
+    function = handler.function
+    if handler.takes_context:
+        return lambda value, job: function(value, Context(site, job))
+    return lambda value, job: function(value)

@@ -1,0 +1,147 @@
+"""The claimer: asks the store for as many messages as lanes are free, one call at a time."""
+
+from __future__ import annotations
+
+import asyncio
+from time import monotonic
+
+from ..messages import Claims
+from .herald import Herald
+from .job import Hands, Job
+from .lanes import Lanes
+from .patience import Patience
+from .settler import Settler
+from .source import Source
+
+LONG_POLL = 20.0  # seconds a claim waits for the first message
+_BREATH = 0.05  # seconds between claims that come back empty without having waited, as on a paused queue
+_LONGEST_BREATH = 1.0
+
+
+class Claimer:
+    """One loop; also this worker's member of the gate."""
+
+    def __init__(
+        self,
+        source: Source,
+        hands: Hands,
+        lanes: Lanes,
+        settler: Settler,
+        herald: Herald,
+        *,
+        capacity: int,
+        per_lane: int,
+        most: int,
+    ) -> None:
+        self._source = source
+        self._hands = hands
+        self._lanes = lanes
+        self._settler = settler
+        self._herald = herald
+        self._capacity = capacity
+        self._per_lane = per_lane
+        self._most = most
+        self._patience = Patience(f"claim from {source.name}")
+        self._wait = 0.0
+        self._breath = 0.0
+        self._call: asyncio.Task[Claims] | None = None
+        self._alone: Job | None = None
+        self._task: asyncio.Task[None] | None = None
+        self._closing = False
+
+    def start(self) -> asyncio.Task[None]:
+        self._source.gate.join(self)
+        self._task = asyncio.create_task(self._run(), name=f"holdfast-claimer-{self._source.name}")
+        return self._task
+
+    def close(self) -> None:
+        """No new claims. A claim that is being answered is let through: what it brings is given back."""
+        self._closing = True
+        if self._call is not None:
+            self.recall()
+        elif self._task is not None:
+            self._task.cancel()
+
+    def recall(self) -> None:
+        if self._call is not None and self._wait:
+            self._call.cancel()
+
+    def quiet(self) -> bool:
+        others = [job for job in self._hands.held.values() if job is not self._alone]
+        return self._call is None and not others
+
+    async def _run(self) -> None:
+        try:
+            while not self._closing:
+                await self._turn()
+        finally:
+            self._source.gate.leave(self)
+
+    async def _turn(self) -> None:
+        """Wait until there is reason to claim, claim, pass on what came."""
+        await self._source.gate.opened()
+        await self._settler.well.wait()  # what cannot be settled must not pile up
+        room = await self._room()
+        if not self._source.gate.is_open:
+            return
+        claims = await self._patience.until_done(lambda: self._claim(room))
+        self._herald.claimed(claims)
+        jobs = self._hands.take(claims.messages, monotonic())
+        if self._closing:
+            self._settler.release(jobs)
+        elif jobs and jobs[0].message.alone:
+            await self._run_alone(jobs[0])
+        elif jobs:
+            self._lanes.put(jobs)
+        await self._pace(len(jobs), room)
+
+    async def _room(self) -> int:
+        hands = self._hands
+        while (room := self._capacity - hands.open - hands.blocked * self._per_lane) <= 0:
+            hands.room.clear()
+            await hands.room.wait()
+        return min(room, self._most)
+
+    async def _claim(self, limit: int) -> Claims:
+        """One call to the store, which `recall` can end when it only waits."""
+        asked_at = monotonic()
+        call = self._source.store.claim(self._source.name, limit, self._source.lease, wait=self._wait)
+        self._call = asyncio.ensure_future(call)
+        try:
+            claims = await self._call
+        except asyncio.CancelledError:
+            if asyncio.current_task().cancelling():  # type: ignore[union-attr] # we are in a task
+                raise
+            claims = Claims([])
+        finally:
+            self._call = None
+            self._source.gate.changed()
+        in_vain = not claims.messages and monotonic() - asked_at < min(self._wait, _BREATH)
+        self._breath = min(_LONGEST_BREATH, self._breath * 2 or _BREATH) if in_vain else 0.0
+        return claims
+
+    async def _pace(self, got: int, asked: int) -> None:
+        """After a full answer ask again at once; else let the next claim wait for a message."""
+        self._wait = 0.0 if got >= asked else LONG_POLL
+        if self._breath and not self._closing:
+            await asyncio.sleep(self._breath)
+
+    async def _run_alone(self, job: Job) -> None:
+        """Run it when nothing else is in the hands of this process; until it is settled nothing else is claimed."""
+        if not self._source.gate.is_open:  # another one is waiting or running: this one is not to die with it
+            self._settler.release([job])
+            return
+        self._alone = job
+        handed = False
+        try:
+            async with self._source.gate.alone():
+                if not job.lost:
+                    self._lanes.put([job])
+                    handed = True
+                await self._hands.empty.wait()
+        except asyncio.CancelledError:
+            if not handed and not job.lost:
+                self._settler.release([job])
+            raise
+        finally:
+            self._alone = None

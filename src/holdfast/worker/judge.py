@@ -1,0 +1,49 @@
+"""From what happened to what the store is told."""
+
+from __future__ import annotations
+
+from ..messages import Settlement
+from ..outcome import Decision, decide, describe
+from ..retry import RetryFunction, RetryPolicy
+from .job import Job
+from .source import Source
+
+_WHEN_THE_POLICY_ENDS = 300.0  # seconds until a dead letter is shown again though its policy has no further try
+
+
+class Judge:
+    """Makes the settlement of a job. Dead letters never die again: they are shown again later."""
+
+    def __init__(self, source: Source, worker_id: str, *, retry: RetryPolicy | RetryFunction | None) -> None:
+        self._source = source
+        self._worker_id = worker_id
+        self._retry = retry  # the worker's own; None: the queue's
+
+    def completed(self, job: Job, result: bytes | None) -> Settlement:
+        message = job.message
+        return Settlement(message.id, message.token, "complete", 0.0, result, None, None, self._worker_id)
+
+    def failed(self, job: Job, error: BaseException) -> Settlement:
+        message, stored = job.message, self._source.options.retry
+        policy = stored if self._retry is None else self._retry
+        # a dead letter has no last attempt
+        most = message.attempt + 1 if self._source.is_letters else message.max_attempts
+        decision = decide(error, attempt=message.attempt, max_attempts=most, policy=policy, fallback=stored)
+        return self._settlement(job, decision)
+
+    def unreadable(self, job: Job, error: BaseException) -> Settlement:
+        return self._settlement(job, Decision("dead", 0.0, f"undecodable payload: {describe(error)}"))
+
+    def released(self, job: Job) -> Settlement:
+        message = job.message
+        return Settlement(message.id, message.token, "release", worker=self._worker_id)
+
+    def _settlement(self, job: Job, decision: Decision) -> Settlement:
+        message, action, delay = job.message, decision.action, decision.delay
+        if self._source.is_letters and action == "dead":
+            action, delay = "retry", self._backoff(message.attempt)
+        return Settlement(message.id, message.token, action, delay=delay, error=decision.error, worker=self._worker_id)
+
+    def _backoff(self, attempt: int) -> float:
+        delay = self._source.options.retry.after(attempt)
+        return _WHEN_THE_POLICY_ENDS if delay is None else delay

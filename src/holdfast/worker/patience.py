@@ -1,0 +1,56 @@
+"""Calls to a store that may be away: repeated until they work, with growing pauses, logged once per outage."""
+
+from __future__ import annotations
+
+import asyncio
+import logging
+import random
+from collections.abc import Awaitable, Callable
+from typing import TypeVar
+
+from ..errors import ConfigError, Fenced, HoldfastError, UnsafeStore
+
+LONGEST_PAUSE = 5.0
+_FIRST_PAUSE = 0.05
+_LOG = logging.getLogger("holdfast.worker")
+_FINAL = (ConfigError, Fenced, UnsafeStore)  # trying again cannot help
+T = TypeVar("T")
+
+
+class Patience:
+    """One loop's dealings with the store."""
+
+    def __init__(self, doing: str) -> None:
+        self._doing = doing
+        self._failures = 0
+        self.well = asyncio.Event()
+        self.well.set()
+
+    async def until_done(self, call: Callable[[], Awaitable[T]]) -> T:
+        """The answer of the call, however many tries it takes."""
+        while True:
+            try:
+                answer = await call()
+            except _FINAL:
+                raise
+            except Exception as error:  # noqa: BLE001 - a store that breaks must not end the worker
+                await self._pause(error)
+            else:
+                self._recovered()
+                return answer
+
+    async def _pause(self, error: Exception) -> None:
+        if not self._failures:
+            # our own errors say what is wrong in a sentence; anything else is a surprise and shows where it comes from
+            surprise = None if isinstance(error, HoldfastError | OSError) else error
+            _LOG.warning("%s failed, trying again: %s: %s", self._doing, type(error).__name__, error, exc_info=surprise)
+        self._failures += 1
+        self.well.clear()
+        pause = min(LONGEST_PAUSE, _FIRST_PAUSE * 2.0 ** min(self._failures, 16))
+        await asyncio.sleep(pause * random.uniform(0.5, 1.0))
+
+    def _recovered(self) -> None:
+        if self._failures:
+            _LOG.info("%s works again after %d failed tries", self._doing, self._failures)
+            self._failures = 0
+            self.well.set()

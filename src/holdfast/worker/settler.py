@@ -1,0 +1,65 @@
+"""The settler: gathers everything that was finished and tells the store in one call; meanwhile more gathers."""
+
+from __future__ import annotations
+
+import asyncio
+from collections.abc import Iterable, Sequence
+
+from ..messages import Answer, Settlement
+from .herald import Herald
+from .job import Hands, Job
+from .judge import Judge
+from .patience import Patience
+from .source import Source
+
+
+class Settler:
+    """One loop. Outcomes are kept until the store has answered; a repeat with the same token is harmless."""
+
+    def __init__(self, source: Source, hands: Hands, judge: Judge, herald: Herald) -> None:
+        self._source = source
+        self._hands = hands
+        self._judge = judge
+        self._herald = herald
+        self._patience = Patience(f"settle in {source.name}")
+        self._closing = False
+
+    @property
+    def well(self) -> asyncio.Event:
+        """Set while the store takes outcomes."""
+        return self._patience.well
+
+    def start(self) -> asyncio.Task[None]:
+        return asyncio.create_task(self._run(), name=f"holdfast-settler-{self._source.name}")
+
+    def close(self) -> None:
+        """End when everything is settled."""
+        self._closing = True
+        self._hands.news.set()
+
+    def release(self, jobs: Iterable[Job]) -> None:
+        """Give messages back that did not run; it costs them no attempt."""
+        for job in jobs:
+            self._hands.finish(job, self._judge.released(job))
+
+    async def _run(self) -> None:
+        while True:
+            await self._hands.news.wait()
+            jobs = self._hands.take_finished()
+            if jobs:
+                await self._settle(jobs)
+            elif self._closing:
+                return
+            if self._closing:
+                self._hands.news.set()
+
+    async def _settle(self, jobs: Sequence[Job]) -> None:
+        settlements = [job.settlement for job in jobs if job.settlement is not None]
+        answers = await self._patience.until_done(lambda: self._tell(settlements))
+        self._hands.settled(jobs)
+        if not self._source.gate.is_open:
+            self._source.gate.changed()
+        await self._herald.settled(jobs, answers)
+
+    async def _tell(self, settlements: Sequence[Settlement]) -> list[Answer]:
+        return await self._source.store.settle(self._source.name, settlements)

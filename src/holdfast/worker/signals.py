@@ -1,0 +1,56 @@
+"""SIGTERM and SIGINT as a call in the event loop, for as long as somebody runs, and as before afterwards."""
+
+from __future__ import annotations
+
+import asyncio
+import signal
+import threading
+from collections.abc import Callable, Iterator
+from contextlib import contextmanager
+from types import FrameType
+from typing import Any
+
+SIGNALS = (signal.SIGTERM, signal.SIGINT)
+
+
+class Catcher:
+    """A signal handler that passes on to an earlier one of ours, so that several workers of one process all hear."""
+
+    def __init__(self, loop: asyncio.AbstractEventLoop, callback: Callable[[], None]) -> None:
+        self._loop = loop
+        self._callback = callback
+        self._active = True
+        self._previous: dict[int, Any] = {}
+
+    def __call__(self, number: int, frame: FrameType | None) -> None:
+        if self._active and not self._loop.is_closed():
+            self._loop.call_soon_threadsafe(self._callback)
+        if isinstance(previous := self._previous.get(number), Catcher):
+            previous(number, frame)
+
+    def install(self) -> None:
+        for number in SIGNALS:
+            self._previous[number] = signal.signal(number, self)
+
+    def remove(self) -> None:
+        """Restore what was there, past other catchers of ours that are over too."""
+        self._active = False
+        for number in SIGNALS:
+            current = signal.getsignal(number)
+            while isinstance(current, Catcher) and not current._active:
+                current = current._previous[number]
+                signal.signal(number, current if current is not None else signal.SIG_DFL)
+
+
+@contextmanager
+def caught(callback: Callable[[], None]) -> Iterator[None]:
+    """Call back in the running event loop for each signal; outside the main thread nothing is caught."""
+    if threading.current_thread() is not threading.main_thread():
+        yield
+        return
+    catcher = Catcher(asyncio.get_running_loop(), callback)
+    catcher.install()
+    try:
+        yield
+    finally:
+        catcher.remove()

@@ -1,0 +1,58 @@
+"""What a worker needs of the queue it works for."""
+
+from __future__ import annotations
+
+from collections.abc import Awaitable, Callable
+from typing import Any, Protocol
+
+from ..config import QueueOptions
+from ..stores.base import DEAD, Store
+from .gate import Gate
+from .job import Job
+
+
+class Events(Protocol):
+    """The emitter of `events.py`."""
+
+    def wants(self, event: str) -> bool: ...
+
+    def emit(self, event: str, **fields: Any) -> None: ...
+
+
+class Source:
+    """A queue, seen from its worker. Options and lease may change while it runs."""
+
+    def __init__(
+        self,
+        store: Store,
+        name: str,
+        *,
+        options: Callable[[], QueueOptions],
+        refresh: Callable[[], Awaitable[object]],
+        lease: float | None,
+        decode: Callable[[bytes, str], Any],
+        delivery: Callable[[Job], Any],
+        events: Events,
+        gate: Gate,
+        maintenance_interval: float,
+    ) -> None:
+        self.store = store
+        self.name = name
+        self.refresh = refresh
+        self.decode = decode
+        self.delivery = delivery
+        self.events = events
+        self.gate = gate
+        self.maintenance_interval = maintenance_interval
+        self.is_letters = name.endswith(DEAD)
+        self._options = options
+        self._lease = lease
+
+    @property
+    def options(self) -> QueueOptions:
+        return self._options()
+
+    @property
+    def lease(self) -> float:
+        """Seconds: the worker's own, or the queue's."""
+        return self._options().lease if self._lease is None else self._lease

@@ -1,0 +1,166 @@
+"""What users hold: a worker of one queue. Nothing runs until it is started."""
+
+from __future__ import annotations
+
+import asyncio
+import os
+import secrets
+import socket
+from collections.abc import Callable
+from types import TracebackType
+from typing import TYPE_CHECKING, Any
+
+from .. import config
+from ..deliveries import Delivery
+from ..retry import RetryFunction, RetryPolicy, policy_from
+from . import signals
+from .crew import Crew
+from .gate import gate_of
+from .handler import Handler
+from .herald import OnComplete, OnError
+from .job import Job
+from .source import Source
+
+if TYPE_CHECKING:
+    from ..queue import Queue
+
+
+class Worker:
+    """Runs a handler for every message of a queue, `concurrency` at a time."""
+
+    def __init__(
+        self,
+        queue: Queue[Any],
+        handler: Callable[..., Any],
+        *,
+        lease: float | None = None,
+        retry: RetryPolicy | RetryFunction | None = None,
+        on_error: OnError | None = None,
+        on_complete: OnComplete | None = None,
+        worker_id: str | None = None,
+        maintenance_interval: float = 30.0,
+        **options: Any,
+    ) -> None:
+        given = {key: value for key, value in options.items() if value is not None}
+        self._queue = queue
+        self._options = config.options(config.WorkerOptions, given, where="worker")
+        self._handler = Handler(handler, batch=self._options.batch is not None)
+        self._lease = None if lease is None else config.positive("lease", lease)
+        self._retry = _checked_retry(retry)
+        self._on_error = on_error
+        self._on_complete = on_complete
+        self.worker_id = worker_id or f"{socket.gethostname()}-{os.getpid()}-{secrets.token_hex(4)}"
+        self._maintenance_interval = config.positive("maintenance_interval", maintenance_interval)
+        self._crew: Crew | None = None
+
+    @property
+    def queue(self) -> Queue[Any]:
+        return self._queue
+
+    @property
+    def concurrency(self) -> int:
+        return self._options.concurrency
+
+    @property
+    def is_running(self) -> bool:
+        return self._crew is not None
+
+    async def start(self) -> None:
+        """Begin to claim and run, in the background; a second start is harmless."""
+        if self._crew is None:
+            self._crew = Crew(
+                self._source(),
+                self._handler,
+                self._options,
+                worker_id=self.worker_id,
+                retry=self._retry,
+                on_error=self._on_error,
+                on_complete=self._on_complete,
+            )
+            self._crew.start()
+
+    async def stop(self, grace: float | None = None) -> None:
+        """No new claims; running handlers finish within the grace, the rest is released without costing an attempt.
+
+        Everything is settled when it returns. A second stop is harmless and may shorten the grace. Called by the
+        worker's own handler it only begins to stop: the handler is one of those that are waited for.
+        """
+        crew = self._crew
+        if crew is None:
+            return
+        stopping = self._begin_stop(crew, grace)
+        if not crew.is_lane(asyncio.current_task()):
+            await asyncio.shield(stopping)
+
+    async def run(self) -> None:
+        """Start, and run until SIGTERM, SIGINT or `stop()`; a second signal stops at once."""
+        await self.start()
+        if (crew := self._crew) is None:
+            return
+        heard = 0
+
+        def hear() -> None:
+            nonlocal heard
+            heard += 1
+            self._begin_stop(crew, None if heard == 1 else 0.0)
+
+        with signals.caught(hear):
+            try:
+                await asyncio.shield(crew.ended)
+            except asyncio.CancelledError:
+                await self.stop(0.0)
+                raise
+            finally:
+                await self.stop()
+
+    def _begin_stop(self, crew: Crew, grace: float | None) -> asyncio.Task[None]:
+        stopping = crew.stop(self._options.grace if grace is None else config.seconds("grace", grace))
+        stopping.add_done_callback(lambda _: self._forget(crew))
+        return stopping
+
+    def _forget(self, crew: Crew) -> None:
+        if self._crew is crew:
+            self._crew = None
+
+    def _source(self) -> Source:
+        queue = self._queue
+        return Source(
+            queue.store,
+            queue.name,
+            options=lambda: queue.options,
+            refresh=queue._opened.options,
+            lease=self._lease,
+            decode=queue.codec.decode,
+            delivery=self._delivery,
+            events=queue.events,
+            gate=gate_of(queue.store),
+            maintenance_interval=self._maintenance_interval,
+        )
+
+    def _delivery(self, job: Job) -> Delivery[Any]:
+        """What callbacks get; the value of a payload that could not be decoded says why when asked for."""
+        delivery = Delivery[Any](job.message, self._queue, job.since)
+        if job.value is not None:
+            delivery._value = job.value
+        return delivery
+
+    async def __aenter__(self) -> Worker:
+        await self.start()
+        return self
+
+    async def __aexit__(
+        self, kind: type[BaseException] | None, error: BaseException | None, traceback: TracebackType | None
+    ) -> None:
+        await self.stop()
+
+    def __repr__(self) -> str:
+        return f"Worker({self._queue.name!r}, {self._handler.name}, concurrency={self.concurrency})"
+
+
+def _checked_retry(retry: Any) -> RetryPolicy | RetryFunction | None:
+    if retry is None or isinstance(retry, RetryPolicy):
+        return retry
+    if callable(retry):
+        function: RetryFunction = retry
+        return function
+    return policy_from(retry)
