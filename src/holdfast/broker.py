@@ -1,0 +1,257 @@
+"""A broker: an open store and its queues."""
+
+from __future__ import annotations
+
+import logging
+import os
+import weakref
+from collections.abc import Callable, Generator, Mapping
+from types import TracebackType
+from typing import Any, TypeVar, cast, overload
+
+from . import config
+from .codecs import Codec, Format
+from .config import QueueOptions, Settings, StoreOptions
+from .errors import ConfigError, QueueExists, QueueNotFound
+from .events import Callback, Emitter
+from .messages import Stats
+from .opened import Opened
+from .queue import Queue
+from .stores.base import Check, QueueInfo, Store
+from .stores.opening import locate, open_store, redact, store_options
+
+T = TypeVar("T")
+
+_LOG = logging.getLogger("holdfast.broker")
+_CALLBACKS_END = 5.0  # seconds running callbacks get on close
+
+
+def connect(url: str | os.PathLike[str] | None = None, **options: Any) -> Connecting:
+    """Open a store: `async with connect(url) as broker`, or `broker = await connect(url)`.
+
+    Without a URL: `HOLDFAST_URL`, then `holdfast.yaml`, then ./holdfast-data. Options are those of `StoreOptions`.
+    """
+    return Connecting(url, options)
+
+
+class Connecting:
+    """A broker about to be opened: await it, or enter it."""
+
+    def __init__(self, url: str | os.PathLike[str] | None, options: Mapping[str, Any]) -> None:
+        self._url = url
+        self._options = options
+        self._broker: Broker | None = None
+
+    def __await__(self) -> Generator[Any, None, Broker]:
+        return self._open().__await__()
+
+    async def __aenter__(self) -> Broker:
+        self._broker = await self._open()
+        return self._broker
+
+    async def __aexit__(
+        self, kind: type[BaseException] | None, error: BaseException | None, trace: TracebackType | None
+    ) -> None:
+        if self._broker is not None:
+            await self._broker.close()
+
+    async def _open(self) -> Broker:
+        settings = config.load()
+        settings.apply_log_level()
+        url = self._url if self._url is not None else settings.url or config.DEFAULT_URL
+        location = locate(url)
+        options = store_options(settings.store, location.options, self._options)
+        store = await open_store(location, options)
+        return Broker(store, url=os.fspath(url), settings=settings, options=options)
+
+
+class Broker:
+    """An open store. `connect` makes one; store authors and tests may build it around a store of theirs."""
+
+    def __init__(
+        self,
+        store: Store,
+        *,
+        url: str = "",
+        settings: Settings | None = None,
+        options: StoreOptions | None = None,
+    ) -> None:
+        self.store = store
+        self.url = redact(url)
+        self.options = options or StoreOptions()
+        self.events = Emitter()
+        self._settings = settings or Settings()
+        self._queues: dict[str, Opened] = {}
+        self._closed = False
+        _open_brokers.add(self)
+
+    # ------------------------------------------------------------------ queues
+
+    @overload
+    async def queue(
+        self, name: str, type: None = None, *, codec: str | Format | None = None, create: bool = True, **options: Any
+    ) -> Queue[Any]: ...
+
+    @overload
+    async def queue(
+        self, name: str, type: type[T], *, codec: str | Format | None = None, create: bool = True, **options: Any
+    ) -> Queue[T]: ...
+
+    @overload
+    async def queue(
+        self, name: str, type: Any, *, codec: str | Format | None = None, create: bool = True, **options: Any
+    ) -> Queue[Any]: ...
+
+    async def queue(
+        self, name: str, type: Any = None, *, codec: str | Format | None = None, create: bool = True, **options: Any
+    ) -> Queue[Any]:
+        """The queue of this name; created when absent, unless `create=False`: QueueNotFound.
+
+        `type` and `codec` say how values are read and written here; the options are stored with the queue.
+        """
+        config.queue_name(name)
+        made: Codec[Any] = Codec(type, codec)
+        config.options(QueueOptions, options, where=f"queue {name}")
+        info = await self.store.queue(name)
+        if info is None:
+            info = await self._create_absent(name, options) if create else None
+        if info is None:
+            raise QueueNotFound(f"there is no queue {name!r}")
+        return self._handle(await self._brought_up_to(info, options), made)
+
+    async def create_queue(
+        self, name: str, type: Any = None, *, codec: str | Format | None = None, **options: Any
+    ) -> Queue[Any]:
+        """A new queue; QueueExists."""
+        config.queue_name(name)
+        made: Codec[Any] = Codec(type, codec)
+        return self._handle(await self.store.create_queue(name, self._initial(name, options)), made)
+
+    async def queues(self) -> list[QueueInfo]:
+        """All queues, by name."""
+        return await self.store.queues()
+
+    async def configure_queue(self, name: str, **options: Any) -> QueueInfo:
+        """Change some of the options stored with a queue."""
+        config.queue_name(name)
+        config.options(QueueOptions, options, where=f"queue {name}")
+        info = await self.store.queue(name)
+        if info is None:
+            raise QueueNotFound(f"there is no queue {name!r}")
+        return await self._brought_up_to(info, options)
+
+    async def delete_queue(self, name: str, force: bool = False) -> None:
+        """Delete a queue; QueueNotEmpty while it keeps live messages or dead letters, unless forced."""
+        await self.store.delete_queue(config.queue_name(name), force=force)
+        self._queues.pop(name, None)
+
+    async def stats(self) -> dict[str, Stats]:
+        """Counts of every queue."""
+        return {info.name: await self.store.stats(info.name) for info in await self.store.queues()}
+
+    def _initial(self, name: str, options: Mapping[str, Any]) -> QueueOptions:
+        """What a queue is created with: the code's word, the environment's, the file's, the defaults."""
+        return config.options(QueueOptions, self._settings.for_queue(name), options, where=f"queue {name}")
+
+    async def _create_absent(self, name: str, options: Mapping[str, Any]) -> QueueInfo | None:
+        try:
+            return await self.store.create_queue(name, self._initial(name, options))
+        except QueueExists:  # somebody else was faster
+            return await self.store.queue(name)
+
+    async def _brought_up_to(self, info: QueueInfo, options: Mapping[str, Any]) -> QueueInfo:
+        """The stored queue with what the code says about it."""
+        wanted = config.changed(info.options, options, where=f"queue {info.name}")
+        if wanted == info.options:
+            return info
+        if wanted.shards != info.options.shards:
+            raise ConfigError(
+                f"queue {info.name} was created with shards={info.options.shards}, which cannot be changed"
+            )
+        info = await self.store.configure(info.name, wanted)
+        _LOG.info("queue %s: options changed: %s", info.name, ", ".join(sorted(options)))
+        if (opened := self._queues.get(info.name)) is not None:
+            opened.learn(info)
+        return info
+
+    def _handle(self, info: QueueInfo, codec: Codec[T]) -> Queue[T]:
+        opened = self._queues.get(info.name)
+        if opened is None:
+            opened = Opened(self.store, info, self.events, store_options=self.options)
+            self._queues[info.name] = opened
+        opened.learn(info)
+        return Queue(opened, codec, worker_options=self._settings.worker)
+
+    # ------------------------------------------------------------------ the store as a whole
+
+    def on(self, event: str, callback: Callback) -> Callable[[], None]:
+        """Call back, sync or async, for what this process does; the returned function ends that."""
+        return self.events.on(event, callback)
+
+    async def install(self, dry_run: bool = False) -> list[str]:
+        """Make what the store needs, idempotently; the steps (to be) taken, in words."""
+        return await self.store.install(dry_run=dry_run)
+
+    async def uninstall(self) -> None:
+        """Remove everything of Holdfast from the store."""
+        await self.store.uninstall()
+        self._queues.clear()
+
+    async def check(self) -> list[Check]:
+        """The store's own lines for `holdfast doctor`."""
+        return await self.store.check()
+
+    async def maintain(self) -> dict[str, dict[str, int]]:
+        """Retention, merging, sweeping of every queue, now; what was done in each."""
+        return {info.name: await self.store.maintain(info.name) for info in await self.store.queues()}
+
+    async def close(self) -> None:
+        """Give everything back; calling it twice is harmless."""
+        if self._closed:
+            return
+        self._closed = True
+        store = self.store
+        await self.events.drain(_CALLBACKS_END)
+        self._retire("this broker is closed")
+        await store.close()
+
+    def _retire(self, reason: str) -> None:
+        """From now on every use of the store says why it cannot be."""
+        self.store = cast(Store, _Gone(reason))
+        for opened in self._queues.values():
+            opened.store = self.store
+            opened.held.clear()
+        self._closed = True
+
+    async def __aenter__(self) -> Broker:
+        return self
+
+    async def __aexit__(
+        self, kind: type[BaseException] | None, error: BaseException | None, trace: TracebackType | None
+    ) -> None:
+        await self.close()
+
+    def __repr__(self) -> str:
+        return f"Broker({self.url!r})" if self.url else f"Broker({type(self.store).__name__})"
+
+
+class _Gone:
+    """Stands where a store was."""
+
+    def __init__(self, reason: str) -> None:
+        self._reason = reason
+
+    def __getattr__(self, name: str) -> Any:
+        raise ConfigError(self._reason)
+
+
+# The one thing of a process that no object can own: which brokers a fork takes along, to its child's harm.
+_open_brokers: weakref.WeakSet[Broker] = weakref.WeakSet()
+
+
+def _retire_after_fork() -> None:
+    for broker in list(_open_brokers):
+        broker._retire("this broker was opened before a fork; open another one in the child process")
+
+
+os.register_at_fork(after_in_child=_retire_after_fork)

@@ -1,0 +1,242 @@
+"""An opened queue: what all handles of one queue in a broker share, and the calls to its store with their events."""
+
+from __future__ import annotations
+
+import asyncio
+import time
+from collections.abc import Sequence
+from typing import TYPE_CHECKING, Any, TypeAlias
+
+from .config import QueueOptions, StoreOptions
+from .deliveries import Delivery, Lease, moment, read_receipt
+from .errors import ConfigError, LeaseLost, MessageNotFound, QueueFull
+from .events import Emitter
+from .messages import Answer, Claims, Envelope, Settlement
+from .stores.base import QueueInfo, Store
+
+if TYPE_CHECKING:
+    from .queue import Queue
+
+Holder: TypeAlias = "Delivery[Any] | Lease"  # both know id, token, attempt and max_attempts
+
+_COUNT_AGE = 1.0  # seconds a count of the queue is believed
+
+
+class Opened:
+    """One queue of one broker."""
+
+    def __init__(self, store: Store, info: QueueInfo, events: Emitter, *, store_options: StoreOptions) -> None:
+        self.store = store
+        self.store_options = store_options
+        self.info = info
+        self.name = info.name  # the dead letters of a queue are opened under a name of their own
+        self.events = events
+        self.held = Held()
+        self._room = Room()
+        self._read_at = time.monotonic()
+
+    def learn(self, info: QueueInfo) -> None:
+        """The queue as the store has it now."""
+        self.info, self._read_at = info, time.monotonic()
+
+    async def options(self) -> QueueOptions:
+        """The stored options, looked up again now and then: others may change them at run time."""
+        if time.monotonic() - self._read_at > self.store_options.maintenance_interval:
+            await self.refresh()
+        return self.info.options
+
+    async def refresh(self) -> None:
+        """Read the stored options again."""
+        self._read_at = time.monotonic()  # before the await: whoever else is here goes on with what we have
+        if (info := await self.store.queue(self.info.name)) is not None:
+            self.info = info
+
+    async def append(self, messages: Sequence[Envelope]) -> list[str]:
+        limit = self.info.options.max_messages
+        if limit is None:
+            ids = await self.store.append(self.name, messages)
+        else:
+            ids = await self._room.append(self.store, self.name, messages, limit=limit)
+        if self.events.wants("message.enqueued"):
+            for id in ids:
+                self.events.emit("message.enqueued", queue=self.name, id=id)
+        return ids
+
+    async def claim(self, handle: Queue[Any], limit: int, *, lease: float, wait: float) -> list[Delivery[Any]]:
+        claims = await self.store.claim(self.name, limit, lease, wait=wait)
+        now = time.monotonic()
+        deliveries = [Delivery(claimed, handle, now) for claimed in claims.messages]
+        if deliveries:
+            self.held.add(deliveries, lease)
+        self._tell_claims(claims)
+        return deliveries
+
+    async def extend(self, holder: Holder, seconds: float) -> float:
+        """The new end of the lease; LeaseLost."""
+        end = (await self.store.extend(self.name, [(holder.id, holder.token)], seconds))[0]
+        if end is None:
+            self.events.emit("lease.lost", queue=self.name, id=holder.id)
+            raise self.lost(holder.id)
+        if isinstance(held := self.held.find(holder.id, holder.token) or holder, Delivery):
+            held._claimed.expires_at = end
+        return end
+
+    async def settle(
+        self, settlements: Sequence[Settlement], holders: Sequence[Holder], *, results: Sequence[Any] | None = None
+    ) -> list[Answer]:
+        """Settle, forget what was in hand, tell what happened. All settlements of a call have one kind of action."""
+        answers = await self.store.settle(self.name, settlements)
+        self.held.drop(settlements)
+        if "lost" in answers:
+            for settlement, answer in zip(settlements, answers, strict=True):
+                if answer == "lost":
+                    self.events.emit("lease.lost", queue=self.name, id=settlement.id)
+        if settlements[0].action == "complete":
+            self._tell_completed(holders, answers, results)
+        elif settlements[0].action != "release":
+            await self._tell_failed(settlements, holders, answers)
+        return answers
+
+    def holder(self, delivery: Delivery[Any] | str) -> Holder | None:
+        """Who may settle: a delivery, the id of one in hand, or a receipt; None: none of these."""
+        if isinstance(delivery, Delivery):
+            return delivery
+        if not isinstance(delivery, str):
+            raise ConfigError(f"expected a delivery, its receipt or its id, not {type(delivery).__qualname__}")
+        return self.held.find(delivery) or read_receipt(delivery)
+
+    async def stranger(self, id: str) -> LeaseLost | MessageNotFound:
+        """The error for an id of which this process holds no delivery."""
+        if (await self.store.get(self.name, [id]))[0] is None:
+            return self.missing(id)
+        return LeaseLost(f"{self.name}: this process holds no delivery of {id}")
+
+    def missing(self, id: str) -> MessageNotFound:
+        return MessageNotFound(f"{self.name}: there is no message {id!r}")
+
+    def lost(self, id: str) -> LeaseLost:
+        return LeaseLost(f"{self.name}: the lease of {id} is lost; somebody else holds or has finished the message")
+
+    def _tell_claims(self, claims: Claims) -> None:
+        """Leases that had expired: what came back, and what had no attempt left."""
+        for message in claims.messages:
+            if message.recovered:
+                self.events.emit("message.recovered", queue=self.name, id=message.id, attempts=message.attempt)
+        for gone in claims.expired:
+            event = "message.dead" if gone.status == "dead" else "message.failed"
+            self.events.emit(event, queue=self.name, id=gone.id, attempts=gone.attempts, error=gone.error)
+
+    def _tell_completed(
+        self, holders: Sequence[Holder], answers: Sequence[Answer], results: Sequence[Any] | None
+    ) -> None:
+        if not self.events.wants("message.completed"):
+            return
+        now = time.monotonic()
+        for index, (holder, answer) in enumerate(zip(holders, answers, strict=True)):
+            if answer == "ok" and _untold(holder):
+                self.events.emit(
+                    "message.completed",
+                    queue=self.name,
+                    id=holder.id,
+                    attempts=holder.attempt,
+                    duration=now - holder._since if isinstance(holder, Delivery) else None,
+                    result=None if results is None else results[index],
+                )
+
+    async def _tell_failed(
+        self, settlements: Sequence[Settlement], holders: Sequence[Holder], answers: Sequence[Answer]
+    ) -> None:
+        ended = "message.dead" if self.info.options.dead_letter else "message.failed"
+        now = await self.store.clock() if self.events.wants("message.retry") else 0.0
+        for settlement, holder, answer in zip(settlements, holders, answers, strict=True):
+            if answer != "ok" or not _untold(holder):
+                continue
+            facts = {"queue": self.name, "id": holder.id, "attempts": holder.attempt, "error": settlement.error}
+            if settlement.action == "retry":
+                self.events.emit("message.retry", **facts, next_visible_at=moment(now + settlement.delay))
+            else:
+                self.events.emit(ended, **facts)
+
+
+def _untold(holder: Holder) -> bool:
+    """Whether the end of this delivery is news: repeating a settle is success, but happened before."""
+    if not isinstance(holder, Delivery):
+        return True
+    known, holder._told = holder._told, True
+    return not known
+
+
+class Held:
+    """Deliveries in the hands of this process, by id, until they are settled or their lease is over."""
+
+    def __init__(self) -> None:
+        self._by_id: dict[str, Delivery[Any]] = {}
+        self._look_again = 0.0
+
+    def add(self, deliveries: Sequence[Delivery[Any]], lease: float) -> None:
+        by_id = self._by_id
+        for delivery in deliveries:
+            by_id[delivery._claimed.id] = delivery
+        now = deliveries[0]._claimed.expires_at - lease  # the store's
+        if now >= self._look_again:
+            # Once a lease: what nobody settled must not stay in memory for ever.
+            self._by_id = {id: held for id, held in by_id.items() if held._claimed.expires_at > now}
+            self._look_again = now + lease
+
+    def find(self, id: str, token: str | None = None) -> Delivery[Any] | None:
+        found = self._by_id.get(id)
+        return found if found is None or token is None or found._claimed.token == token else None
+
+    def drop(self, settlements: Sequence[Settlement]) -> None:
+        by_id = self._by_id
+        if not by_id:
+            return
+        for settlement in settlements:
+            found = by_id.get(settlement.id)
+            # A late settle by an older lease must not take the current one out of our hands.
+            if found is not None and found._claimed.token == settlement.token:
+                del by_id[settlement.id]
+
+    def clear(self) -> None:
+        self._by_id.clear()
+
+
+class Room:
+    """Keeps a queue with `max_messages` below it, by a count at most a second old and what we added since."""
+
+    def __init__(self) -> None:
+        self._lock = asyncio.Lock()
+        self._landed = asyncio.Event()  # no append of ours is under way
+        self._landed.set()
+        self._flying = 0
+        self._counted = 0
+        self._counted_at = float("-inf")
+        self._added = 0
+
+    async def append(self, store: Store, name: str, messages: Sequence[Envelope], *, limit: int) -> list[str]:
+        async with self._lock:
+            await self._make_sure(store, name, len(messages), limit=limit)
+            self._added += len(messages)
+            self._flying += 1
+            self._landed.clear()
+        try:
+            return await store.append(name, messages)
+        finally:
+            self._flying -= 1
+            if not self._flying:
+                self._landed.set()
+
+    async def _make_sure(self, store: Store, name: str, count: int, *, limit: int) -> None:
+        if time.monotonic() - self._counted_at >= _COUNT_AGE:
+            await self._count(store, name)
+        if self._counted + self._added + count > limit:
+            await self._count(store, name)  # some may have been finished since
+        if self._counted + count > limit - self._added:
+            raise QueueFull(f"{name} holds {self._counted + self._added} messages, its limit is {limit}")
+
+    async def _count(self, store: Store, name: str) -> None:
+        await self._landed.wait()  # what is under way might be counted, or not
+        stats = await store.stats(name)
+        self._counted = stats.pending + stats.delayed + stats.processing + stats.retry
+        self._counted_at = time.monotonic()
+        self._added = 0

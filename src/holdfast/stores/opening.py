@@ -1,0 +1,128 @@
+"""From a URL to an open store. Engines are imported when their URL is; credentials are never shown."""
+
+from __future__ import annotations
+
+import os
+import re
+from asyncio import timeout
+from collections.abc import Mapping
+from pathlib import Path
+from typing import Any
+from urllib.parse import parse_qsl, unquote, urlsplit
+
+import msgspec
+
+from .. import config
+from ..config import StoreOptions
+from ..errors import ConfigError, Unavailable
+from .base import Store
+
+# What the contract names and this version does not have. A store that arrives leaves this list.
+LATER = (
+    *("s3", "gs", "az"),
+    *("slatedb+file", "slatedb+s3", "slatedb+gs", "slatedb+az"),
+    *("postgresql", "postgres", "nats", "tls", "http", "https"),
+)
+_NOW = ("memory", "file")
+
+_SCHEME = re.compile(r"([A-Za-z][A-Za-z0-9+.-]*)://")
+_LIKE_A_URL = re.compile(r"[A-Za-z][A-Za-z0-9+.-]+:")
+_PATH = re.compile(r"[/.~].*|[\w./-]+", re.DOTALL)  # a path with odd characters says that it is one
+
+_USERINFO = re.compile(r"://\S*@")
+_SECRET = re.compile(
+    r"([\w.-]*(?:secret|passw|pwd|token|key|credential|signature|sas|sig)[\w.-]*)=([^&\s'\"]+)", re.IGNORECASE
+)
+
+
+class Location(msgspec.Struct, frozen=True):
+    """A URL taken apart: what the store needs, and the options it carried."""
+
+    scheme: str
+    place: str
+    options: dict[str, Any]
+
+
+def redact(text: str) -> str:
+    """The text without the credentials of the URLs in it."""
+    return _SECRET.sub(r"\1=***", _USERINFO.sub("://***@", text))
+
+
+def locate(url: str | os.PathLike[str]) -> Location:
+    """Take a URL or a path apart, without any I/O; ConfigError."""
+    if isinstance(url, os.PathLike):
+        return Location("file", os.fspath(url), {})
+    if not isinstance(url, str) or not url.strip() or "\0" in url:
+        raise ConfigError("a store's URL is text such as file:///var/lib/jobs or memory://")
+    match = _SCHEME.match(url)
+    if match is None:
+        return Location("file", _path(url), {})
+    scheme = match[1].lower()
+    if scheme in LATER:
+        raise ConfigError(
+            f"{scheme}:// stores are not part of this version of Holdfast yet; it has file:// and memory://"
+        )
+    if scheme not in _NOW:
+        raise ConfigError(config.unknown(f"{redact(url)}: unknown scheme", scheme, (*_NOW, *LATER)))
+    return _take_apart(scheme, url)
+
+
+async def open_store(location: Location, options: StoreOptions) -> Store:
+    """Open the store; Unavailable when that takes longer than `connect_timeout`."""
+    try:
+        async with timeout(options.connect_timeout):
+            return await _open(location, options)
+    except TimeoutError as error:
+        raise Unavailable(f"{location.scheme}:// did not open within {options.connect_timeout:g} s") from error
+
+
+async def _open(location: Location, options: StoreOptions) -> Store:
+    from . import log
+
+    if location.scheme == "memory":
+        return await log.open_memory(location.place, options)
+    return await log.open_folder(Path(location.place), options)
+
+
+def _path(text: str) -> str:
+    if _LIKE_A_URL.match(text) or not _PATH.fullmatch(text):
+        raise ConfigError(
+            f"{redact(text)!r} is neither a URL nor a path; write file:///var/lib/jobs, memory://, or ./folder"
+        )
+    return os.path.expanduser(text)
+
+
+def _take_apart(scheme: str, url: str) -> Location:
+    try:
+        parts = urlsplit(url)
+    except ValueError as error:
+        raise ConfigError(f"{redact(url)}: not a URL") from error
+    if parts.fragment:
+        raise ConfigError(f"{redact(url)}: '#' must be written %23")
+    carried = _carried(parse_qsl(parts.query, keep_blank_values=True), redact(url))
+    if scheme == "memory":
+        name = unquote(parts.netloc + parts.path)
+        return Location(scheme, config.queue_name(name) if name else "", carried)
+    if parts.netloc not in ("", "localhost"):
+        raise ConfigError(
+            f"{redact(url)}: a path begins with a third slash; did you mean file:///{parts.netloc}{parts.path}?"
+        )
+    if parts.path in ("", "/") or "\0" in unquote(parts.path):
+        raise ConfigError(f"{redact(url)}: which folder?")
+    return Location(scheme, unquote(parts.path), carried)
+
+
+def _carried(query: list[tuple[str, str]], shown: str) -> dict[str, Any]:
+    """Our own options in the query."""
+    values = {}
+    for key, text in query:
+        if key not in StoreOptions.__struct_fields__:
+            raise ConfigError(config.unknown(f"{shown}: unknown key", key, StoreOptions.__struct_fields__))
+        values[key] = config.from_text(StoreOptions, key, text, where=f"{shown}: {key}")
+    return values
+
+
+def store_options(settings: Mapping[str, Any], carried: Mapping[str, Any], given: Mapping[str, Any]) -> StoreOptions:
+    """Store options: environment and file, then the URL, then the code."""
+    config.options(StoreOptions, given, where="connect")
+    return config.options(StoreOptions, settings, carried, given, where="store options")
