@@ -98,8 +98,7 @@ class Claimer:
     async def _room(self) -> int:
         hands = self._hands
         while (room := self._capacity - hands.open - hands.blocked * self._per_lane) <= 0:
-            hands.room.clear()
-            await hands.room.wait()
+            await hands.wait_for_room()
         return min(room, self._most)
 
     async def _claim(self, limit: int) -> Claims:

@@ -93,8 +93,7 @@ class Crew:
         self._settling = self._settler.start()
         self._claiming = self._claimer.start()
         self._keeper.start()
-        if not self._source.is_letters:  # the queue's own worker maintains its dead letters too
-            self._maintaining = asyncio.create_task(self._maintain(), name=f"holdfast-maintain-{self._source.name}")
+        self._maintaining = asyncio.create_task(self._maintain(), name=f"holdfast-maintain-{self._source.name}")
         for task in (*self._running, self._settling, self._claiming):
             task.add_done_callback(self._ended_early)
         self._source.events.emit(
@@ -133,7 +132,8 @@ class Crew:
         while True:
             await asyncio.sleep(interval * random.uniform(0.75, 1.25))  # so that processes do not all come at once
             await patience.until_done(self._source.refresh)
-            await patience.until_done(lambda: self._source.store.maintain(self._source.name))
+            if not self._source.is_letters:  # the queue's own workers maintain its dead letters too
+                await patience.until_done(lambda: self._source.store.maintain(self._source.name))
 
     def _ended_early(self, task: asyncio.Task[None]) -> None:
         """A loop that ends by an error ends the worker: half a worker helps nobody."""

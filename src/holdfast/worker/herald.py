@@ -21,7 +21,6 @@ OnComplete: TypeAlias = Callable[[Any, Any], object | Awaitable[object]]
 _LOG = logging.getLogger("holdfast.worker")
 _BACKLOG = 1000  # callbacks that may wait before the settler does
 _TOGETHER = 100  # sync callbacks run in one visit to the thread
-_EVENTS = ("message.completed", "message.retry", "message.dead", "message.failed")
 
 
 class Herald:
@@ -59,17 +58,22 @@ class Herald:
 
     async def settled(self, jobs: Sequence[Job], answers: Sequence[Answer]) -> None:
         """The outcomes of these jobs are durable, or turned out not to be ours."""
-        if answers.count("ok") == len(answers) and not self._is_heard():
-            return
-        for job, answer in zip(jobs, answers, strict=True):
-            if answer == "ok":
-                self._tell(job)
-            elif not job.lost:
-                self.lost(job)
+        if answers.count("ok") < len(answers):
+            self._tell_lost(jobs, answers)
+            jobs = [job for job, answer in zip(jobs, answers, strict=True) if answer == "ok"]
+        if not self._hears_success():
+            jobs = [job for job in jobs if job.error is not None]  # most often none
+        for job in jobs:
+            self._tell(job)
         if self._waiting and self._task is None:
             self._task = asyncio.create_task(self._call_back(), name="holdfast-callbacks")
         if len(self._waiting) > _BACKLOG and self._task is not None:
             await asyncio.wait({self._task})
+
+    def _tell_lost(self, jobs: Sequence[Job], answers: Sequence[Answer]) -> None:
+        for job, answer in zip(jobs, answers, strict=True):
+            if answer != "ok" and not job.lost:
+                self.lost(job)
 
     async def close(self, deadline: float) -> None:
         """Let the callbacks end, for a while."""
@@ -80,8 +84,8 @@ class Herald:
 
     # ------------------------------------------------------------------ events
 
-    def _is_heard(self) -> bool:
-        return self.keeps_values or any(map(self._events.wants, _EVENTS))
+    def _hears_success(self) -> bool:
+        return self._on_complete is not None or self._events.wants("message.completed")
 
     def _tell(self, job: Job) -> None:
         settlement = job.settlement

@@ -7,32 +7,28 @@ from collections import deque
 from collections.abc import Iterable
 from typing import TYPE_CHECKING, Any
 
+import msgspec
+
 from ..messages import Claimed, Settlement
 
 if TYPE_CHECKING:
     from .lanes import Lane
 
 
-class Job:
+class Job(msgspec.Struct, eq=False):
     """One claimed message and what became of it so far."""
 
-    __slots__ = (
-        "error", "finished_at", "lane", "lost", "message", "result", "settlement", "since", "stale", "started_at",
-        "value",
-    )  # fmt: skip
-
-    def __init__(self, message: Claimed, since: float) -> None:
-        self.message = message
-        self.since = since  # when it was claimed or its lease last extended, by the loop's clock
-        self.lane: Lane | None = None  # where it runs
-        self.lost = False  # somebody else may hold it: its outcome is dropped
-        self.stale = False  # nobody waits for this run any more, though its lease was ours
-        self.settlement: Settlement | None = None  # its outcome, once it has one
-        self.result: Any = None
-        self.error: BaseException | None = None
-        self.started_at = 0.0
-        self.finished_at = 0.0
-        self.value: Any = None  # kept only when a callback will want it
+    message: Claimed
+    since: float  # when it was claimed or its lease last extended, by the monotonic clock
+    lane: Lane | None = None  # where it runs
+    lost: bool = False  # somebody else may hold it: its outcome is dropped
+    stale: bool = False  # nobody waits for this run any more, though its lease was ours
+    settlement: Settlement | None = None  # its outcome, once it has one
+    value: Any = None  # kept only when a callback will want it
+    result: Any = None
+    error: BaseException | None = None
+    started_at: float = 0.0
+    finished_at: float = 0.0
 
 
 class Hands:
@@ -44,7 +40,8 @@ class Hands:
         self.open = 0  # buffered or running
         self.blocked = 0  # lanes whose thread has not come back from a handler that timed out
         self.finished: list[Job] = []  # waiting to be settled
-        self.room = asyncio.Event()  # something was finished
+        self.full = False  # the claimer waits for room
+        self.room = asyncio.Event()
         self.news = asyncio.Event()  # something waits to be settled
         self.empty = asyncio.Event()  # nothing is held
         self.empty.set()
@@ -61,10 +58,12 @@ class Hands:
     def finish(self, job: Job, settlement: Settlement) -> None:
         """The job has an outcome; it is held until that is durable."""
         job.settlement = settlement
+        if not self.finished:
+            self.news.set()
         self.finished.append(job)
         self.open -= 1
-        self.room.set()
-        self.news.set()
+        if self.full:
+            self.make_room()
 
     def take_finished(self) -> list[Job]:
         """Everything that waits to be settled, now the caller's."""
@@ -83,5 +82,15 @@ class Hands:
     def drop(self, job: Job) -> None:
         """A job that is no longer ours leaves without an outcome."""
         self.open -= 1
-        self.room.set()
+        self.make_room()
         self.settled((job,))
+
+    def make_room(self) -> None:
+        """Tell the claimer that it may ask for more."""
+        self.full = False
+        self.room.set()
+
+    async def wait_for_room(self) -> None:
+        self.full = True
+        self.room.clear()
+        await self.room.wait()

@@ -118,7 +118,7 @@ class Lanes:
                 since = monotonic()
                 continue
             job = buffer.popleft()
-            if buffer:
+            if buffer and self._woken < _AT_ONCE:
                 self._wake()
             await self._process(lane, job)
             if (thread := self._call.late.pop(job, None)) is not None:
@@ -214,4 +214,4 @@ class Lanes:
         finally:
             lane.resting = False
             self._hands.blocked -= 1
-            self._hands.room.set()
+            self._hands.make_room()

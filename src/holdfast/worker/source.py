@@ -24,9 +24,9 @@ class Source:
 
     def __init__(
         self,
-        store: Store,
         name: str,
         *,
+        store: Callable[[], Store],
         options: Callable[[], QueueOptions],
         refresh: Callable[[], Awaitable[object]],
         lease: float | None,
@@ -36,7 +36,6 @@ class Source:
         gate: Gate,
         maintenance_interval: float,
     ) -> None:
-        self.store = store
         self.name = name
         self.refresh = refresh
         self.decode = decode
@@ -45,8 +44,14 @@ class Source:
         self.gate = gate
         self.maintenance_interval = maintenance_interval
         self.is_letters = name.endswith(DEAD)
+        self._store = store
         self._options = options
         self._lease = lease
+
+    @property
+    def store(self) -> Store:
+        """Asked for each time: a broker that was closed says so."""
+        return self._store()
 
     @property
     def options(self) -> QueueOptions:

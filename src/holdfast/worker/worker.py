@@ -125,10 +125,10 @@ class Worker:
     def _source(self) -> Source:
         queue = self._queue
         return Source(
-            queue.store,
             queue.name,
+            store=lambda: queue.store,
             options=lambda: queue.options,
-            refresh=queue._opened.options,
+            refresh=queue._opened.refresh,
             lease=self._lease,
             decode=queue.codec.decode,
             delivery=self._delivery,
