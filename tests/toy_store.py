@@ -358,7 +358,8 @@ class ToyStore:
 
     async def replay(self, queue: str, view: View, ids: Sequence[str]) -> int:
         room = self.room(queue)
-        found = [row for id in ids if (row := room.rows.get(id)) and row.place == view and not self.held(row)]
+        wanted = [row for id in dict.fromkeys(ids) if (row := room.rows.get(id))]
+        found = [row for row in wanted if row.place == view and not self.held(row)]
         copied = sum(self.copy(room, row) for row in found)
         for row in found:
             if view == "dead":

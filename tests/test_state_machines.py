@@ -1,0 +1,192 @@
+"""Random histories: every store must answer like the oracle in `holdfast.testing.model`."""
+
+from __future__ import annotations
+
+import asyncio
+import os
+from collections.abc import Awaitable, Callable, Sequence
+from typing import Any, TypeVar
+
+import pytest
+from hypothesis import HealthCheck, Phase, settings
+from hypothesis import strategies as st
+from hypothesis.stateful import RuleBasedStateMachine, initialize, invariant, rule, run_state_machine_as_test
+
+from holdfast.config import QueueOptions
+from holdfast.errors import MessageNotFound
+from holdfast.messages import Envelope, Settlement
+from holdfast.retry import Exponential, NoRetry
+from holdfast.stores.base import Store
+from holdfast.testing.clock import ManualClock
+from holdfast.testing.model import Model
+from toy_store import ToyStore
+
+T = TypeVar("T")
+EXAMPLES = int(os.environ.get("HOLDFAST_EXAMPLES", "25"))
+VIEWS = ("ready", "delayed", "processing", "retry", "dead", "archive")
+QUEUE, DEAD = "q", "q/dead"
+
+# Fractions that no sum of advances reaches: what happens at the very instant is nobody's promise.
+LEASES = st.sampled_from([2.017, 10.017])
+DELAYS = st.sampled_from([0.0, 0.0, 3.013])
+ADVANCES = st.sampled_from([0.3, 1.3, 3.3, 12.3, 400.3])
+ENVELOPES = st.builds(
+    Envelope,
+    payload=st.sampled_from([b"", b"1", b"[2]"]),
+    headers=st.sampled_from([None, {"k": "v"}]),
+    priority=st.sampled_from([0, 0, 7, 255]),
+    delay=DELAYS,
+    dedup_key=st.sampled_from([None, None, None, "a", "b"]),
+    max_attempts=st.sampled_from([None, None, 1, 2]),
+)
+ACTIONS = st.sampled_from(["complete", "complete", "retry", "retry", "dead", "release"])
+SELDOM = st.sampled_from([False, False, False, True])
+PICK = st.integers(0, 7)  # counts from the newest; an index, since ids differ from run to run
+OPTIONS = st.builds(
+    QueueOptions,
+    dedup_window=st.just(30.011),
+    retry=st.sampled_from([Exponential(), Exponential(), NoRetry()]),
+    dead_letter=st.sampled_from([True, True, False]),
+    archive=st.sampled_from([True, True, False]),
+)
+
+
+def pick(choices: Sequence[T], which: int) -> T:
+    """One of the newest."""
+    return choices[-1 - which % len(choices)]
+
+
+class Histories(RuleBasedStateMachine):
+    """Drives one queue of a store and the oracle side by side; `open_store` and `reopen` say which store."""
+
+    open_store: Callable[[ManualClock], Awaitable[Store]]
+
+    def __init__(self) -> None:
+        super().__init__()
+        self.loop = asyncio.new_event_loop()
+        self.clock = ManualClock()
+        self.held: list[tuple[str, str, bool]] = []  # every lease ever given: id, token, of a dead letter
+
+    def run(self, call: Awaitable[T]) -> T:
+        return self.loop.run_until_complete(asyncio.wait_for(call, 20))
+
+    def teardown(self) -> None:
+        if hasattr(self, "store"):
+            self.run(self.store.close())
+        self.loop.close()
+
+    @initialize(options=OPTIONS)
+    def begin(self, options: QueueOptions) -> None:
+        self.store = self.run(type(self).open_store(self.clock))
+        self.run(self.store.create_queue(QUEUE, options))
+        self.model = Model(options, self.clock())
+
+    @rule(envelopes=st.lists(ENVELOPES, max_size=4))
+    def append(self, envelopes: list[Envelope]) -> None:
+        self.model.append(envelopes, self.run(self.store.append(QUEUE, envelopes)))
+
+    @rule(limit=st.integers(1, 4), lease=LEASES, dead=st.sampled_from([False, False, False, True]))
+    def claim(self, limit: int, lease: float, dead: bool) -> None:
+        claims = self.run(self.store.claim(DEAD if dead else QUEUE, limit, lease))
+        self.model.claim(limit, lease, claims, dead=dead)
+        self.held += [(message.id, message.token, dead) for message in claims.messages]
+
+    @rule(which=PICK, stale=SELDOM, action=ACTIONS, delay=DELAYS, keep=st.sampled_from([None, None, False]))
+    def settle(self, which: int, stale: bool, action: Any, delay: float, keep: bool | None) -> None:
+        if not self.held:
+            return
+        id, token, dead = pick(self.held, which)
+        why = "because" if action in ("retry", "dead") else None
+        result, keep = (b"7", keep) if action == "complete" else (None, None)
+        settlement = Settlement(id, "stale" if stale else token, action, delay, result, why, keep)
+        [answer] = self.run(self.store.settle(DEAD if dead else QUEUE, [settlement]))
+        self.model.settle(settlement, answer, dead=dead)
+
+    @rule(which=PICK, stale=SELDOM, seconds=LEASES)
+    def extend(self, which: int, stale: bool, seconds: float) -> None:
+        if not self.held:
+            return
+        id, token, dead = pick(self.held, which)
+        token = "stale" if stale else token
+        [end] = self.run(self.store.extend(DEAD if dead else QUEUE, [(id, token)], seconds))
+        self.model.extend(id, token, seconds, end)
+
+    @rule(seconds=ADVANCES)
+    def advance(self, seconds: float) -> None:
+        self.clock.advance(seconds)
+        self.model.advance(seconds)
+
+    @rule(which=PICK)
+    def cancel(self, which: int) -> None:
+        if not self.model.entries:
+            return
+        id = pick(list(self.model.entries), which)
+        try:
+            answer = self.run(self.store.cancel(QUEUE, id))
+        except MessageNotFound:
+            self.model.cancel(id, None)
+        else:
+            self.model.cancel(id, answer)
+
+    @rule(paused=st.booleans())
+    def pause(self, paused: bool) -> None:
+        self.run(self.store.pause(QUEUE, paused))
+        self.model.pause(paused)
+
+    @rule()
+    def purge(self) -> None:
+        self.model.purge(self.run(self.store.purge(QUEUE)))
+
+    @rule(which=st.lists(PICK, max_size=3), view=st.sampled_from(["dead", "archive"]))
+    def replay(self, which: list[int], view: Any) -> None:
+        ids = self.not_held(which)
+        count = self.run(self.store.replay(QUEUE, view, ids))
+        fresh = [
+            row for row in self.run(self.store.scan(QUEUE, "ready", limit=1000)) if row.id not in self.model.entries
+        ]
+        self.model.replay(view, ids, count, {(row.headers or {})["replayed_from"]: row.id for row in fresh})
+
+    @rule(which=st.lists(PICK, max_size=3), view=st.sampled_from(["dead", "archive"]))
+    def discard(self, which: list[int], view: Any) -> None:
+        ids = self.not_held(which)
+        self.model.discard(view, ids, self.run(self.store.discard(QUEUE, view, ids)))
+
+    def not_held(self, which: list[int]) -> list[str]:
+        free = [id for id, entry in self.model.entries.items() if not (entry.place == "dead" and entry.token)]
+        return [pick(free, index) for index in which] if free else []
+
+    @rule()
+    def maintain(self) -> None:
+        self.run(self.store.maintain(QUEUE))
+
+    @invariant()
+    def looks_right(self) -> None:
+        if not hasattr(self, "model"):
+            return
+        ids = list(self.model.entries)
+        for id, answer in zip(ids, self.run(self.store.get(QUEUE, ids)), strict=True):
+            self.model.get(id, answer)
+        for view in VIEWS:
+            self.model.scan(view, self.run(self.store.scan(QUEUE, view, limit=1000)))
+        self.model.stats(self.run(self.store.stats(QUEUE)))
+
+
+async def open_toy(clock: ManualClock) -> Store:
+    return ToyStore(clock)
+
+
+@pytest.mark.timeout(300)
+@pytest.mark.parametrize("open_store", [pytest.param(open_toy, id="toy")])
+def test_store_answers_like_the_model(open_store: Callable[[ManualClock], Awaitable[Store]]) -> None:
+    machine = type("Histories", (Histories,), {"open_store": staticmethod(open_store)})
+    run_state_machine_as_test(
+        machine,
+        settings=settings(
+            max_examples=EXAMPLES,
+            stateful_step_count=40,
+            deadline=None,
+            phases=[Phase.generate, Phase.shrink] if "HOLDFAST_SHRINK" in os.environ else [Phase.generate],
+            suppress_health_check=list(HealthCheck),
+            print_blob=True,
+        ),
+    )
