@@ -92,21 +92,29 @@ class Worker:
         if not crew.is_lane(asyncio.current_task()):
             await asyncio.shield(stopping)
 
+    def stop_soon(self, grace: float | None = None) -> None:
+        """Begin to stop, as `stop` does, without waiting."""
+        if self._crew is not None:
+            self._begin_stop(self._crew, grace)
+
+    async def wait(self) -> None:
+        """Until it has stopped; raises what ended it, if that was an error."""
+        if self._crew is not None:
+            await asyncio.shield(self._crew.ended)
+
     async def run(self) -> None:
         """Start, and run until SIGTERM, SIGINT or `stop()`; a second signal stops at once."""
-        await self.start()
-        if (crew := self._crew) is None:
-            return
         heard = 0
 
         def hear() -> None:
             nonlocal heard
             heard += 1
-            self._begin_stop(crew, None if heard == 1 else 0.0)
+            self.stop_soon(None if heard == 1 else 0.0)
 
         with signals.caught(hear):
+            await self.start()
             try:
-                await asyncio.shield(crew.ended)
+                await self.wait()
             except asyncio.CancelledError:
                 await self.stop(0.0)
                 raise

@@ -1,0 +1,252 @@
+"""An app: handlers declared beside the functions they are, on one store that opens on first use."""
+
+from __future__ import annotations
+
+import asyncio
+import functools
+import os
+from collections.abc import Awaitable, Callable, Iterable, Mapping
+from types import TracebackType
+from typing import Any, Generic, ParamSpec, TypeVar, overload
+
+from . import config
+from .broker import Broker, connect
+from .codecs import Codec, Format
+from .config import QueueOptions, StoreOptions, WorkerOptions
+from .envelopes import Message
+from .errors import ConfigError
+from .queue import Queue
+from .worker import Worker, signals
+from .worker.handler import Handler
+
+T = TypeVar("T")
+P = ParamSpec("P")
+R = TypeVar("R")
+
+_CALLBACKS = ("on_error", "on_complete", "worker_id")
+_WORKER_KEYS = (*WorkerOptions.__struct_fields__, *_CALLBACKS)
+_QUEUE_KEYS = QueueOptions.__struct_fields__
+
+
+class AppHandler(Generic[T, P, R]):
+    """A function that handles the messages of a queue: call it as before, or `enqueue` what it will be called with."""
+
+    def __init__(
+        self,
+        app: App,
+        function: Callable[P, R],
+        name: str,
+        *,
+        type: Any,
+        codec: str | Format | None,
+        options: Mapping[str, Any],
+    ) -> None:
+        self.app = app
+        self.function = function
+        self.queue_name = config.queue_name(name)
+        self.queue_options, self.worker_options = _split(name, options)
+        self._type = type
+        self._codec = codec
+        Codec(type, codec)  # a bad type is said where it was written
+        Handler(function, batch=self.worker_options.get("batch") is not None)
+        functools.update_wrapper(self, function)
+
+    def __call__(self, *args: P.args, **kwargs: P.kwargs) -> R:
+        return self.function(*args, **kwargs)
+
+    async def queue(self) -> Queue[T]:
+        """The queue of this handler, opened."""
+        return await self.app.queue(self.queue_name, self._type, codec=self._codec, **self.queue_options)
+
+    async def enqueue(self, value: T | Message[T], **terms: Any) -> str:
+        """As `Queue.enqueue`."""
+        id = await (await self.queue()).enqueue(value, **terms)
+        await self.app._enqueued(self, [id])
+        return id
+
+    async def enqueue_many(self, values: Iterable[T | Message[T]], **terms: Any) -> list[str]:
+        """As `Queue.enqueue_many`."""
+        ids = await (await self.queue()).enqueue_many(values, **terms)
+        await self.app._enqueued(self, ids)
+        return ids
+
+    async def worker(self, **options: Any) -> Worker:
+        """A worker of this handler; options win over those of the decorator."""
+        given = {key: value for key, value in options.items() if value is not None}
+        return (await self.queue()).worker(self.function, **{**self.worker_options, **given})
+
+    def __repr__(self) -> str:
+        return f"<handler {self.function.__qualname__} of {self.queue_name!r}>"
+
+
+Opener = Callable[[], Awaitable[Broker]]
+Observer = Callable[[AppHandler[Any, Any, Any], list[str]], Awaitable[None]]
+
+
+class App:
+    """Handlers and the store they share. The options are those of the store."""
+
+    def __init__(self, url: str | os.PathLike[str] | None = None, **options: Any) -> None:
+        config.options(StoreOptions, options, where="App")
+        self.url = url
+        self.handlers: dict[str, AppHandler[Any, Any, Any]] = {}
+        self._options = options
+        self._broker: Broker | None = None
+        self._loop: asyncio.AbstractEventLoop | None = None
+        self._opening: asyncio.Lock | None = None
+        self._observer: Observer | None = None  # testing.inline looks on through this
+
+    # ------------------------------------------------------------------ handlers
+
+    @overload
+    def handler(
+        self, name: str, type: type[T], *, codec: str | Format | None = None, **options: Any
+    ) -> Callable[[Callable[P, R]], AppHandler[T, P, R]]: ...
+
+    @overload
+    def handler(
+        self, name: str, type: Any = None, *, codec: str | Format | None = None, **options: Any
+    ) -> Callable[[Callable[P, R]], AppHandler[Any, P, R]]: ...
+
+    def handler(
+        self, name: str, type: Any = None, *, codec: str | Format | None = None, **options: Any
+    ) -> Callable[[Callable[P, R]], AppHandler[Any, P, R]]:
+        """Declare the function below as the handler of a queue, with options of the queue and of its worker."""
+
+        def declare(function: Callable[P, R]) -> AppHandler[Any, P, R]:
+            if name in self.handlers:
+                raise ConfigError(f"queue {name!r} has a handler already: {self.handlers[name]!r}")
+            declared: AppHandler[Any, P, R] = AppHandler(self, function, name, type=type, codec=codec, options=options)
+            self.handlers[name] = declared
+            return declared
+
+        return declare
+
+    # ------------------------------------------------------------------ the store
+
+    async def broker(self) -> Broker:
+        """The broker, opened when it is not yet."""
+        loop = asyncio.get_running_loop()
+        if self._loop is not loop:
+            self._enter(loop)
+        if self._broker is None:
+            assert self._opening is not None
+            async with self._opening:
+                if self._broker is None:
+                    self._broker = await self._open()
+        return self._broker
+
+    async def queue(
+        self, name: str, type: Any = None, *, codec: str | Format | None = None, **options: Any
+    ) -> Queue[Any]:
+        """Any queue of the app's store."""
+        return await (await self.broker()).queue(name, type, codec=codec, **options)
+
+    async def open(self) -> App:
+        """Open the store now rather than on first use."""
+        await self.broker()
+        return self
+
+    async def close(self) -> None:
+        """Close the store; the next use opens it again. Calling it twice is harmless."""
+        broker, self._broker = self._broker, None
+        if broker is not None:
+            await broker.close()
+
+    async def __aenter__(self) -> App:
+        return await self.open()
+
+    async def __aexit__(
+        self, kind: type[BaseException] | None, error: BaseException | None, traceback: TracebackType | None
+    ) -> None:
+        await self.close()
+
+    def _enter(self, loop: asyncio.AbstractEventLoop) -> None:
+        """A broker lives in one event loop. One that was left behind in a loop that has ended is forgotten."""
+        if self._broker is not None and self._loop is not None and not self._loop.is_closed():
+            raise ConfigError("this app is open in another event loop; close it there, or use an app of your own")
+        self._broker, self._loop, self._opening = None, loop, asyncio.Lock()
+
+    async def _open(self) -> Broker:
+        return await connect(self.url, **self._options)
+
+    async def _enqueued(self, handler: AppHandler[Any, Any, Any], ids: list[str]) -> None:
+        if self._observer is not None:
+            await self._observer(handler, ids)
+
+    # ------------------------------------------------------------------ workers
+
+    async def workers(self, queues: Iterable[str] | None = None, **options: Any) -> list[Worker]:
+        """A worker for each handler, or for those of these queues; nothing runs yet."""
+        return [await handler.worker(**options) for handler in self.choose(queues)]
+
+    async def run(self, queues: Iterable[str] | None = None, **options: Any) -> None:
+        """Run the workers until SIGTERM or SIGINT; a second signal stops at once. Options win over the decorators'."""
+        was_open = self._broker is not None
+        try:
+            await run_all(await self.workers(queues, **options))
+        finally:
+            if not was_open:
+                await self.close()
+
+    def choose(self, queues: Iterable[str] | None = None) -> list[AppHandler[Any, Any, Any]]:
+        """The handlers of these queues, or all; ConfigError."""
+        if not self.handlers:
+            raise ConfigError("this app has no handlers; declare one with @app.handler(queue)")
+        names = list(queues or self.handlers)
+        for name in names:
+            if name not in self.handlers:
+                raise ConfigError(config.unknown("no handler for queue", name, self.handlers))
+        return [self.handlers[name] for name in names]
+
+    def __repr__(self) -> str:
+        return f"App({', '.join(map(repr, self.handlers))})"
+
+
+async def run_all(workers: list[Worker]) -> None:
+    """Run these until a signal, or until one of them ends; then all stop."""
+    heard = 0
+
+    def hear() -> None:
+        nonlocal heard
+        heard += 1
+        for worker in workers:
+            worker.stop_soon(None if heard == 1 else 0.0)
+
+    with signals.caught(hear):
+        running = [asyncio.create_task(_start_and_wait(worker)) for worker in workers]
+        try:
+            await asyncio.wait(running, return_when=asyncio.FIRST_COMPLETED)
+        except asyncio.CancelledError:
+            await asyncio.gather(*(worker.stop(0.0) for worker in workers))
+            raise
+        finally:
+            await asyncio.gather(*(worker.stop() for worker in workers))
+            results = await asyncio.gather(*running, return_exceptions=True)
+    for result in results:
+        if isinstance(result, BaseException):
+            raise result
+
+
+async def _start_and_wait(worker: Worker) -> None:
+    await worker.start()
+    await worker.wait()
+
+
+def _split(name: str, options: Mapping[str, Any]) -> tuple[dict[str, Any], dict[str, Any]]:
+    """What is stored with the queue, and what only its worker knows; a typo is said where it was written."""
+    queue: dict[str, Any] = {}
+    worker: dict[str, Any] = {}
+    for key, value in options.items():
+        if key in _WORKER_KEYS:
+            worker[key] = value
+        elif key not in _QUEUE_KEYS:
+            raise ConfigError(config.unknown(f"handler of {name}: unknown key", key, (*_QUEUE_KEYS, *_WORKER_KEYS)))
+        elif key == "retry" and callable(value):  # a function cannot be stored
+            worker[key] = value
+        else:
+            queue[key] = value
+    config.options(QueueOptions, queue, where=f"handler of {name}")
+    own = {key: value for key, value in worker.items() if key in WorkerOptions.__struct_fields__ and value is not None}
+    config.options(WorkerOptions, own, where=f"handler of {name}")
+    return queue, worker

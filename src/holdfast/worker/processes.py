@@ -1,0 +1,173 @@
+"""Worker processes: one runs here; more are children that are started again when they die."""
+
+from __future__ import annotations
+
+import asyncio
+import importlib
+import logging
+import signal
+import sys
+import time
+from collections.abc import Awaitable, Callable, Sequence
+from pathlib import Path
+from typing import Any, Protocol, TypeAlias, runtime_checkable
+
+import msgspec
+
+from .. import config
+from ..errors import ConfigError
+from .child import BAD_ORDER, Order
+from .signals import caught
+
+Start: TypeAlias = Callable[[], Awaitable[asyncio.subprocess.Process]]
+
+_LOG = logging.getLogger("holdfast.worker")
+_FIRST_PAUSE, _LONGEST_PAUSE = 0.5, 30.0  # seconds before a child that died is started again
+_STEADY = 60.0  # seconds after which a child's death is no sequel to the one before
+_WINDING_UP = 60.0  # seconds beyond the grace in which a stopping child settles everything
+
+
+@runtime_checkable
+class App(Protocol):
+    """A `holdfast.App`, which stands above its workers."""
+
+    url: Any
+    handlers: dict[str, Any]
+
+    def choose(self, queues: Sequence[str] | None = None) -> list[Any]: ...
+
+    async def run(self, queues: Sequence[str] | None = None, **options: Any) -> None: ...
+
+
+def run_app(
+    spec: str,
+    *,
+    url: str | None = None,
+    concurrency: int | None = None,
+    processes: int = 1,
+    queues: Sequence[str] = (),
+) -> None:
+    """Run the workers of `MODULE:APP` until SIGTERM or SIGINT; SystemExit when they did not end well."""
+    order = Order(spec, url, concurrency, tuple(queues))
+    app = load_app(spec)  # also when children do the work: what is wrong is said once, here
+    app.choose(queues)
+    if processes == 1:
+        run_here(order)
+    elif code := asyncio.run(run_processes(lambda: _start_child(order), processes, grace=_longest_grace(app))):
+        raise SystemExit(code)
+
+
+def run_here(order: Order) -> None:
+    """Run the workers in this process."""
+    app = load_app(order.spec)
+    if order.url is not None:
+        app.url = order.url
+    asyncio.run(app.run(order.queues or None, concurrency=order.concurrency))
+
+
+def load_app(spec: str) -> App:
+    """The app that `MODULE:APP` names, seen from the working directory; ConfigError."""
+    module_name, colon, name = spec.partition(":")
+    if not (module_name and colon and name):
+        raise ConfigError(f"{spec!r}: write MODULE:APP, such as tasks:app")
+    here = str(Path.cwd())
+    if here not in sys.path:
+        sys.path.insert(0, here)
+    try:
+        module = importlib.import_module(module_name)
+    except ModuleNotFoundError as error:
+        if error.name is not None and module_name.startswith(error.name):
+            raise ConfigError(f"there is no module {module_name!r} here") from error
+        raise ConfigError(f"module {module_name!r} needs {error.name!r}, which is not installed") from error
+    return _app_in(module, name, spec)
+
+
+def _app_in(module: Any, name: str, spec: str) -> App:
+    found = getattr(module, name, None)
+    if found is None:
+        raise ConfigError(config.unknown(f"{spec}: the module has no", name, vars(module)))
+    found = getattr(found, "core", found)  # a sync.App is a face of one
+    if not isinstance(found, App):
+        raise ConfigError(f"{spec} is a {type(found).__qualname__}, not a holdfast.App")
+    return found
+
+
+def _longest_grace(app: App) -> float:
+    default = config.WorkerOptions().grace
+    return max((handler.worker_options.get("grace") or default for handler in app.handlers.values()), default=default)
+
+
+async def _start_child(order: Order) -> asyncio.subprocess.Process:
+    # a session of its own: Ctrl-C reaches the children through us, once
+    child = await asyncio.create_subprocess_exec(
+        sys.executable, "-m", "holdfast.worker.child", stdin=asyncio.subprocess.PIPE, start_new_session=True
+    )
+    assert child.stdin is not None
+    child.stdin.write(msgspec.json.encode(order) + b"\n")
+    return child
+
+
+async def run_processes(start: Start, count: int, *, grace: float) -> int:
+    """Keep `count` children running until SIGTERM or SIGINT, which is passed on; the exit code."""
+    supervisor = Supervisor(start)
+    with caught(supervisor.stop):
+        slots = [asyncio.create_task(supervisor.keep_one(number)) for number in range(1, count + 1)]
+        await supervisor.stopping.wait()
+        _, late = await asyncio.wait(slots, timeout=grace + _WINDING_UP)
+        if late:
+            _LOG.error("%d worker processes did not stop in time and are killed", len(late))
+            supervisor.tell(signal.SIGKILL)
+            await asyncio.wait(late)
+    return 1 if late or supervisor.hopeless else 0
+
+
+class Supervisor:
+    """Starts children, starts them again when they die, passes signals on."""
+
+    def __init__(self, start: Start) -> None:
+        self._start = start
+        self._children: set[asyncio.subprocess.Process] = set()
+        self.stopping = asyncio.Event()
+        self.hopeless = False
+
+    def stop(self) -> None:
+        """Once: finish; twice: at once. The children tell the difference."""
+        self.stopping.set()
+        self.tell(signal.SIGTERM)
+
+    def tell(self, number: signal.Signals) -> None:
+        for child in self._children:
+            if child.returncode is None:
+                child.send_signal(number)
+
+    async def keep_one(self, number: int) -> None:
+        """One child at a time in this place."""
+        pause = _FIRST_PAUSE
+        while not self.stopping.is_set():
+            started_at = time.monotonic()
+            code = await self._run_one()
+            if self.stopping.is_set():
+                return
+            if code == BAD_ORDER:
+                self.hopeless = True
+                self.stop()
+                return
+            pause = _FIRST_PAUSE if time.monotonic() - started_at > _STEADY else min(_LONGEST_PAUSE, pause * 2)
+            _LOG.warning("worker process %d ended with %s; starting another in %.1f s", number, code, pause)
+            await self._sleep(pause)
+
+    async def _run_one(self) -> int:
+        child = await self._start()
+        self._children.add(child)
+        if self.stopping.is_set():  # a signal came while it was being started
+            child.send_signal(signal.SIGTERM)
+        try:
+            return await child.wait()
+        finally:
+            self._children.discard(child)
+
+    async def _sleep(self, seconds: float) -> None:
+        try:
+            await asyncio.wait_for(self.stopping.wait(), seconds)
+        except TimeoutError:
+            pass
