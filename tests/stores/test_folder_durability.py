@@ -1,0 +1,135 @@
+"""What has reached the disk when a call returns."""
+
+from __future__ import annotations
+
+import asyncio
+import os
+from pathlib import Path
+
+import apsw
+import pytest
+from space_suite import keys
+
+from holdfast.errors import Unavailable
+from holdfast.stores.log.folder import FolderSpace, files
+
+
+class Disk(apsw.VFS):
+    """Records what SQLite syncs, and fails when told to."""
+
+    def __init__(self, name: str):
+        self.name = name
+        self.log: list[str] = []
+        self.failing: type[apsw.Error] | None = None
+        super().__init__(name, base="")
+
+    def xOpen(self, name, flags):
+        return DiskFile(self, name, flags)
+
+
+class DiskFile(apsw.VFSFile):
+    def __init__(self, disk: Disk, name, flags):
+        self._disk = disk
+        path = name.filename() if isinstance(name, apsw.URIFilename) else name
+        self._kind = "wal" if str(path).endswith("-wal") else "db"
+        super().__init__("", name, flags)
+
+    def xSync(self, flags):
+        if self._disk.failing is not None and self._kind == "wal":
+            raise self._disk.failing("told to fail")
+        super().xSync(flags)
+        self._disk.log.append(f"sync {self._kind}")
+
+    def xWrite(self, data, offset):
+        if self._disk.failing is apsw.FullError and self._kind == "wal":
+            raise apsw.FullError("told to be full")
+        super().xWrite(data, offset)
+        self._disk.log.append(f"write {self._kind}")
+
+
+@pytest.fixture
+def disk(tmp_path: Path):
+    disk = Disk(f"disk-{tmp_path.name}")
+    yield disk
+    disk.unregister()
+
+
+@pytest.fixture
+async def space(tmp_path: Path, disk: Disk):
+    space = await FolderSpace.open(tmp_path / "store", vfs=disk.name)
+    disk.log.clear()
+    yield space
+    await space.close()
+
+
+async def test_a_commit_is_synced_before_it_is_answered(space: FolderSpace, disk: Disk):
+    for number in range(5):
+        disk.log.clear()
+        await space.transact(lambda tx, number=number: tx.put(f"a/{number}", b"x"))
+        assert disk.log[-1] == "sync wal"
+        assert "write wal" in disk.log
+
+
+async def test_a_thread_waits_for_the_sync_too(space: FolderSpace, disk: Disk):
+    await asyncio.to_thread(space.transact_from_thread, lambda tx: tx.put("a", b"x"))
+    assert disk.log[-1] == "sync wal"
+
+
+async def test_nothing_written_nothing_synced(space: FolderSpace, disk: Disk):
+    await space.transact(keys())
+    await space.transact(lambda tx: tx.signal("a"))
+    assert disk.log == []
+
+
+async def test_steps_that_wait_together_share_a_sync(space: FolderSpace, disk: Disk):
+    await asyncio.gather(*(space.transact(lambda tx, n=n: tx.put(f"a/{n}", b"x")) for n in range(300)))
+    assert disk.log.count("sync wal") < 30
+    assert len(await space.read(keys("a/"))) == 300
+
+
+async def test_a_file_is_synced_before_its_row(space: FolderSpace, disk: Disk, monkeypatch):
+    fsync = os.fsync
+
+    def recorded(fd):
+        kind = "directory" if os.path.isdir(f"/dev/fd/{fd}") else "file"
+        fsync(fd)
+        disk.log.append(f"sync {kind}")
+
+    await space.write_file("q/inbox/0", b"so that the directories are there")
+    monkeypatch.setattr(files.os, "fsync", recorded)
+    disk.log.clear()
+    await space.write_file("q/inbox/1", b"large")
+    assert disk.log == ["sync file", "sync directory"]
+    await space.transact(lambda tx: tx.adopt("q/inbox/1"))
+    assert disk.log[:2] == ["sync file", "sync directory"]
+    assert disk.log[-1] == "sync wal"
+
+
+async def test_new_directories_are_synced_into_their_parents(
+    space: FolderSpace, disk: Disk, tmp_path: Path, monkeypatch
+):
+    synced = []
+    sync_directory = files.sync_directory
+
+    def recorded(directory: str):
+        synced.append(os.path.relpath(directory, tmp_path / "store"))
+        sync_directory(directory)
+
+    monkeypatch.setattr(files, "sync_directory", recorded)
+    await space.write_file("q/inbox/250/1", b"large")
+    assert synced == [".", "q", "q/inbox", "q/inbox/250"]
+    await space.write_file("q/inbox/250/2", b"large")
+    assert synced[4:] == ["q/inbox/250"]
+
+
+@pytest.mark.parametrize("kind", [apsw.IOError, apsw.FullError])
+async def test_a_failing_disk_is_survived(space: FolderSpace, disk: Disk, kind: type[apsw.Error]):
+    await space.transact(lambda tx: tx.put("a/before", b"x"))
+    disk.failing = kind
+    steps = (space.transact(lambda tx, n=n: tx.put(f"a/{n}", b"x")) for n in range(3))
+    for result in await asyncio.gather(*steps, return_exceptions=True):
+        assert isinstance(result, Unavailable)
+        assert isinstance(result.__cause__, kind)
+    disk.failing = None
+    await space.transact(lambda tx: tx.put("a/after", b"x"))
+    assert await space.read(keys("a/")) == ["a/after", "a/before"]
