@@ -1,0 +1,1 @@
+"""`holdfast bench`: measurements as ratios of two things taken in the same run."""

@@ -1,0 +1,107 @@
+"""What every bar is measured with, and what it answers."""
+
+from __future__ import annotations
+
+from collections.abc import Callable
+from pathlib import Path
+from typing import Literal
+
+import msgspec
+
+from ..measure import Note, Result
+
+
+class Scale(msgspec.Struct, frozen=True, kw_only=True):
+    """How much of everything; the quick one is for a look, the full one for a claim."""
+
+    repeats: int = 3
+    bulk: int = 1_000_000
+    drain: int = 50_000
+    together: int = 100_000
+    single: int = 3000
+    waiting: int = 1_000_000
+    retries: int = 200_000
+    latency: int = 500
+    latency_rate: float = 50.0
+    idle: float = 10.0
+    overhead: int = 100_000
+    starts: int = 15
+    size: int = 1024
+    batch: int = 1000
+    concurrency: int = 100
+
+
+QUICK = Scale(
+    bulk=100_000, drain=10_000, together=20_000, single=500, waiting=100_000, retries=20_000, latency=100, idle=3.0,
+    overhead=20_000, starts=5,
+)  # fmt: skip
+
+
+class Bench(msgspec.Struct, frozen=True):
+    """Where, how much, and whom to tell."""
+
+    folder: Path | None
+    scale: Scale
+    note: Note
+    peers_python: Callable[[], Path]
+
+
+class Line(msgspec.Struct, frozen=True, kw_only=True):
+    """One bar: two sides of the same run, their ratio, what it must be and what we want."""
+
+    name: str
+    ours: Result
+    other: Result
+    ratio: float
+    low: float  # the ratio's spread over the repeats
+    high: float
+    better: Literal["more", "less"]
+    bar: float | None
+    goal: float | None
+    unit: str = "messages/s"
+    remark: str = ""
+    result: str = ""  # goal, pass, FAIL; without a bar: goal or below goal
+
+
+def _judge(ratio: float, bar: float | None, goal: float | None, better: str) -> str:
+    if _reached(ratio, goal, better):
+        return "goal"
+    if bar is None:
+        return "below goal" if goal is not None else ""
+    return "pass" if _reached(ratio, bar, better) else "FAIL"
+
+
+def _reached(value: float, wanted: float | None, better: str) -> bool:
+    if wanted is None:
+        return False
+    return value >= wanted if better == "more" else value <= wanted
+
+
+def line(
+    name: str,
+    ours: Result,
+    other: Result,
+    *,
+    bar: float | None,
+    goal: float | None = None,
+    better: Literal["more", "less"] = "more",
+    unit: str = "messages/s",
+    remark: str = "",
+) -> Line:
+    """The ratio of the medians; its spread from the pairs of the same turn."""
+    pairs = [a / b for a, b in zip(ours.samples, other.samples, strict=False) if b > 0]
+    ratio = ours.median / other.median if other.median > 0 else 0.0
+    low, high = min(pairs, default=ratio), max(pairs, default=ratio)
+    return Line(
+        name=name, ours=ours, other=other, ratio=ratio, low=low, high=high, better=better, bar=bar, goal=goal,
+        unit=unit, remark=remark, result=_judge(ratio, bar, goal, better),
+    )  # fmt: skip
+
+
+def limit(name: str, ours: Result, most: float, *, goal: float | None, unit: str, remark: str = "") -> Line:
+    """A bar that is a number of its own: the other side is the limit, and the ratio must stay below one."""
+    wanted = None if goal is None else goal / most
+    return line(
+        name, ours, Result.of("limit", [most] * len(ours.samples)), bar=1.0, goal=wanted, better="less", unit=unit,
+        remark=remark,
+    )  # fmt: skip

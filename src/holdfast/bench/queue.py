@@ -1,0 +1,183 @@
+"""`bench queue`: one load through one store, phase by phase, and curves over size, backlog and processes."""
+
+from __future__ import annotations
+
+from collections.abc import AsyncIterator, Sequence
+from contextlib import asynccontextmanager
+from pathlib import Path
+from typing import Any
+
+import msgspec
+
+import holdfast
+
+from .child import Report, Spec
+from .measure import Latency, latency
+from .processes import drain, run, run_all
+from .raw import scratch
+from .show import Bar, milliseconds, rate
+
+SINGLES = 2000  # single awaited calls: enough for a p99, and a fsync each
+TOGETHER = 20_000  # single calls of many callers
+TIMEOUT = 4 * 3600.0
+COLUMNS = ("phase", "messages", "seconds", "messages/s", "p50 ms", "p95 ms", "p99 ms", "max ms", "bytes/message")
+
+
+class Load(msgspec.Struct, frozen=True, kw_only=True):
+    """What `bench queue` is asked to do."""
+
+    url: str
+    count: int = 100_000
+    size: int = 1024
+    batch: int = 1000
+    concurrency: int = 100
+    processes: int = 1
+    archive: bool = True
+
+
+class Phase(msgspec.Struct, frozen=True):
+    """One measured part. Latencies are of one call; a batch is one call."""
+
+    name: str
+    messages: int
+    seconds: float
+    rate: float
+    latency: Latency | None = None
+    written: float | None = None  # bytes to the disk per message
+
+
+@asynccontextmanager
+async def somewhere(url: str | None) -> AsyncIterator[str]:
+    """The URL given, or a folder that is gone afterwards."""
+    if url is not None:
+        yield url
+        return
+    with scratch() as folder:
+        yield f"file://{folder}"
+
+
+def steps(load: Load) -> int:
+    """How long the progress bar is."""
+    return 2 * load.count + 2 * min(load.count, SINGLES) + min(load.count, TOGETHER)
+
+
+async def measure(load: Load, bar: Bar) -> list[Phase]:
+    """Every phase of the load, in the order a message lives."""
+    singles, together = min(load.count, SINGLES), min(load.count, TOGETHER)
+    phases = [await _enqueue(load, bar)]
+    base = load.count
+    for role, name, count in (
+        ("single", "enqueue, one caller", singles),
+        ("take", "dequeue + complete, one caller", singles),
+        ("together", f"enqueue, {load.concurrency} callers", together),
+    ):
+        bar.note(name)
+        spec = _spec(load, queue="bench-single" if role != "together" else "bench-together", count=count)
+        report = await run(role, spec, timeout=TIMEOUT, progress=bar.above(base))
+        phases.append(_phase(name, [report]))
+        base += count
+    phases.append(await _drain(load, bar, base))
+    await _remove(load.url)
+    ins, outs = phases[0], phases[-1]
+    total = ins.seconds + outs.seconds
+    return [*phases, Phase("in and out", load.count, total, load.count / total)]
+
+
+async def _enqueue(load: Load, bar: Bar) -> Phase:
+    name = f"enqueue_many × {load.batch}" + (f", {load.processes} processes" if load.processes > 1 else "")
+    bar.note(name)
+    specs = [_spec(load, count=count) for count in shares(load.count, load.processes)]
+    return _phase(name, await run_all("enqueue", specs, timeout=TIMEOUT, progress=bar.to))
+
+
+async def _drain(load: Load, bar: Bar, base: int) -> Phase:
+    name = "worker" + (f", {load.processes} processes" if load.processes > 1 else "")
+    bar.note(name)
+    specs = [_spec(load, count=load.count) for _ in range(load.processes)]
+    if load.processes == 1:
+        reports = [await run("work", specs[0], timeout=TIMEOUT, progress=bar.above(base))]
+    else:
+        reports = await drain(specs, load.count, timeout=TIMEOUT, progress=bar.above(base))
+    return _phase(name, reports)
+
+
+def shares(count: int, processes: int) -> list[int]:
+    """`count` divided among processes, to the last message."""
+    return [count // processes + (place < count % processes) for place in range(processes)]
+
+
+def _spec(load: Load, *, count: int, queue: str = "bench") -> Spec:
+    return Spec(
+        url=load.url, queue=queue, count=count, size=load.size, batch=load.batch, concurrency=load.concurrency,
+        options={"archive": load.archive},
+    )  # fmt: skip
+
+
+def _phase(name: str, reports: Sequence[Report]) -> Phase:
+    messages = sum(report.units for report in reports)
+    seconds = max(report.last for report in reports) - min(report.first for report in reports)
+    calls = [call for report in reports for call in report.calls]
+    written = sum(report.written for report in reports)
+    return Phase(name, messages, seconds, messages / seconds, latency(calls), written / messages if written else None)
+
+
+async def _remove(url: str) -> None:
+    """Leave nothing of the benchmark in the user's store."""
+    async with holdfast.connect(url) as broker:
+        for name in ("bench", "bench-single", "bench-together"):
+            await broker.delete_queue(name, force=True)
+
+
+# ---------------------------------------------------------------------- curves
+
+
+class Point(msgspec.Struct, frozen=True):
+    """One place on a curve."""
+
+    at: int
+    phases: list[Phase]
+
+
+async def curve(base: Load, over: str, values: Sequence[int], bar: Bar) -> list[Point]:
+    """The same load with one thing changed: `size` or `processes`."""
+    points = []
+    for value in values:
+        changed: dict[str, Any] = {over: value}
+        if over == "size":  # a gigabyte of each is enough, and fits the disk
+            changed["count"] = max(100, min(base.count, (1 << 30) // value))
+            changed["batch"] = max(1, min(base.batch, (16 << 20) // value))
+        points.append(Point(value, await measure(msgspec.structs.replace(base, **changed), bar)))
+    return points
+
+
+async def waiting(base: Load, backlogs: Sequence[int], bar: Bar, *, claims: int = 50) -> list[Point]:
+    """What a claim costs with so many messages waiting; each in a folder or queue of its own."""
+    points = []
+    for backlog in backlogs:
+        bar.note(f"{backlog} waiting")
+        spec = _spec(base, count=max(backlog, claims * 100), queue=f"bench-waiting-{backlog}")
+        await run("enqueue", spec, timeout=TIMEOUT)
+        ask = msgspec.structs.replace(spec, count=claims, batch=100)
+        report = await run("claims", ask, timeout=TIMEOUT)
+        claim = Phase("claim of 100", claims, sum(report.calls), claims / sum(report.calls), latency(report.calls))
+        points.append(Point(backlog, [claim, Phase("memory, MiB", 1, 1.0, report.memory / 2**20)]))
+        async with holdfast.connect(base.url) as broker:
+            await broker.delete_queue(spec.queue, force=True)
+    return points
+
+
+def rows(phases: Sequence[Phase]) -> list[list[str]]:
+    """For the table."""
+    return [_row(phase) for phase in phases]
+
+
+def _row(phase: Phase) -> list[str]:
+    times = phase.latency
+    percentiles = [milliseconds(t) for t in (times.p50, times.p95, times.p99, times.max)] if times else [""] * 4
+    written = f"{phase.written:,.0f}" if phase.written is not None else ""
+    return [phase.name, f"{phase.messages:,}", f"{phase.seconds:.3f}", rate(phase.rate), *percentiles, written]
+
+
+def local_folder(url: str) -> Path | None:
+    """The folder behind a file URL: the raw limit must be measured on the same disk."""
+    return Path(url.removeprefix("file://")) if url.startswith("file://") else None

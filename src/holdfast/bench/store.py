@@ -1,0 +1,153 @@
+"""`bench store`: the space underneath alone, without messages, leases or codecs."""
+
+from __future__ import annotations
+
+import random
+import time
+from collections.abc import Callable, Iterator
+from pathlib import Path
+
+import msgspec
+
+from ..errors import ConfigError
+from ..stores.log.space import Found, Reading, Space, Transaction
+from .measure import Latency, latency
+from .payloads import bodies
+from .show import Bar, milliseconds, rate
+
+COLUMNS = ("operation", "objects", "seconds", "objects/s", "MB/s", "p50 ms", "p95 ms", "p99 ms", "max ms")
+_PREFIX = "bench/"
+_PAGE = 1000
+
+
+class Operation(msgspec.Struct, frozen=True):
+    """One kind of call; latencies are of one call."""
+
+    name: str
+    objects: int
+    seconds: float
+    rate: float
+    bytes_rate: float
+    latency: Latency | None
+
+
+class Load(msgspec.Struct, frozen=True, kw_only=True):
+    """What `bench store` is asked to do."""
+
+    count: int = 10_000
+    value_size: int = 1024
+    batch_size: int = 100
+    test_get: int = 1000
+
+
+async def open_space(url: str) -> Space:
+    """The space behind a URL."""
+    if url.startswith("memory://"):
+        from ..stores.log.memory import MemorySpace
+
+        return MemorySpace()
+    if url.startswith("file://"):
+        from ..stores.log.folder import FolderSpace
+
+        return await FolderSpace.open(Path(url.removeprefix("file://")))
+    raise ConfigError("bench store measures memory:// and file://")
+
+
+async def measure(space: Space, load: Load, bar: Bar) -> list[Operation]:
+    """Put one by one, put in batches, get, a range and everything."""
+    singles = min(load.count, 2000)
+    return [
+        await _put(space, "put", singles, 1, load.value_size, bar),
+        await _put(space, f"put × {load.batch_size}", load.count, load.batch_size, load.value_size, bar),
+        await _get(space, load, bar),
+        await _scan(space, "scan, ranges of 100", load, 100, bar),
+        await _scan(space, "scan, all", load, _PAGE, bar),
+    ]
+
+
+async def _put(space: Space, name: str, count: int, batch: int, size: int, bar: Bar) -> Operation:
+    bar.note(name)
+    pool, prefix, calls = bodies(size), f"{_PREFIX}{batch}/", []
+    start = time.perf_counter()
+    for first in range(0, count, batch):
+        begun = time.perf_counter()
+        await space.transact(_writer(prefix, first, min(batch, count - first), pool))
+        calls.append(time.perf_counter() - begun)
+        bar.add(batch)
+    return _operation(name, count, time.perf_counter() - start, size, calls)
+
+
+def _writer(prefix: str, first: int, count: int, pool: list[bytes]) -> Callable[[Transaction], None]:
+    def step(transaction: Transaction) -> None:
+        for number in range(first, first + count):
+            transaction.create(f"{prefix}{number:09}", pool[number % len(pool)])
+
+    return step
+
+
+async def _get(space: Space, load: Load, bar: Bar) -> Operation:
+    bar.note("get")
+    maker, calls = random.Random(0), []
+    start = time.perf_counter()
+    for _ in range(load.test_get):
+        key = f"{_PREFIX}{load.batch_size}/{maker.randrange(load.count):09}"
+        begun = time.perf_counter()
+        if await space.read(_getter(key)) is None:
+            raise RuntimeError(f"{key} was put and is not there")
+        calls.append(time.perf_counter() - begun)
+    return _operation("get", load.test_get, time.perf_counter() - start, load.value_size, calls)
+
+
+def _getter(key: str) -> Callable[[Reading], Found | None]:
+    return lambda reading: reading.get(key)
+
+
+async def _scan(space: Space, name: str, load: Load, page: int, bar: Bar) -> Operation:
+    """Keys and values, a page per call; ranges start anywhere, `all` goes on where the last page ended."""
+    bar.note(name)
+    prefix, calls, seen = f"{_PREFIX}{load.batch_size}/", [], 0
+    start = time.perf_counter()
+    for after in _starts(prefix, load, page):
+        begun = time.perf_counter()
+        seen += await space.read(_reader(prefix, after, page))
+        calls.append(time.perf_counter() - begun)
+    return _operation(name, seen, time.perf_counter() - start, load.value_size, calls)
+
+
+def _starts(prefix: str, load: Load, page: int) -> Iterator[str]:
+    if page == _PAGE:
+        yield from ("" if first == 0 else f"{prefix}{first - 1:09}" for first in range(0, load.count, page))
+    else:
+        maker = random.Random(1)
+        yield from (f"{prefix}{maker.randrange(load.count):09}" for _ in range(min(100, load.test_get)))
+
+
+def _reader(prefix: str, after: str, page: int) -> Callable[[Reading], int]:
+    def step(reading: Reading) -> int:
+        return sum(reading.get(key) is not None for key in reading.list(prefix, after=after, limit=page))
+
+    return step
+
+
+def _operation(name: str, objects: int, seconds: float, size: int, calls: list[float]) -> Operation:
+    per_second = objects / max(seconds, 1e-9)
+    return Operation(name, objects, seconds, per_second, per_second * size, latency(calls))
+
+
+def rows(operations: list[Operation]) -> list[list[str]]:
+    """For the table."""
+    return [
+        [
+            operation.name,
+            f"{operation.objects:,}",
+            f"{operation.seconds:.3f}",
+            rate(operation.rate),
+            f"{operation.bytes_rate / 1e6:,.1f}",
+            *(milliseconds(t) for t in _percentiles(operation.latency)),
+        ]
+        for operation in operations
+    ]
+
+
+def _percentiles(times: Latency | None) -> tuple[float, ...]:
+    return (times.p50, times.p95, times.p99, times.max) if times else ()
