@@ -1,0 +1,53 @@
+"""The log engine: queues on anything that looks like an object store."""
+
+from __future__ import annotations
+
+from collections.abc import Awaitable, Callable
+from pathlib import Path
+from typing import TYPE_CHECKING
+
+from ...config import StoreOptions
+
+if TYPE_CHECKING:
+    from .memory import MemorySpace
+    from .store import LogStore
+
+# Named memory stores live as long as the process, like the folder they stand in for.
+_shared: dict[str, MemorySpace] = {}
+
+
+async def open_memory(
+    name: str,
+    options: StoreOptions,
+    *,
+    clock: Callable[[], float] | None = None,
+    steps: Callable[[str], Awaitable[None]] | None = None,
+) -> LogStore:
+    """A store in this process; a name other than "" is shared by all who open it."""
+    from .memory import MemorySpace
+    from .store import LogStore
+
+    if not name:
+        return LogStore(MemorySpace(clock), options, steps=steps)
+    return LogStore(_shared.setdefault(name, MemorySpace(clock)), options, steps=steps)
+
+
+async def open_folder(
+    path: Path,
+    options: StoreOptions,
+    *,
+    clock: Callable[[], float] | None = None,
+    steps: Callable[[str], Awaitable[None]] | None = None,
+    wake: bool = True,
+) -> LogStore:
+    """A store in a folder, shared by any number of processes on this machine."""
+    from .folder import FolderSpace
+    from .store import LogStore
+
+    space = await FolderSpace.open(
+        path,
+        poll_interval=options.poll_interval,
+        operation_timeout=options.operation_timeout,
+        wake=wake,
+    )
+    return LogStore(space, options, steps=steps)

@@ -1,0 +1,250 @@
+"""Producers: calls that arrive together share one block and one commit; nobody touches the head."""
+
+from __future__ import annotations
+
+import asyncio
+import hashlib
+from collections.abc import Awaitable, Callable, Sequence
+
+import msgspec
+
+from ... import ids
+from ...errors import QueueNotFound
+from ...ids import Ids
+from ...messages import Envelope
+from . import queues, rows
+from .committer import work_topic
+from .names import BlockName
+from .rows import Rows
+from .space import Space, Transaction
+
+BLOCK_MESSAGES = 1000
+BLOCK_BYTES = 4 << 20
+_IN_FLIGHT = 3  # appends under way before further calls gather
+
+
+class _Call:
+    __slots__ = ("future", "ids", "messages")
+
+    def __init__(self, messages: Sequence[Envelope], future: asyncio.Future[list[str]]) -> None:
+        self.messages = messages
+        self.future = future
+        self.ids: list[str] = []
+
+
+class Draft(msgspec.Struct, gc=False):
+    """A block that is being filled: messages that share priority, due time and attempts."""
+
+    priority: int
+    due: float
+    max_attempts: int
+    messages: list[Envelope]
+    size: int = 0
+
+    def rows(self) -> Rows:
+        messages = self.messages
+        content_types = {each.content_type for each in messages}
+        return Rows(
+            [each.payload for each in messages],
+            content_types.pop() if len(content_types) == 1 else [each.content_type for each in messages],
+            [each.headers for each in messages] if any(each.headers for each in messages) else None,
+        )
+
+
+class Block(msgspec.Struct, frozen=True, gc=False):
+    """A block ready to be written: its key, relative to the queue, and its bytes."""
+
+    key: str
+    data: bytes
+
+
+class Appender:
+    """One per queue and process."""
+
+    def __init__(
+        self, space: Space, queue: str, maker: Ids, *, timeout: float, step: Callable[[str], Awaitable[None]]
+    ) -> None:
+        self._space = space
+        self._queue = queue
+        self._ids = maker
+        self._timeout = timeout
+        self._step = step
+        self._waiting: list[_Call] = []
+        self._under_way: set[asyncio.Task[None]] = set()
+        self._scheduled = False
+
+    async def append(self, messages: Sequence[Envelope]) -> list[str]:
+        """Ids, once the messages are durable."""
+        if not messages:
+            return []
+        loop = asyncio.get_running_loop()
+        call = _Call(messages, loop.create_future())
+        self._waiting.append(call)
+        if not self._scheduled and len(self._under_way) < _IN_FLIGHT:
+            self._scheduled = True
+            loop.call_soon(self._start)
+        return await call.future
+
+    def _start(self) -> None:
+        self._scheduled = False
+        if not self._waiting:
+            return
+        calls, self._waiting = self._waiting, []
+        task = asyncio.get_running_loop().create_task(self._write(calls))
+        self._under_way.add(task)
+        task.add_done_callback(self._finished)
+
+    def _finished(self, task: asyncio.Task[None]) -> None:
+        self._under_way.discard(task)
+        if self._waiting and not self._scheduled:
+            self._start()
+
+    async def _write(self, calls: list[_Call]) -> None:
+        try:
+            if any(message.dedup_key is not None for call in calls for message in call.messages):
+                await self._space.transact(lambda tx: self._append_once(tx, calls), deadline=self._timeout)
+            else:
+                await self._append_all(calls)
+        except Exception as error:  # noqa: BLE001  every caller must learn of it, whatever it is
+            for call in calls:
+                if not call.future.done():
+                    call.future.set_exception(error)
+            return
+        await self._step("append.committed")
+        for call in calls:
+            if not call.future.done():
+                call.future.set_result(call.ids)
+
+    async def _append_all(self, calls: list[_Call]) -> None:
+        """The common way: blocks are made first, large ones written as files, then one transaction shows them."""
+        blocks = self._blocks(calls, self._space.clock())
+        config = await self._large_as_files(blocks)
+        await self._space.transact(lambda tx: self._publish(tx, blocks, config), deadline=self._timeout)
+
+    async def _large_as_files(self, blocks: list[Block]) -> queues.Config | None:
+        threshold = self._space.file_threshold
+        large = [block for block in blocks if threshold is not None and len(block.data) >= threshold]
+        if not large:
+            return None
+        config = await self._space.read(lambda view: queues.read(view, self._queue), deadline=self._timeout)
+        root = queues.address(self._queue).root(config)
+        await asyncio.gather(*(self._space.write_file(root + block.key, block.data) for block in large))
+        return config
+
+    def _publish(self, tx: Transaction, blocks: list[Block], written_for: queues.Config | None) -> None:
+        config = queues.read(tx, self._queue)
+        if written_for is not None and written_for.incarnation != config.incarnation:
+            raise QueueNotFound(f"queue {self._queue!r} was deleted and created anew meanwhile")
+        root = queues.address(self._queue).root(config)
+        threshold = self._space.file_threshold
+        for block in blocks:
+            if written_for is not None and threshold is not None and len(block.data) >= threshold:
+                tx.adopt(root + block.key)
+            else:
+                tx.create(root + block.key, block.data)
+        tx.signal(work_topic(self._queue))
+
+    def _append_once(self, tx: Transaction, calls: list[_Call]) -> None:
+        """With dedup keys: what is remembered is looked up where the new blocks are written."""
+        config = queues.read(tx, self._queue)
+        root = queues.address(self._queue).root(config)
+        fresh: list[_Call] = []
+        answers: list[list[str | None]] = []
+        noted: dict[str, str] = {}
+        for call in calls:
+            known = [_remembered(tx, root, each, config.options.dedup_window, noted) for each in call.messages]
+            new = [each for each, id in zip(call.messages, known, strict=True) if id is None]
+            fresh.append(_Call(new, call.future))
+            answers.append(known)
+        for block in self._blocks(fresh, tx.now):
+            tx.create(root + block.key, block.data)
+        for call, part, known in zip(calls, fresh, answers, strict=True):
+            made = iter(part.ids)
+            call.ids = []
+            for message, id in zip(call.messages, known, strict=True):
+                if id is None:
+                    id = next(made)
+                    _remember(tx, root, message, id)
+                    noted[message.dedup_key or ""] = id
+                call.ids.append(noted[id[1:]] if id.startswith("=") else id)
+        tx.signal(work_topic(self._queue))
+
+    def _blocks(self, calls: list[_Call], now: float) -> list[Block]:
+        """Blocks for all messages of the calls, in order; sets the ids of each call."""
+        drafts = _drafts(calls, now)
+        blocks = []
+        made: dict[tuple[int, float, int], list[str]] = {}
+        for draft in drafts:
+            block = self._ids.block(now, draft.priority, carried=draft.due > 0)
+            count = len(draft.messages)
+            name = BlockName(f"{block:032x}", count, draft.priority, draft.max_attempts, 0)
+            key = name.later_key(draft.due) if draft.due else name.inbox_key()
+            blocks.append(Block(key, rows.encode(draft.rows())))
+            made.setdefault((draft.priority, draft.due, draft.max_attempts), []).extend(ids.texts(block, count))
+        _hand_out(calls, made, now)
+        return blocks
+
+
+def _due(message: Envelope, now: float) -> float:
+    """When it is visible; 0: at once."""
+    due = message.at if message.at is not None else now + message.delay if message.delay > 0 else 0.0
+    return due if due > now else 0.0
+
+
+def _drafts(calls: list[_Call], now: float) -> list[Draft]:
+    """Messages in blocks of a bounded size that share everything the key says."""
+    open_drafts: dict[tuple[int, float, int], Draft] = {}
+    drafts = []
+    for call in calls:
+        for message in call.messages:
+            kind = (message.priority, _due(message, now), message.max_attempts or 0)
+            draft = open_drafts.get(kind)
+            if (
+                draft is None
+                or len(draft.messages) >= BLOCK_MESSAGES
+                or draft.size + len(message.payload) > BLOCK_BYTES
+            ):
+                draft = open_drafts[kind] = Draft(*kind, [])
+                drafts.append(draft)
+            draft.messages.append(message)
+            draft.size += len(message.payload)
+    return drafts
+
+
+def _hand_out(calls: list[_Call], made: dict[tuple[int, float, int], list[str]], now: float) -> None:
+    """Give each call the ids of its messages, in the order of its messages."""
+    if len(made) == 1:
+        (every,) = made.values()
+        start = 0
+        for call in calls:
+            call.ids = every[start : start + len(call.messages)]
+            start += len(call.messages)
+        return
+    rest = {kind: iter(texts) for kind, texts in made.items()}
+    for call in calls:
+        call.ids = [next(rest[each.priority, _due(each, now), each.max_attempts or 0]) for each in call.messages]
+
+
+def dedup_key(root: str, key: str) -> str:
+    return f"{root}dedup/{hashlib.blake2b(key.encode(), digest_size=16).hexdigest()}"
+
+
+def _remembered(tx: Transaction, root: str, message: Envelope, window: float, noted: dict[str, str]) -> str | None:
+    """The id that a dedup key stands for, `=key` when it is new earlier in this very write, None when it is new."""
+    key = message.dedup_key
+    if key is None:
+        return None
+    if key in noted:
+        return "=" + key
+    found = tx.get(dedup_key(root, key))
+    if found is not None:
+        at, id = msgspec.msgpack.decode(found.data, type=tuple[float, str])
+        if tx.now < at + window:
+            return id
+    noted[key] = ""
+    return None
+
+
+def _remember(tx: Transaction, root: str, message: Envelope, id: str) -> None:
+    if message.dedup_key is not None:
+        tx.put(dedup_key(root, message.dedup_key), msgspec.msgpack.encode((tx.now, id)))

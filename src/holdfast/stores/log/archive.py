@@ -1,0 +1,121 @@
+"""Finished messages as Parquet files that Spark, DuckDB and pandas read as they are."""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from functools import cache
+from typing import Any
+
+from ...messages import Stored
+from . import names
+from .names import ArchiveName
+from .space import Reading
+
+_COLUMNS = tuple(name for name in Stored.__struct_fields__ if name not in ("payload", "visible_at"))
+_PAGE = 10_000
+
+
+@cache
+def _schema() -> Any:
+    import pyarrow as pa
+
+    instant = pa.timestamp("us", tz="UTC")
+    return pa.schema(
+        [
+            ("id", pa.string()),
+            ("queue", pa.string()),
+            ("value", pa.binary()),
+            ("content_type", pa.string()),
+            ("headers", pa.map_(pa.string(), pa.string())),
+            ("priority", pa.int32()),
+            ("attempts", pa.int32()),
+            ("max_attempts", pa.int32()),
+            ("enqueued_at", instant),
+            ("finished_at", instant),
+            ("status", pa.string()),
+            ("result", pa.binary()),
+            ("error", pa.string()),
+            ("worker", pa.string()),
+            ("token", pa.string()),
+        ],
+        metadata={"holdfast": "1"},
+    )
+
+
+def encode(queue: str, records: Sequence[Stored], tokens: Sequence[str | None]) -> bytes:
+    """A Parquet file of these records, which come in id order."""
+    import pyarrow as pa
+    import pyarrow.parquet as pq
+
+    columns = {
+        "id": [each.id for each in records],
+        "queue": [queue] * len(records),
+        "value": [each.payload for each in records],
+        "content_type": [each.content_type for each in records],
+        "headers": [list(each.headers.items()) if each.headers else None for each in records],
+        "priority": [each.priority for each in records],
+        "attempts": [each.attempts for each in records],
+        "max_attempts": [each.max_attempts for each in records],
+        "enqueued_at": [int(each.enqueued_at * 1e6) for each in records],
+        "finished_at": [int((each.finished_at or 0) * 1e6) for each in records],
+        "status": [each.status for each in records],
+        "result": [each.result for each in records],
+        "error": [each.error for each in records],
+        "worker": [each.worker for each in records],
+        "token": list(tokens),
+    }
+    schema = _schema()
+    table = pa.table([pa.array(columns[field.name], field.type) for field in schema], schema=schema)
+    sink = pa.BufferOutputStream()
+    pq.write_table(table, sink, compression="zstd", compression_level=1, use_dictionary=_REPETITIVE)
+    return sink.getvalue().to_pybytes()  # type: ignore[no-any-return]  # pyarrow has no types
+
+
+# A dictionary of ids or payloads would be built, found useless and thrown away.
+_REPETITIVE = ["queue", "content_type", "priority", "attempts", "max_attempts", "status", "error", "worker", "token"]
+
+
+def decode(data: bytes) -> tuple[list[Stored], list[str | None]]:
+    """The records of a file, in id order, and their tokens."""
+    import pyarrow as pa
+    import pyarrow.parquet as pq
+
+    table = pq.read_table(pa.BufferReader(data), schema=_schema())
+    instants = {name: table.column(name).cast(pa.int64()).to_pylist() for name in ("enqueued_at", "finished_at")}
+    columns = {name: table.column(name).to_pylist() for name in _COLUMNS if name not in instants}
+    payloads = table.column("value").to_pylist()
+    records = [
+        Stored(
+            columns["id"][row],
+            columns["status"][row],
+            payloads[row],
+            columns["content_type"][row],
+            dict(columns["headers"][row]) if columns["headers"][row] else None,
+            columns["priority"][row],
+            columns["attempts"][row],
+            columns["max_attempts"][row],
+            instants["enqueued_at"][row] / 1e6,
+            None,
+            instants["finished_at"][row] / 1e6,
+            columns["result"][row],
+            columns["error"][row],
+            columns["worker"][row],
+        )
+        for row in range(len(payloads))
+    ]
+    return records, table.column("token").to_pylist()
+
+
+def files(view: Reading, root: str) -> list[ArchiveName]:
+    """The archive files of a queue, by what their names say."""
+    found: list[ArchiveName] = []
+    after = ""
+    while page := view.list(root + "archive/", after=after, limit=_PAGE):
+        after = page[-1]
+        found += [names.parse_archive(key) for key in page]
+    return found
+
+
+def holding(found: Sequence[ArchiveName], id: str) -> list[ArchiveName]:
+    """The files that may hold an id (32 hex digits)."""
+    return [each for each in found if each.first <= id <= each.last]

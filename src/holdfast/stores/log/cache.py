@@ -1,0 +1,53 @@
+"""Decoded blocks at hand. Blocks never change and keys are never reused, so nothing here can be stale."""
+
+from __future__ import annotations
+
+import threading
+from collections import OrderedDict
+
+from . import rows
+from .rows import Rows
+from .space import Reading
+
+
+class BlockCache:
+    """The most recently used blocks, up to a number of bytes; shared by the threads of a store."""
+
+    def __init__(self, budget: int = 64 << 20) -> None:
+        self._budget = budget
+        self._used = 0
+        self._blocks: OrderedDict[str, tuple[Rows, int]] = OrderedDict()
+        self._lock = threading.Lock()
+
+    def get(self, key: str) -> Rows | None:
+        with self._lock:
+            entry = self._blocks.get(key)
+            if entry is None:
+                return None
+            self._blocks.move_to_end(key)
+            return entry[0]
+
+    def load(self, view: Reading, key: str) -> Rows | None:
+        """From here or from the space; None: the object is gone, so the caller's view is old."""
+        found = self.get(key)
+        if found is None:
+            stored = view.get(key)
+            if stored is None:
+                return None
+            found = rows.decode(stored.data)
+            self._add(key, found, len(stored.data))
+        return found
+
+    def forget(self, key: str) -> None:
+        with self._lock:
+            entry = self._blocks.pop(key, None)
+            self._used -= entry[1] if entry else 0
+
+    def _add(self, key: str, block: Rows, size: int) -> None:
+        size += 100 * len(block)
+        with self._lock:
+            if key not in self._blocks:
+                self._blocks[key] = (block, size)
+                self._used += size
+            while self._used > self._budget and len(self._blocks) > 1:
+                self._used -= self._blocks.popitem(last=False)[1][1]

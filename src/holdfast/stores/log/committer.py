@@ -1,0 +1,294 @@
+"""One committer per log and process: it gathers everything that waits, applies it to the head and writes it once."""
+
+from __future__ import annotations
+
+import asyncio
+from collections.abc import Callable, Sequence
+from functools import partial
+from typing import TypeAlias, TypeVar, cast
+
+import msgspec
+
+from ...errors import QueueNotFound, StoreError
+from . import headfile, names, queues
+from .cache import BlockCache
+from .head import apply, wanted
+from .queues import Address, Config
+from .rows import Rows
+from .space import Reading, Space, Transaction
+from .state import Absorb, Block, Claim, Exhausted, Expire, Head, Intent, Purge, Remove, Result, Rules, Settle
+
+T = TypeVar("T")
+_PAGE = 1000
+_WORK, _DONE = "work", "done"
+_BOTH = frozenset((_WORK, _DONE))
+_SIGNALS = {Settle: _BOTH, Remove: _BOTH, Purge: _BOTH, Expire: frozenset((_DONE,))}
+
+
+class Seen(msgspec.Struct, frozen=True):
+    """A log as a transaction or snapshot shows it."""
+
+    config: Config
+    rules: Rules
+    root: str
+    head: Head
+
+
+class Session:
+    """A log inside one transaction: intents change the head in memory, the committer writes it at the end."""
+
+    def __init__(self, tx: Transaction, seen: Seen, cache: BlockCache) -> None:
+        self.tx = tx
+        self.seen = seen
+        self.head = seen.head
+        self.changed = False
+        self.finished: list[str] = []
+        self.topics: set[str] = set()
+        self._cache = cache
+
+    def do(self, intents: Sequence[Intent]) -> list[Result]:
+        applied = apply(self.head, intents, self.tx.now, self.seen.rules)
+        if any(applied.results):
+            self.changed = True
+            self.head = applied.head
+            self.finished += applied.finished
+            for intent, result in zip(intents, applied.results, strict=True):
+                if result:
+                    self.topics |= _SIGNALS.get(type(intent), frozenset())
+        return applied.results
+
+    def absorbed(self, block: Block) -> int:
+        """The number of a block, which is taken into the head when it is not there yet."""
+        if not block.no:
+            self.do([Absorb([block.key])])
+        return block.no or self.head.serial
+
+    def block(self, no: int) -> tuple[Block, Rows]:
+        """A block of the head and its rows; read here, where the data is."""
+        block = self.head.blocks.get(no) or self.seen.head.blocks[no]
+        loaded = self._cache.load(self.tx, self.seen.root + block.key)
+        if loaded is None:
+            raise StoreError(f"block {block.key} is missing")
+        return block, loaded
+
+
+class Answer(msgspec.Struct, frozen=True):
+    """What a request gets: a result per intent, the head that holds them, and the blocks a claim took from."""
+
+    results: list[Result]
+    head: Head
+    rules: Rules
+    blocks: dict[int, tuple[Block, Rows]]
+    next_due: float | None
+    expired: list[Exhausted]
+
+
+Then: TypeAlias = Callable[[Transaction, Seen, list[Result]], None]
+
+
+class Request:
+    """Intents of one caller; `then` writes more in the same transaction, knowing their results."""
+
+    __slots__ = ("answer", "future", "intents", "then")
+
+    def __init__(self, intents: Sequence[Intent], then: Then | None = None) -> None:
+        self.intents = intents
+        self.then = then
+        self.future: asyncio.Future[Answer] | None = None
+        self.answer: Answer | None = None
+
+
+class Committer:
+    """See the module. `written` is called with the head after every commit that wrote it."""
+
+    def __init__(
+        self, space: Space, address: Address, cache: BlockCache, *, timeout: float, written: Callable[[Head], None]
+    ) -> None:
+        self._space = space
+        self.address = address
+        self._cache = cache
+        self._timeout = timeout
+        self._written = written
+        self._waiting: list[Request] = []
+        self._task: asyncio.Task[None] | None = None
+        self._config: tuple[bytes, Config] | None = None
+        self._head: tuple[bytes, Head] = (b"", Head())
+
+    # What callers use.
+
+    async def ask(self, *intents: Intent, then: Then | None = None) -> Answer:
+        """The answers once they are durable. Requests that wait together share one commit."""
+        request = Request(intents, then)
+        request.future = asyncio.get_running_loop().create_future()
+        self._submit(request)
+        try:
+            return await request.future
+        except asyncio.CancelledError:
+            if request.answer is not None:
+                self._give_back(request)
+            raise
+
+    def _submit(self, request: Request) -> None:
+        self._waiting.append(request)
+        if self._task is None:
+            self._task = asyncio.get_running_loop().create_task(self._run())
+
+    def _give_back(self, request: Request) -> None:
+        """Nobody waits for this claim any more: its messages go back without costing an attempt."""
+        assert request.answer is not None
+        for intent, result in zip(request.intents, request.answer.results, strict=True):
+            if isinstance(intent, Claim) and isinstance(result, list):
+                for taken in result:
+                    self._submit(Request([Settle(intent.token, taken.block, taken.mask, "release")]))
+
+    async def edit(self, change: Callable[[Session], T]) -> T:
+        """Run a change that must look before it decides, in a transaction of its own."""
+        answer, head = await self._space.transact(lambda tx: self._edit(tx, change), deadline=self._timeout)
+        if head is not None:
+            self._written(head)
+        return answer
+
+    def ask_from_thread(self, *intents: Intent) -> Answer:
+        """The same, blocking, from any thread."""
+        request = Request(intents)
+        self._space.transact_from_thread(lambda tx: self._commit(tx, [request]), deadline=self._timeout)
+        assert request.answer is not None
+        return request.answer
+
+    async def _run(self) -> None:
+        """Commit as long as requests wait; those that arrive during a commit share the next."""
+        try:
+            while self._waiting:
+                taken: list[Request] = []
+                try:
+                    head = await self._space.transact(partial(self._step, taken), deadline=self._timeout)
+                except Exception as error:  # noqa: BLE001  every caller must learn of it, whatever it is
+                    self._refuse(taken or self._take(), error)
+                    continue
+                for request in taken:
+                    self._tell(request)
+                if head is not None:
+                    self._written(head)
+        finally:
+            self._task = None
+
+    def _tell(self, request: Request) -> None:
+        assert request.answer is not None
+        if request.future is None:
+            return
+        if request.future.cancelled():
+            self._give_back(request)
+        else:
+            request.future.set_result(request.answer)
+
+    def _take(self) -> list[Request]:
+        taken, self._waiting = self._waiting, []
+        return taken
+
+    @staticmethod
+    def _refuse(requests: list[Request], error: Exception) -> None:
+        for request in requests:
+            if request.future is not None and not request.future.done():
+                request.future.set_exception(error)
+
+    # What runs inside the transaction.
+
+    def _step(self, taken: list[Request], tx: Transaction) -> Head | None:
+        taken.extend(self._take())
+        return self._commit(tx, taken)
+
+    def look(self, view: Reading) -> Seen:
+        """The log as this view shows it."""
+        found = view.get(names.config_key(self.address.queue))
+        if found is None:
+            raise QueueNotFound(f"there is no queue {self.address.queue!r}")
+        if self._config is None or self._config[0] != found.data:
+            self._config = (found.data, queues.decode(found.data))
+        config = self._config[1]
+        root = self.address.root(config)
+        stored = view.get(root + "head")
+        if stored is None:
+            head = Head()
+        elif self._head[0] == stored.data:  # bytes, not tags: what a failed commit left here can never look current
+            head = self._head[1]
+        else:
+            head = headfile.decode(stored.data)
+        return Seen(config, self.address.rules(config), root, head)
+
+    def _commit(self, tx: Transaction, requests: list[Request]) -> Head | None:
+        """Apply everything; the new head, or None when nothing changed."""
+        session = Session(tx, self.look(tx), self._cache)
+        keys, next_due = self._absorbable(tx, session.seen, requests)
+        intents: list[Intent] = [Absorb(keys), Expire()]
+        for request in requests:
+            intents += request.intents
+        results = session.do(intents)
+        self._answer(session, requests, results, next_due)
+        return self._save(session)
+
+    def _edit(self, tx: Transaction, change: Callable[[Session], T]) -> tuple[T, Head | None]:
+        session = Session(tx, self.look(tx), self._cache)
+        return change(session), self._save(session)
+
+    def _save(self, session: Session) -> Head | None:
+        if not session.changed:
+            return None
+        tx, root = session.tx, session.seen.root
+        data = headfile.encode(session.head)
+        tx.put(root + "head", data)
+        self._head = (data, session.head)
+        for key in session.finished:
+            tx.delete(root + key)
+            self._cache.forget(root + key)
+        for topic in session.topics:
+            tx.signal(f"{self.address.text}/{topic}")
+        return session.head
+
+    def _absorbable(self, tx: Transaction, seen: Seen, requests: list[Request]) -> tuple[list[str], float | None]:
+        """Blocks that the waiting claims need, and when the next one under `later/` is due."""
+        demand = sum(each.limit for request in requests for each in request.intents if type(each) is Claim)
+        if not demand or seen.rules.paused:
+            return [], None
+        demand = min(demand, _PAGE)
+        cut = len(seen.root)
+        held = len(seen.head.blocks)
+        keys = [key[cut:] for key in tx.list(seen.root + "inbox/", limit=held + demand)]
+        for key in tx.list(seen.root + "later/", limit=held + demand):
+            if names.due_of(key) > tx.now:
+                return wanted(seen.head, keys, demand), names.due_of(key)
+            keys.append(key[cut:])
+        return wanted(seen.head, keys, demand), None
+
+    def _answer(self, session: Session, requests: list[Request], results: list[Result], later: float | None) -> None:
+        place = 2
+        expired = cast(list[Exhausted], results[1])
+        next_due = _next_due(session.head, later)
+        for request in requests:
+            own = results[place : place + len(request.intents)]
+            place += len(request.intents)
+            taken = [each for result in own if isinstance(result, list) for each in result]
+            blocks = {each.block: session.block(each.block) for each in [*taken, *expired]}
+            request.answer = Answer(own, session.head, session.seen.rules, blocks, next_due, expired)
+            expired = []  # told once, to the first
+            if request.then is not None:
+                request.then(session.tx, session.seen, own)
+
+
+def work_topic(queue: str) -> str:
+    """Signalled when there may be something to claim."""
+    return f"{queue}/{_WORK}"
+
+
+def done_topic(queue: str) -> str:
+    """Signalled when a message may have ended."""
+    return f"{queue}/{_DONE}"
+
+
+def _next_due(head: Head, later: float | None) -> float | None:
+    """When a waiting claim should look again by itself."""
+    instants = [lease.expires for lease in head.leases]
+    if later is not None:
+        instants.append(later)
+    instants += [block.due for block in head.blocks.values() if block.due > head.now]
+    instants += [group.due for group in head.waiting if group.due > head.now][:1]
+    return min(instants, default=None)

@@ -1,0 +1,80 @@
+"""A queue as users see it: its live log, its dead letters and its archive together."""
+
+from __future__ import annotations
+
+from ... import ids
+from ...messages import Stats, Stored, View
+from . import archive, head, lookup, names, records
+from .cache import BlockCache
+from .committer import Committer
+from .lookup import Glance
+from .names import ArchiveName
+from .space import Reading
+
+
+class Finder:
+    """Looks into one snapshot after the other; keeps nothing."""
+
+    def __init__(self, live: Committer, dead: Committer, cache: BlockCache) -> None:
+        self._live = live
+        self._dead = dead
+        self._cache = cache
+
+    def _glance(self, view: Reading, committer: Committer) -> Glance:
+        return Glance(view, committer.look(view), self._cache)
+
+    def has_exhausted(self, view: Reading) -> bool:
+        """Some lease is over with no attempt left."""
+        seen = self._live.look(view)
+        current = seen.head.copy()
+        current.now = max(current.now, view.now)
+        return any(head.exhausted(current, lease, seen.rules) for lease in current.leases)
+
+    def find(self, view: Reading, id: str) -> Stored | None:
+        return self.find_with_token(view, id)[0]
+
+    def find_with_token(self, view: Reading, id: str) -> tuple[Stored | None, str | None]:
+        """A message wherever it is, and the token that last decided over it."""
+        number = ids.number(id)
+        if number is None:
+            return None, None
+        plain = f"{number:032x}"
+        live = self._glance(view, self._live)
+        found = live.find(plain)
+        if found is not None:
+            return live.record(found), found.state.token or _token(found)
+        if not self._live.address.dead:
+            dead = self._glance(view, self._dead)
+            found = dead.find(plain)
+            if found is not None:
+                return records.as_dead(dead.record(found), found.rows, found.place), _token(found)
+        return self._archived(view, live, plain)
+
+    def _archived(self, view: Reading, live: Glance, plain: str) -> tuple[Stored | None, str | None]:
+        for file in archive.holding(self._files(view, live), plain):
+            stored = view.get(file.key)
+            for record, token in zip(*archive.decode(stored.data), strict=True) if stored else ():
+                if names.plain(record.id) == plain:
+                    return record, token
+        return None, None
+
+    def _files(self, view: Reading, live: Glance) -> list[ArchiveName]:
+        return archive.files(view, self._live.address.archive_root(live.seen.config))
+
+    def page(self, view: Reading, wanted: View, *, after: str | None, limit: int) -> list[Stored]:
+        live = self._glance(view, self._live)
+        if wanted == "archive":
+            glances = [live, self._glance(view, self._dead)]
+            return lookup.page(lookup.archive_sources(glances, self._files(view, live), view), after, limit)
+        if wanted == "dead":
+            sources = lookup.dead_sources(self._glance(view, self._dead)) + lookup.dying_sources(live)
+            return lookup.page(sources, after, limit)
+        return lookup.page(lookup.live_sources(live, wanted), after, limit)
+
+    def stats(self, view: Reading) -> Stats:
+        live = self._glance(view, self._live)
+        return lookup.stats(live, self._glance(view, self._dead), self._files(view, live))
+
+
+def _token(found: lookup.Found) -> str | None:
+    return found.rows.token[found.place] if found.rows.token else None

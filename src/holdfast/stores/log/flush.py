@@ -1,0 +1,122 @@
+"""Settled messages leave the head: freeze → write → drop.
+
+One transaction freezes the set and its names; exactly those rows are written; one transaction shows the files and
+blocks and drops the set. Whoever finds a frozen set finishes it, with the same names and the same rows, so the archive
+never holds a message twice and never misses one.
+"""
+
+from __future__ import annotations
+
+import asyncio
+from collections.abc import Awaitable, Callable
+
+from ...config import QueueOptions
+from ...errors import Unavailable
+from ...ids import Ids
+from ..base import DEAD
+from . import leaving, names, queues
+from .cache import BlockCache
+from .committer import Committer, Seen, work_topic
+from .leaving import Leaving, Moved, Written
+from .space import Reading, Space, Transaction
+from .state import Drop, Expire, Freeze, Result, Settled, Waiting
+
+_PAUSE = 0.05
+_TRIES = 200
+TAKEOVER = 5.0  # seconds after which somebody else's flush counts as abandoned
+
+
+class Flusher:
+    """One per log and process."""
+
+    def __init__(
+        self,
+        space: Space,
+        committer: Committer,
+        cache: BlockCache,
+        maker: Ids,
+        *,
+        timeout: float,
+        step: Callable[[str], Awaitable[None]],
+    ) -> None:
+        self._space = space
+        self._committer = committer
+        self._cache = cache
+        self._ids = maker
+        self._timeout = timeout
+        self._step = step
+        self._lock = asyncio.Lock()
+
+    async def flush(self) -> bool:
+        """Write what has gathered, and first what somebody left frozen; False: there was nothing to do."""
+        async with self._lock:
+            flush = f"{self._ids.block(self._space.clock()):032x}"
+            answer = await self._committer.ask(Freeze(flush))
+            frozen = answer.head.frozen
+            if frozen is None or (frozen.flush != flush and answer.head.now - frozen.since < TAKEOVER):
+                return False
+            await self._step("flush.frozen")
+            await self._finish(frozen.flush)
+            return True
+
+    async def flush_all(self) -> None:
+        """Return when everything that had ended is written, by us or by whoever is at it."""
+        for _ in range(_TRIES):
+            if not await self.flush():
+                head = (await self._committer.ask(Expire())).head
+                if head.frozen is None and not head.settled:
+                    return
+                await asyncio.sleep(_PAUSE)
+        raise Unavailable(f"the flush of {self._committer.address.text} is not done after {TAKEOVER} seconds")
+
+    async def _finish(self, flush: str) -> None:
+        """Rows come from a head that was read and holds the set, never from memory of one's own freeze."""
+        gathered = await self._space.read(lambda view: self._gather(view, flush), deadline=self._timeout)
+        if gathered is None:
+            return
+        written = await asyncio.to_thread(leaving.encode, self._committer.address, *gathered)
+        if written.archive is not None:
+            await self._space.write_file(*written.archive)
+        await self._step("flush.written")
+        await self._committer.ask(Drop(flush), then=lambda tx, seen, results: self._show(tx, seen, results, written))
+        await self._step("flush.dropped")
+
+    def _gather(self, view: Reading, flush: str) -> tuple[Seen, list[Leaving]] | None:
+        """The rows of a frozen set in id order; None: it is no longer there."""
+        seen = self._committer.look(view)
+        frozen = seen.head.frozen
+        if frozen is None or frozen.flush != flush:
+            return None
+        found: list[Leaving] = []
+        groups: list[Settled | Waiting] = [*frozen.settled, *frozen.waiting]
+        for group in groups:
+            block = seen.head.blocks[group.block]
+            loaded = self._cache.load(view, seen.root + block.key)
+            if loaded is None:
+                return None  # my view is old: somebody has finished this flush
+            found += leaving.rows_of(group, block, loaded, seen, view)
+        found.sort(key=lambda row: row.stored.id)
+        return seen, found
+
+    def _show(self, tx: Transaction, seen: Seen, results: list[Result], written: Written) -> None:
+        """In the transaction of the drop: files and blocks appear as their rows go."""
+        if not results[0]:
+            return
+        if written.archive is not None:
+            tx.adopt(written.archive[0])
+        for key, data in written.blocks:
+            tx.create(key, data)
+        for key in written.results:
+            tx.delete(seen.root + key)
+        if written.moved is not None:
+            self._move(tx, written.moved)
+        tx.signal(work_topic(self._committer.address.queue + DEAD))
+
+    def _move(self, tx: Transaction, moved: Moved) -> None:
+        """Dead letters that belong to another queue, which is made when it is not there."""
+        if tx.get(names.config_key(moved.queue)) is None:
+            queues.create(tx, moved.queue, QueueOptions())
+        root = queues.address(moved.queue).root(queues.read(tx, moved.queue))
+        for key, data in moved.blocks:
+            tx.create(root + key, data)
+        tx.signal(work_topic(moved.queue))

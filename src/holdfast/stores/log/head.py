@@ -1,0 +1,393 @@
+"""The head as a pure state machine: `apply(head, intents, now, rules)` answers a new head and one result per intent.
+
+No I/O, no clock, no randomness. What two processes may race on is decided here; the space's transaction enforces it.
+"""
+
+from __future__ import annotations
+
+from bisect import insort
+from collections.abc import Callable, Iterable, Sequence
+from typing import Any
+
+import msgspec
+
+from . import bits
+from .names import due_of, parse_block
+from .state import (
+    Absorb,
+    Block,
+    Claim,
+    Drop,
+    Exhausted,
+    Expire,
+    Extend,
+    Freeze,
+    Frozen,
+    Head,
+    Intent,
+    Lease,
+    Purge,
+    Recent,
+    Remove,
+    Result,
+    Rules,
+    Settle,
+    Settled,
+    Taken,
+    Waiting,
+)
+
+EXPIRED = "lease expired"
+CANCELLED = "cancelled"
+NEAR_MOST = 300  # waiting messages the head holds; beyond, all but the nearest leave in the flush
+NEAR_KEPT = 100
+HEAVY = 64 * 1024  # bytes of results or errors that make a flush due at once
+GROUPS_MOST = 128  # groups of outcomes the head holds before a flush: it is rewritten with every commit
+RECENT_MOST = 32
+_ORDER = (Settle, Extend, Remove, Purge, Absorb, Expire, Claim, Freeze, Drop)
+
+
+class Applied(msgspec.Struct, frozen=True):
+    """The new head, a result per intent in their order, and the keys of blocks of which nothing is left."""
+
+    head: Head
+    results: list[Result]
+    finished: list[str]
+
+
+def apply(head: Head, intents: Sequence[Intent], now: float, rules: Rules) -> Applied:
+    """Carry the intents out, kind by kind in the order of the protocol."""
+    head = head.copy()
+    head.now = max(head.now, now)
+    results: list[Result] = [None] * len(intents)
+    for kind in _ORDER:
+        for place, intent in enumerate(intents):
+            if type(intent) is kind:
+                results[place] = _VERBS[kind](head, intent, rules)
+    finished = [block.key for block in head.blocks.values() if block.gone >= block.name.count]
+    if finished:
+        head.blocks = {no: block for no, block in head.blocks.items() if block.gone < block.name.count}
+    return Applied(head, results, finished)
+
+
+def wanted(head: Head, keys: Iterable[str], demand: int) -> list[str]:
+    """Which of the listed blocks to absorb so that a claim of `demand` messages is served in the right order."""
+    known = {block.key for block in head.blocks.values()}
+    candidates = [(parse_block(key), key) for key in keys if key not in known]
+    stock = [(name.order, name.count, key) for name, key in candidates]
+    stock += [(block.name.order, _ready(head, block), "") for block in head.blocks.values()]
+    chosen = []
+    for _, count, key in sorted(stock):
+        if demand <= 0:
+            break
+        demand -= count
+        if key:
+            chosen.append(key)
+    return chosen
+
+
+def _ready(head: Head, block: Block) -> int:
+    """How many fresh messages a block can give now; what comes back from waiting or leases is only more."""
+    return 0 if block.due > head.now else block.fresh().bit_count()
+
+
+def _settle(head: Head, intent: Settle, rules: Rules) -> int:
+    """The places for which the settlement counts: the token is current, or did the same before."""
+    held = 0
+    for lease in [each for each in head.leases if each.token == intent.token and each.block == intent.block]:
+        part = lease.mask & intent.mask
+        if part:
+            held |= part
+            _take(head.leases, lease, part)
+            _finish_part(head, lease, part, intent, rules)
+    return held | _repeated(head, intent)
+
+
+def _repeated(head: Head, intent: Settle) -> int:
+    """Places this token has settled before, in the same way."""
+    frozen = head.frozen or Frozen("", 0.0, [], [])
+    ended: list[Settled | Recent] = [*head.settled, *frozen.settled, *head.recent]
+    if intent.action == "complete":
+        groups: list[Any] = [group for group in ended if group.status == "completed"]
+    else:
+        groups = [*(group for group in ended if group.status != "completed"), *head.waiting, *frozen.waiting]
+    mask = 0
+    for group in groups:
+        if group.token == intent.token and group.block == intent.block:
+            mask |= group.mask
+    return mask & intent.mask
+
+
+def _finish_part(head: Head, lease: Lease, part: int, intent: Settle, rules: Rules) -> None:
+    spent = intent.action == "retry" and lease.attempts >= head.blocks[lease.block].limit(rules)
+    if intent.action == "release" or (intent.action == "retry" and not spent):
+        attempts = lease.attempts - (intent.action == "release")
+        due = head.now + intent.delay
+        group = Waiting(lease.block, part, due, attempts, lease.crashed, intent.error, intent.token)
+        insort(head.waiting, group, key=lambda each: each.due)
+        return
+    status = "completed" if intent.action == "complete" else rules.dead
+    keep = intent.keep if status == "completed" and intent.keep is not None else _kept(status, rules)
+    results = [intent.results.get(place) for place in bits.places(part)] if intent.results else None
+    _end(
+        head,
+        Settled(
+            lease.block, part, status, head.now, lease.attempts, intent.error, intent.worker, intent.token, results
+        ),
+        keep=keep,
+    )
+
+
+def _kept(status: str, rules: Rules) -> bool:
+    """Whether a message that ended so is written anywhere."""
+    return rules.archive or status in ("dead", "moved")
+
+
+def _end(head: Head, group: Settled, *, keep: bool) -> None:
+    """The one place where a message ends: counted, then kept for the flush or gone."""
+    count = group.mask.bit_count()
+    if group.status == "completed":
+        head.completed += count
+    elif group.status != "dead":
+        head.failed += count
+    if keep:
+        head.settled.append(group)
+    else:
+        head.blocks[group.block].gone += count
+        _remember(head, group)
+
+
+def _remember(head: Head, group: Settled) -> None:
+    """Nothing of the message is kept but its token, so that repeating the settlement is still success."""
+    for recent in head.recent:
+        if recent.token == group.token and recent.block == group.block:
+            recent.mask |= group.mask
+            return
+    head.recent.append(Recent(group.token, group.block, group.mask, group.status))
+    del head.recent[:-RECENT_MOST]
+
+
+def _take(groups: list[Any], group: Lease | Waiting, part: int) -> None:
+    """Take places out of a group; an empty group goes."""
+    place = next(place for place, each in enumerate(groups) if each is group)
+    left = group.mask & ~part
+    groups[place : place + 1] = [msgspec.structs.replace(group, mask=left)] if left else []
+
+
+def _extend(head: Head, intent: Extend, rules: Rules) -> int:
+    """The places whose lease now lasts at least `seconds` from now."""
+    held = 0
+    expires = head.now + intent.seconds
+    for lease in [each for each in head.leases if each.token == intent.token and each.block == intent.block]:
+        part = lease.mask & intent.mask
+        held |= part
+        if part and expires > lease.expires:
+            _take(head.leases, lease, part)
+            head.leases.append(msgspec.structs.replace(lease, mask=part, expires=expires))
+    return held
+
+
+def _remove(head: Head, intent: Remove, rules: Rules) -> int:
+    """The places that were fresh or waiting and have ended now."""
+    block = head.blocks[intent.block]
+    fresh = block.fresh() & intent.mask
+    block.skip |= fresh
+    _removed(head, intent, fresh, block.name.attempts, rules)
+    removed = fresh
+    for group in [each for each in head.waiting if each.block == intent.block]:
+        part = group.mask & intent.mask
+        if part:
+            _take(head.waiting, group, part)
+            _removed(head, intent, part, group.attempts, rules)
+            removed |= part
+    return removed
+
+
+def _removed(head: Head, intent: Remove, mask: int, attempts: int, rules: Rules) -> None:
+    if not mask:
+        return
+    if intent.error is None:
+        head.blocks[intent.block].gone += mask.bit_count()
+    else:
+        group = Settled(intent.block, mask, "failed", head.now, attempts, intent.error, None, "", None)
+        _end(head, group, keep=rules.archive)
+
+
+def _purge(head: Head, intent: Purge, rules: Rules) -> int:
+    """How many messages were dropped."""
+    before = sum(block.gone for block in head.blocks.values())
+    for block in head.blocks.values():
+        fresh = block.fresh()
+        block.skip |= fresh
+        block.gone += fresh.bit_count()
+    for group in head.waiting + [lease for lease in head.leases if lease.expires <= head.now]:
+        head.blocks[group.block].gone += group.mask.bit_count()
+    head.waiting = []
+    head.leases = [lease for lease in head.leases if lease.expires > head.now]
+    return sum(block.gone for block in head.blocks.values()) - before
+
+
+def _absorb(head: Head, intent: Absorb, rules: Rules) -> int:
+    known = {block.key for block in head.blocks.values()}
+    new = [key for key in intent.keys if key not in known]
+    for key in new:
+        head.serial += 1
+        head.blocks[head.serial] = Block(head.serial, key, parse_block(key), due_of(key))
+    return len(new)
+
+
+def _expire(head: Head, intent: Expire, rules: Rules) -> list[Exhausted]:
+    ended = []
+    for lease in [each for each in head.leases if exhausted(head, each, rules)]:
+        _take(head.leases, lease, lease.mask)
+        ended.append(Exhausted(lease.block, lease.mask, lease.attempts))
+        group = Settled(lease.block, lease.mask, rules.dead, head.now, lease.attempts, EXPIRED, None, "", None)
+        _end(head, group, keep=_kept(rules.dead, rules))
+    return ended
+
+
+def exhausted(head: Head, lease: Lease, rules: Rules) -> bool:
+    """The lease is over and there will be no further attempt."""
+    if lease.expires > head.now:
+        return False
+    return not rules.retry_expired or lease.attempts >= head.blocks[lease.block].limit(rules)
+
+
+class _Source(msgspec.Struct, gc=False):
+    """Messages of one block that a claim may take, alike in everything but their place."""
+
+    mask: int
+    attempts: int
+    crashed: bool
+    group: Lease | Waiting | None  # None: fresh ones
+
+    def lonely(self, limit: int) -> bool:
+        """The last attempt after a crash."""
+        return self.crashed and self.attempts + 1 >= limit
+
+
+def _claim(head: Head, intent: Claim, rules: Rules) -> list[Taken]:
+    """Priority, block, place: over fresh messages, due ones and expired leases alike.
+
+    The last attempt after a crash runs alone: it is the only message of its claim, so that it kills nobody else.
+    """
+    taken: list[Taken] = []
+    if rules.paused:
+        return taken
+    returning = _returning(head)
+    room = intent.limit
+    for block in sorted(head.blocks.values(), key=lambda each: each.name.order):
+        sources = returning.get(block.no, [])
+        if block.due <= head.now:
+            sources = [_Source(block.fresh(), block.name.attempts, block.name.crashed, None), *sources]
+        limit = block.limit(rules)
+        chosen, stop = _choose(sources, limit, room, first=not taken)
+        parts = [(source, source.mask & chosen) for source in sources]
+        taken += [_lease_out(head, intent, block, source, part, limit) for source, part in parts if part]
+        room -= chosen.bit_count()
+        if stop or room <= 0:
+            break
+    return taken
+
+
+def _returning(head: Head) -> dict[int, list[_Source]]:
+    """Due retries and expired leases, by block."""
+    sources: dict[int, list[_Source]] = {}
+    for group in head.waiting:
+        if group.due > head.now:
+            break
+        sources.setdefault(group.block, []).append(_Source(group.mask, group.attempts, group.crashed, group))
+    for lease in head.leases:
+        if lease.expires <= head.now:
+            sources.setdefault(lease.block, []).append(_Source(lease.mask, lease.attempts, True, lease))
+    return sources
+
+
+def _choose(sources: list[_Source], limit: int, room: int, *, first: bool) -> tuple[int, bool]:
+    """Which places of a block a claim takes, and whether it must stop there because of a message that runs alone."""
+    offered = lonely = 0
+    for source in sources:
+        offered |= source.mask
+        if source.lonely(limit):
+            lonely |= source.mask
+    chosen = bits.lowest(offered, room)
+    if not chosen & lonely:
+        return chosen, False
+    loner = lonely & -lonely
+    before = chosen & (loner - 1)
+    return (loner if first and not before else before), True
+
+
+def _lease_out(head: Head, intent: Claim, block: Block, source: _Source, part: int, limit: int) -> Taken:
+    if source.group is None:
+        block.next = part.bit_length()
+        block.skip = block.skip >> block.next << block.next
+    else:
+        _take(head.waiting if isinstance(source.group, Waiting) else head.leases, source.group, part)
+    expires = head.now + intent.lease
+    attempt = source.attempts + 1
+    head.leases.append(Lease(intent.token, block.no, part, expires, attempt, source.crashed))
+    return Taken(block.no, part, expires, attempt, isinstance(source.group, Lease), source.lonely(limit))
+
+
+def _freeze(head: Head, intent: Freeze, rules: Rules) -> bool:
+    """Fix the rows of the next flush; False: one is under way, or there is nothing to write."""
+    spilled = _spilled(head)
+    if head.frozen is not None or not (head.settled or spilled):
+        return False
+    head.waiting = head.waiting[: len(head.waiting) - len(spilled)]
+    head.frozen = Frozen(intent.flush, head.now, head.settled, spilled)
+    head.settled = []
+    return True
+
+
+def _spilled(head: Head) -> list[Waiting]:
+    """The waiting messages that leave: when there are too many, all but the nearest."""
+    count = sum(group.mask.bit_count() for group in head.waiting)
+    heavy = sum(len(group.error or "") for group in head.waiting) > HEAVY
+    if count <= NEAR_MOST and not heavy:
+        return []
+    kept = 0
+    for place, group in enumerate(head.waiting):
+        kept += group.mask.bit_count()
+        if heavy or kept > NEAR_KEPT:
+            return head.waiting[place:]
+    return []
+
+
+def _drop(head: Head, intent: Drop, rules: Rules) -> bool:
+    """Let the rows of a written flush go; False: another has done it."""
+    frozen = head.frozen
+    if frozen is None or frozen.flush != intent.flush:
+        return False
+    groups: list[Settled | Waiting] = [*frozen.settled, *frozen.waiting]
+    for group in groups:
+        head.blocks[group.block].gone += group.mask.bit_count()
+    head.frozen = None
+    return True
+
+
+def flush_due(head: Head, *, rows: int, age: float) -> bool:
+    """Enough outcomes have gathered, or the first has waited long enough, or waiting messages must leave."""
+    if head.frozen is not None or not (head.settled or head.waiting):
+        return False
+    if head.settled and head.now - head.settled[0].at >= age:
+        return True
+    gathered = weight = 0
+    for group in head.settled:
+        gathered += group.mask.bit_count()
+        weight += len(group.error or "") + sum(len(result or b"") for result in group.results or ())
+    return gathered >= rows or len(head.settled) >= GROUPS_MOST or weight >= HEAVY or bool(_spilled(head))
+
+
+_VERBS: dict[type[Any], Callable[[Head, Any, Rules], Result]] = {
+    Settle: _settle,
+    Extend: _extend,
+    Remove: _remove,
+    Purge: _purge,
+    Absorb: _absorb,
+    Expire: _expire,
+    Claim: _claim,
+    Freeze: _freeze,
+    Drop: _drop,
+}

@@ -1,0 +1,217 @@
+"""What a frozen set becomes: an archive file, blocks of dead letters, blocks of spilled retries.
+
+Pure, and the same bytes under the same names for the same set, whoever writes them.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Iterator, Sequence
+
+import msgspec
+
+from ... import ids
+from ...messages import Stored
+from . import archive, bits, names, records, rows
+from .committer import Seen
+from .names import BlockName
+from .queues import Address
+from .rows import Rows
+from .space import Reading
+from .state import Block, Settled, Waiting
+
+_BLOCK_ROWS = 1000
+_BLOCK_BYTES = 4 << 20
+_LATE = 0.02  # the part of its delay by which a spilled retry may be late, so that neighbours share a block
+_LATE_LEAST = 0.05  # seconds
+
+
+class Leaving(msgspec.Struct, frozen=True, gc=False):
+    """One message of a frozen set. `ending` is how it left: a settled status, or `waiting` for a spilled retry."""
+
+    stored: Stored
+    ending: str
+    token: str
+    result_key: str | None  # an object of its own that held the result
+    max_attempts: int = 0  # its own; 0: the queue's
+    crashed: bool = False
+    due: float = 0.0
+
+
+class Moved(msgspec.Struct, frozen=True):
+    """Blocks for another queue; keys are relative to it."""
+
+    queue: str
+    blocks: list[tuple[str, bytes]]
+
+
+class Written(msgspec.Struct, frozen=True):
+    """What a flush writes: the archive file, blocks by full key, what moves on, and result objects to delete."""
+
+    archive: tuple[str, bytes] | None
+    blocks: list[tuple[str, bytes]]
+    moved: Moved | None
+    results: list[str]
+
+
+def rows_of(group: Settled | Waiting, block: Block, loaded: Rows, seen: Seen, view: Reading) -> list[Leaving]:
+    """The messages of one frozen group."""
+    found = []
+    for place in bits.places(group.mask):
+        if isinstance(group, Settled):
+            state = records.settled_state(group, place)
+            key = state.result[1:].decode() if state.result and state.result.startswith(b"@") else None
+            stored = records.record(block, loaded, place, state, seen.rules, view, seen.root)
+            found.append(Leaving(stored, group.status, group.token, key))
+        else:
+            state = records.State("retry", group.attempts, group.due, error=group.error)
+            stored = records.record(block, loaded, place, state, seen.rules, view, seen.root)
+            own = block.name.max_attempts
+            found.append(Leaving(stored, "waiting", group.token, None, own, group.crashed, group.due))
+    return found
+
+
+def encode(address: Address, seen: Seen, found: Sequence[Leaving]) -> Written:
+    """Everything the flush writes, from its rows in id order."""
+    frozen = seen.head.frozen
+    assert frozen is not None
+    base = int(frozen.flush, 16)
+    numbers = (f"{base + (k << 20):032x}" for k in range(1, 1 << 30))
+    root = seen.root
+    dead = [(f"{root}dead/{key}", data) for key, data in _dead(_ending(found, "dead"), numbers)]
+    spilled = [(root + key, data) for key, data in _spilled(_ending(found, "waiting"), frozen.since, numbers)]
+    moved = _ending(found, "moved")
+    target = seen.config.options.dead_letter
+    return Written(
+        _archived(address, seen, found),
+        dead + spilled,
+        Moved(target, _moved(address.queue, moved, numbers)) if moved and isinstance(target, str) else None,
+        [row.result_key for row in found if row.result_key],
+    )
+
+
+def _ending(found: Sequence[Leaving], ending: str) -> list[Leaving]:
+    return [row for row in found if row.ending == ending]
+
+
+def _archived(address: Address, seen: Seen, found: Sequence[Leaving]) -> tuple[str, bytes] | None:
+    endings = ("completed", "failed", "moved") if seen.rules.archive else ("completed", "failed")
+    kept = [row for row in found if row.ending in endings]
+    if not kept:
+        return None
+    assert seen.head.frozen is not None
+    first, last = names.plain(kept[0].stored.id), names.plain(kept[-1].stored.id)
+    key = names.archive_key(first, last, len(kept), seen.head.frozen.flush)
+    data = archive.encode(address.queue, [row.stored for row in kept], [row.token for row in kept])
+    return address.archive_root(seen.config) + key, data
+
+
+def _dead(found: list[Leaving], numbers: Iterator[str]) -> list[tuple[str, bytes]]:
+    """Dead letters in blocks of their own log; priority and attempts are columns there."""
+    blocks = []
+    for part in _bounded(found):
+        name = BlockName(next(numbers), len(part), 0, 0, 0, False, *_range(part))
+        blocks.append((name.inbox_key(), rows.encode(carried(part))))
+    return blocks
+
+
+def _moved(source: str, found: list[Leaving], numbers: Iterator[str]) -> list[tuple[str, bytes]]:
+    """Messages for another queue, with headers that say where from and why."""
+    copies = []
+    for row in found:
+        old = row.stored
+        why = {"dead_from": source, "dead_id": old.id, "dead_reason": old.error or ""}
+        id = ids.text(ids.derived(ids.number(old.id) or 0, "moved"))
+        fresh = msgspec.structs.replace(old, id=id, headers={**(old.headers or {}), **why}, attempts=0, error=None)
+        copies.append(msgspec.structs.replace(row, stored=fresh))
+    return fresh_blocks(copies, numbers)
+
+
+def fresh_blocks(found: list[Leaving], numbers: Iterator[str]) -> list[tuple[str, bytes]]:
+    """Messages with ids of their own that start anew, in inbox blocks by priority and attempts."""
+    kinds: dict[tuple[int, int], list[Leaving]] = {}
+    for row in found:
+        kinds.setdefault((row.stored.priority, row.max_attempts), []).append(row)
+    blocks = []
+    for (priority, own), members in kinds.items():
+        members.sort(key=lambda row: row.stored.id)
+        for part in _bounded(members):
+            name = BlockName(next(numbers), len(part), priority, own, 0, False, *_range(part))
+            columns = carried(part)
+            blocks.append(
+                (
+                    name.inbox_key(),
+                    rows.encode(
+                        Rows(columns.payload, columns.content_type, columns.headers, columns.id, columns.enqueued_at)
+                    ),
+                )
+            )
+    return blocks
+
+
+def _spilled(found: list[Leaving], now: float, numbers: Iterator[str]) -> list[tuple[str, bytes]]:
+    """Retries that wait outside the head, in blocks of alike messages that are due about together."""
+    kinds: dict[tuple[int, int, int, bool], list[Leaving]] = {}
+    for row in sorted(found, key=lambda row: row.due):
+        kind = (row.stored.priority, row.max_attempts, row.stored.attempts, row.crashed)
+        kinds.setdefault(kind, []).append(row)
+    blocks = []
+    for (priority, own, attempts, crashed), members in kinds.items():
+        for together in _due_together(members, now):
+            due = together[-1].due
+            together.sort(key=lambda row: row.stored.id)
+            for part in _bounded(together):
+                name = BlockName(next(numbers), len(part), priority, own, attempts, crashed, *_range(part))
+                columns = carried(part)
+                columns.max_attempts = None  # the key says it
+                blocks.append((name.later_key(due), rows.encode(columns)))
+    return blocks
+
+
+def _due_together(members: list[Leaving], now: float) -> Iterator[list[Leaving]]:
+    """Cut a list by due time so that nobody waits much longer than it asked for."""
+    together: list[Leaving] = []
+    for row in members:
+        if together:
+            start = together[0].due
+            if row.due > start + max(_LATE_LEAST, _LATE * (start - now)):
+                yield together
+                together = []
+        together.append(row)
+    if together:
+        yield together
+
+
+def _bounded(members: list[Leaving]) -> Iterator[list[Leaving]]:
+    part: list[Leaving] = []
+    size = 0
+    for row in members:
+        size += len(row.stored.payload)
+        if part and (len(part) >= _BLOCK_ROWS or size > _BLOCK_BYTES):
+            yield part
+            part, size = [], len(row.stored.payload)
+        part.append(row)
+    if part:
+        yield part
+
+
+def _range(part: list[Leaving]) -> tuple[str, str]:
+    return names.plain(part[0].stored.id), names.plain(part[-1].stored.id)
+
+
+def carried(part: Sequence[Leaving]) -> Rows:
+    """Columns of a block that stores ids and what happened so far."""
+    messages = [row.stored for row in part]
+    return Rows(
+        [each.payload for each in messages],
+        [each.content_type for each in messages],
+        [each.headers for each in messages] if any(each.headers for each in messages) else None,
+        [names.plain(each.id) for each in messages],
+        [each.enqueued_at for each in messages],
+        [each.priority for each in messages],
+        [each.attempts for each in messages],
+        [each.max_attempts for each in messages],
+        [each.error for each in messages],
+        [each.finished_at for each in messages],
+        [each.worker for each in messages],
+        [row.token for row in part],
+    )

@@ -1,0 +1,215 @@
+"""Dead letters and archive: replay and delete. Steps for a session of the dead log, and work on archive files."""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Sequence
+from functools import partial
+
+import msgspec
+
+from ... import ids
+from ...ids import Ids
+from ...messages import Stored
+from . import archive, leaving, names, queues
+from .cache import BlockCache
+from .committer import Session, work_topic
+from .leaving import Leaving
+from .lookup import Found, Glance, dead_sources
+from .names import ArchiveName
+from .queues import Address
+from .space import Found as SpaceFound
+from .space import Reading, Space, Transaction
+from .state import Block, Purge, Remove
+
+_REPLAY = "replay"
+
+
+# Dead letters: they move.
+
+
+def take_dead(session: Session, cache: BlockCache, wanted: Sequence[str]) -> list[tuple[Stored, Found]]:
+    """Take messages that nobody holds out of the log, without a trace; what was taken, in their order."""
+    glance = Glance(session.tx, session.seen, cache)
+    taken = []
+    for id in wanted:
+        number = ids.number(id)
+        found = glance.find(f"{number:032x}") if number is not None else None
+        if found is None:
+            continue
+        stored = glance.record(found)
+        no = session.absorbed(_current(session, found))
+        if session.do([Remove(no, 1 << found.place)])[0]:
+            taken.append((stored, found))
+    return taken
+
+
+def _current(session: Session, found: Found) -> Block:
+    """The block as the session's head knows it by now: an earlier id of the same call may have absorbed it."""
+    for block in session.head.blocks.values():
+        if block.key == found.block.key:
+            return block
+    return found.block
+
+
+def replay_dead(session: Session, cache: BlockCache, maker: Ids, wanted: Sequence[str]) -> int:
+    """Dead letters go back into their queue in the transaction that takes them out."""
+    taken = take_dead(session, cache, wanted)
+    if taken:
+        root = session.seen.root.removesuffix("dead/")
+        queue = root.partition("@")[0]
+        _add(session.tx, root, queue, [_copy(stored) for stored, _ in taken], maker)
+    return len(taken)
+
+
+def discard_dead(session: Session, cache: BlockCache, wanted: Sequence[str] | None, before: float | None) -> int:
+    """Delete dead letters: these, or those that died before an instant."""
+    if wanted is None:
+        sources = dead_sources(Glance(session.tx, session.seen, cache))
+        every = [record for _, _, load in sources for record in load()]
+        wanted = [each.id for each in every if before is None or (each.finished_at or 0.0) < before]
+    return len(take_dead(session, cache, wanted))
+
+
+def purge(session: Session, cache: BlockCache) -> int:
+    """Everything that is not held or settled goes: absorbed messages by the head, other blocks as a whole."""
+    dropped = 0
+    for block in list(Glance(session.tx, session.seen, cache).blocks()):
+        if not block.no and session.tx.delete(session.seen.root + block.key):
+            dropped += block.name.count
+    result = session.do([Purge()])[0]
+    assert isinstance(result, int)
+    return dropped + result
+
+
+# The archive: messages are copied.
+
+
+def archived(view: Reading, queue: str, wanted: Sequence[str]) -> list[Stored]:
+    """Archived messages by id."""
+    root = queues.address(queue).root(queues.read(view, queue))
+    numbers = {f"{number:032x}": id for id in wanted if (number := ids.number(id)) is not None}
+    files = [file for file in archive.files(view, root) if any(file.first <= id <= file.last for id in numbers)]
+    found: dict[str, Stored] = {}
+    for file in files:
+        stored = view.get(file.key)
+        for record in archive.decode(stored.data)[0] if stored else ():
+            if names.plain(record.id) in numbers:
+                found[record.id] = record
+    return [found[id] for id in wanted if id in found]
+
+
+def replay_archived(tx: Transaction, queue: str, found: Sequence[Stored], maker: Ids) -> int:
+    """Copies, unless a mark says that the message was copied before."""
+    config = queues.read(tx, queue)
+    root = queues.address(queue).root(config)
+    fresh = []
+    marks: dict[str, int] = {}
+    for copy in (_copy(each) for each in found):
+        number = ids.number(copy.stored.id) or 0
+        key = f"{root}replayed/{ids.block_of(number):032x}"
+        if key not in marks:
+            mark = tx.get(key)
+            marks[key] = int.from_bytes(mark.data, "little") if mark else 0
+        bit = 1 << ids.place_of(number)
+        if not marks[key] & bit:
+            marks[key] |= bit
+            fresh.append(copy)
+    for key, mask in marks.items():
+        tx.put(key, mask.to_bytes((mask.bit_length() + 7) // 8, "little"))
+    if fresh:
+        _add(tx, root, queue, fresh, maker)
+    return len(fresh)
+
+
+def _copy(old: Stored) -> Leaving:
+    """A message that starts anew: the same but for its id, its attempts and a header that says where it came from."""
+    number = ids.number(old.id) or 0
+    fresh = msgspec.structs.replace(
+        old,
+        id=ids.text(ids.derived(number, _REPLAY)),
+        headers={**(old.headers or {}), "replayed_from": old.id},
+        attempts=0,
+    )
+    return Leaving(fresh, "replay", "", None)
+
+
+def _add(tx: Transaction, root: str, queue: str, fresh: list[Leaving], maker: Ids) -> None:
+    base = maker.block(tx.now, carried=True)
+    numbers = (f"{base + (k << 20):032x}" for k in range(1 << 30))
+    enqueued = [
+        msgspec.structs.replace(each, stored=msgspec.structs.replace(each.stored, enqueued_at=tx.now)) for each in fresh
+    ]
+    for key, data in leaving.fresh_blocks(enqueued, numbers):
+        tx.create(root + key, data)
+    tx.signal(work_topic(queue))
+
+
+async def discard_archived(space: Space, queue: str, wanted: Sequence[str] | None, before: float | None) -> int:
+    """Delete archived messages; a file that keeps some is replaced by a smaller one in one step."""
+    address = queues.address(queue)
+    config = await space.read(lambda view: queues.read(view, queue))
+    files = await space.read(lambda view: archive.files(view, address.root(config)))
+    chosen = None if wanted is None else set(wanted)
+
+    def goes(record: Stored) -> bool:
+        return (chosen is None or record.id in chosen) and (before is None or (record.finished_at or 0.0) < before)
+
+    removed = 0
+    for file in files:
+        removed += await _thin_out(space, address, config, file, goes)
+    return removed
+
+
+async def _thin_out(
+    space: Space, address: Address, config: queues.Config, file: ArchiveName, goes: Callable[[Stored], bool]
+) -> int:
+    found = await space.read(lambda view: view.get(file.key))
+    if found is None:
+        return 0
+    records, tokens = archive.decode(found.data)
+    kept = [(record, token) for record, token in zip(records, tokens, strict=True) if not goes(record)]
+    if len(kept) == len(records):
+        return 0
+    new = await _write(space, address, config, file.flush, kept) if kept else None
+    replaced = await space.transact(lambda tx: _replace(tx, [file.key], new))
+    return len(records) - len(kept) if replaced else 0
+
+
+async def _write(
+    space: Space, address: Address, config: queues.Config, flush: str, kept: list[tuple[Stored, str | None]]
+) -> str:
+    """A new archive file with the time of an old one, so that its retention does not start again."""
+    first, last = names.plain(kept[0][0].id), names.plain(kept[-1][0].id)
+    number = f"{int(flush, 16) + (1 << 20):032x}"
+    key = address.archive_root(config) + names.archive_key(first, last, len(kept), number)
+    await space.write_file(key, archive.encode(address.queue, [each[0] for each in kept], [each[1] for each in kept]))
+    return key
+
+
+def _replace(tx: Transaction, old: Sequence[str], new: str | None) -> bool:
+    """Only when all the old files are still there: somebody else may have merged or deleted them."""
+    if any(not tx.list(key, limit=1) for key in old):
+        return False
+    for key in old:
+        tx.delete(key)
+    if new is not None:
+        tx.adopt(new)
+    return True
+
+
+def _get(key: str, view: Reading) -> SpaceFound | None:
+    return view.get(key)
+
+
+async def merge(space: Space, address: Address, config: queues.Config, files: list[ArchiveName]) -> int:
+    """Several small archive files become one."""
+    kept: list[tuple[Stored, str | None]] = []
+    for file in files:
+        found = await space.read(partial(_get, file.key))
+        if found is None:
+            return 0
+        kept += zip(*archive.decode(found.data), strict=True)
+    kept.sort(key=lambda each: each[0].id)
+    new = await _write(space, address, config, max(file.flush for file in files), kept)
+    done = await space.transact(lambda tx: _replace(tx, [file.key for file in files], new))
+    return len(files) if done else 0

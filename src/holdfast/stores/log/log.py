@@ -1,0 +1,74 @@
+"""One log of one process: its committer, its appender and its flushes."""
+
+from __future__ import annotations
+
+import asyncio
+import logging
+from collections.abc import Awaitable, Callable
+
+from ...errors import HoldfastError
+from ...ids import Ids
+from .appending import Appender
+from .cache import BlockCache
+from .committer import Committer
+from .flush import TAKEOVER, Flusher
+from .head import flush_due
+from .queues import Address
+from .space import Space
+from .state import Head
+
+FLUSH_ROWS = 1000
+FLUSH_AGE = 2.0  # seconds outcomes gather at most
+logger = logging.getLogger("holdfast.stores.log")
+
+
+class Log:
+    """See the module. Flushes run by themselves, one at a time."""
+
+    def __init__(
+        self,
+        space: Space,
+        address: Address,
+        cache: BlockCache,
+        maker: Ids,
+        *,
+        timeout: float,
+        step: Callable[[str], Awaitable[None]],
+    ) -> None:
+        self.address = address
+        self.committer = Committer(space, address, cache, timeout=timeout, written=self._written)
+        self.appender = Appender(space, address.text, maker, timeout=timeout, step=step)
+        self.flusher = Flusher(space, self.committer, cache, maker, timeout=timeout, step=step)
+        self._flushing: asyncio.Task[None] | None = None
+        self._timer: asyncio.TimerHandle | None = None
+
+    def _written(self, head: Head) -> None:
+        """After every commit: is a flush due now, or by itself in a while?"""
+        abandoned = head.frozen is not None and head.now - head.frozen.since > TAKEOVER
+        if abandoned or flush_due(head, rows=FLUSH_ROWS, age=FLUSH_AGE):
+            self._start_flush()
+        elif (head.settled or head.frozen) and self._timer is None:
+            self._timer = asyncio.get_running_loop().call_later(FLUSH_AGE, self._start_flush)
+
+    def _start_flush(self) -> None:
+        if self._timer is not None:
+            self._timer.cancel()
+            self._timer = None
+        if self._flushing is None:
+            self._flushing = asyncio.get_running_loop().create_task(self._flush())
+            self._flushing.add_done_callback(self._flushed)
+
+    async def _flush(self) -> None:
+        try:
+            await self.flusher.flush()
+        except HoldfastError as error:
+            logger.warning("flush of %s put off: %s", self.address.text, error)
+
+    def _flushed(self, task: asyncio.Task[None]) -> None:
+        self._flushing = None
+
+    async def close(self) -> None:
+        if self._timer is not None:
+            self._timer.cancel()
+        if self._flushing is not None:
+            await asyncio.wait([self._flushing])

@@ -1,0 +1,252 @@
+"""Finding messages: by id, page by page, and by counting. Everything runs on a snapshot and holds nobody up."""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Iterator
+from typing import TypeAlias
+
+import msgspec
+
+from ... import ids
+from ...messages import Stats, Stored, View
+from . import archive, names, records
+from .cache import BlockCache
+from .committer import Seen
+from .names import ArchiveName
+from .records import State
+from .rows import Rows
+from .space import Reading
+from .state import Block, Head
+
+_PAGE = 10_000
+_STATUS = {"ready": "pending", "delayed": "delayed", "processing": "processing", "retry": "retry"}
+
+
+class Found(msgspec.Struct, frozen=True):
+    """A message and the block it lies in."""
+
+    block: Block
+    rows: Rows
+    place: int
+    state: State
+
+
+class Glance:
+    """One log on one snapshot."""
+
+    def __init__(self, view: Reading, seen: Seen, cache: BlockCache) -> None:
+        self.view = view
+        self.seen = seen
+        self._cache = cache
+
+    def keys(self, prefix: str) -> Iterator[str]:
+        """All keys below, relative to the log."""
+        after = ""
+        cut = len(self.seen.root)
+        while page := self.view.list(self.seen.root + prefix, after=after, limit=_PAGE):
+            after = page[-1]
+            for key in page:
+                yield key[cut:]
+
+    def blocks(self) -> Iterator[Block]:
+        """Every block: absorbed ones as the head knows them, the others as their keys say."""
+        known = {block.key for block in self.seen.head.blocks.values()}
+        yield from self.seen.head.blocks.values()
+        for prefix in ("inbox/", "later/"):
+            for key in self.keys(prefix):
+                if key not in known:
+                    yield _unabsorbed(key)
+
+    def load(self, block: Block) -> Rows | None:
+        return self._cache.load(self.view, self.seen.root + block.key)
+
+    def state(self, block: Block, place: int) -> State | None:
+        now = self.view.now
+        if block.no:
+            return records.state_of(self.seen.head, block, place, now)
+        return records.fresh_state(block, now)
+
+    def find(self, id: str) -> Found | None:
+        """A message of this log by its id (32 hex digits), unless it has left."""
+        for block in self._candidates(int(id, 16)):
+            if not block.name.lowest <= id <= block.name.highest:
+                continue
+            rows = self.load(block)
+            place = None if rows is None else rows.place_of(id) if rows.id else ids.place_of(int(id, 16))
+            if rows is None or place is None:
+                continue
+            state = self.state(block, place)
+            if state is not None:
+                return Found(block, rows, place, state)
+        return None
+
+    def _candidates(self, number: int) -> Iterator[Block]:
+        """The head first, then where the bits of the id point, then wherever ids are stored as a column."""
+        if ids.is_carried(number) or self.seen.root.endswith("/dead/"):
+            yield from self.blocks()
+            return
+        yield from self.seen.head.blocks.values()
+        known = {block.key for block in self.seen.head.blocks.values()}
+        prefix = f"inbox/{255 - ids.priority_of(number):03d}/{ids.block_of(number):032x}-"
+        for key in [*self.keys(prefix), *self.keys("later/")]:
+            if key not in known:
+                yield _unabsorbed(key)
+
+    def record(self, found: Found) -> Stored:
+        seen = self.seen
+        return records.record(found.block, found.rows, found.place, found.state, seen.rules, self.view, seen.root)
+
+    def records(self, block: Block, wanted: Callable[[State], bool]) -> Iterator[tuple[Stored, Found]]:
+        """The messages of a block whose state is wanted."""
+        rows: Rows | None = None
+        for place in range(block.name.count):
+            state = self.state(block, place)
+            if state is None or not wanted(state):
+                continue
+            rows = rows or self.load(block)
+            if rows is None:
+                return  # it has left since the snapshot
+            found = Found(block, rows, place, state)
+            yield self.record(found), found
+
+
+def _unabsorbed(key: str) -> Block:
+    return Block(0, key, names.parse_block(key), names.due_of(key))
+
+
+# Pages.
+
+Source: TypeAlias = tuple[str, str, Callable[[], list[Stored]]]  # lowest id, highest id, the records in between
+
+
+def page(sources: list[Source], after: str | None, limit: int) -> list[Stored]:
+    """The first `limit` records above `after` in id order; sources whose ids overlap are merged."""
+    start = names.plain(after) if after else ""
+    chosen: list[Stored] = []
+    for lowest, highest, load in sorted(sources, key=lambda source: source[0]):
+        if highest <= start:
+            continue
+        if len(chosen) >= limit and lowest > names.plain(chosen[limit - 1].id):
+            break
+        fresh = [each for each in load() if after is None or each.id > after]
+        chosen = sorted(chosen + fresh, key=lambda each: each.id)[:limit]
+    return chosen
+
+
+def live_sources(glance: Glance, view: View) -> list[Source]:
+    """The blocks of a log, showing what is ready, delayed, processing or in retry."""
+    status = _STATUS[view]
+
+    def loader(block: Block) -> Callable[[], list[Stored]]:
+        return lambda: [stored for stored, _ in glance.records(block, lambda state: state.status == status)]
+
+    return [(block.name.lowest, block.name.highest, loader(block)) for block in glance.blocks()]
+
+
+def dead_sources(dead: Glance) -> list[Source]:
+    """Dead letters, whatever a worker on them is doing."""
+
+    def loader(block: Block) -> Callable[[], list[Stored]]:
+        return lambda: [
+            records.as_dead(stored, found.rows, found.place)
+            for stored, found in dead.records(block, lambda state: state.finished_at is None)
+        ]
+
+    return [(block.name.lowest, block.name.highest, loader(block)) for block in dead.blocks()]
+
+
+def archive_sources(glances: list[Glance], files: list[ArchiveName], view: Reading) -> list[Source]:
+    """Archive files, and outcomes that still wait for their flush."""
+
+    def from_file(file: ArchiveName) -> Callable[[], list[Stored]]:
+        def load() -> list[Stored]:
+            found = view.get(file.key)
+            return archive.decode(found.data)[0] if found else []
+
+        return load
+
+    sources: list[Source] = [(file.first, file.last, from_file(file)) for file in files]
+    for glance in glances:
+        sources += _ended_sources(glance, _is_archived)
+    return sources
+
+
+def dying_sources(live: Glance) -> list[Source]:
+    """Dead letters that still wait for the flush that makes them one."""
+    return _ended_sources(live, lambda state: state.status == "dead")
+
+
+def _ended_sources(glance: Glance, wanted: Callable[[State], bool]) -> list[Source]:
+    head = glance.seen.head
+    numbers = {group.block for group in head.settled + (head.frozen.settled if head.frozen else [])}
+
+    def loader(block: Block) -> Callable[[], list[Stored]]:
+        return lambda: [stored for stored, _ in glance.records(block, wanted)]
+
+    blocks = [head.blocks[no] for no in numbers]
+    return [(block.name.lowest, block.name.highest, loader(block)) for block in blocks]
+
+
+def _is_archived(state: State) -> bool:
+    return state.status in ("completed", "failed")
+
+
+# Counts.
+
+
+def stats(live: Glance, dead: Glance, files: list[ArchiveName]) -> Stats:
+    """Counted from keys and heads; payloads are not read."""
+    now = live.view.now
+    counts = dict.fromkeys(("pending", "delayed", "processing", "retry"), 0)
+    oldest = now
+    for block in live.blocks():
+        for status, mask, since in _states(live, block, now):
+            counts[status] += mask.bit_count() if mask >= 0 else block.name.count
+            if status == "pending":
+                oldest = min(oldest, since)
+    head = live.seen.head
+    buried = sum(_remaining(dead, block) for block in dead.blocks()) + _settled(head, "dead")
+    archived = sum(file.rows for file in files) + sum(
+        _settled(each.seen.head, status) for each in (live, dead) for status in ("completed", "failed", "moved")
+    )
+    return Stats(
+        sum(counts.values()) + buried + archived,
+        counts["pending"],
+        counts["delayed"],
+        counts["processing"],
+        counts["retry"],
+        buried,
+        archived,
+        head.completed + dead.seen.head.completed,
+        head.failed + dead.seen.head.failed,
+        now - oldest if counts["pending"] else None,
+    )
+
+
+def _states(glance: Glance, block: Block, now: float) -> Iterator[tuple[str, int, float]]:
+    """(status, places, since when it has waited) for the live messages of a block; -1: all of them."""
+    born = max(ids.born_at(int(block.name.lowest, 16)), block.due)
+    if not block.no:
+        yield records.fresh_state(block, now).status, -1, born
+        return
+    head = glance.seen.head
+    yield records.fresh_state(block, now).status, block.fresh(), born if block.fresh() else now
+    for lease in head.leases:
+        if lease.block == block.no:
+            yield ("processing" if lease.expires > now else "pending"), lease.mask, lease.expires
+    for group in head.waiting + (head.frozen.waiting if head.frozen else []):
+        if group.block == block.no:
+            later = "retry" if group.attempts else "delayed"
+            yield ("pending" if group.due <= now else later), group.mask, group.due
+
+
+def _remaining(glance: Glance, block: Block) -> int:
+    """How many messages of a block have not ended."""
+    if not block.no:
+        return block.name.count
+    return sum(mask.bit_count() for _, mask, _ in _states(glance, block, glance.view.now))
+
+
+def _settled(head: Head, status: str) -> int:
+    groups = head.settled + (head.frozen.settled if head.frozen else [])
+    return sum(group.mask.bit_count() for group in groups if group.status == status)

@@ -1,0 +1,116 @@
+"""Keys: where everything of a queue lies. A block's key says what is needed to plan: priority, order, count, attempts.
+
+queues/<name>                                   the queue's options
+<name>@<incarnation>/head                       the only object that changes under load
+<name>@<incarnation>/inbox/<255-priority>/<block>
+<name>@<incarnation>/later/<due, ms>/<block>
+<name>@<incarnation>/archive/date=<day>/<first>-<last>-<rows>-<flush>.parquet
+<name>@<incarnation>/dead/…                     the same again for the dead letters
+"""
+
+from __future__ import annotations
+
+import math
+from datetime import UTC, datetime
+
+import msgspec
+
+from ... import ids
+
+CONFIGS = "queues/"
+
+
+def config_key(queue: str) -> str:
+    return CONFIGS + queue
+
+
+class BlockName(msgspec.Struct, frozen=True, gc=False):
+    """What a block's key says. `first` and `last` are set when the block stores ids as a column."""
+
+    block: str  # 32 hex digits: the id of place 0
+    count: int
+    priority: int
+    max_attempts: int  # 0: the queue's
+    attempts: int  # claims before the block was written
+    crashed: bool = False  # a lease of its messages expired before
+    first: str = ""
+    last: str = ""
+
+    @property
+    def order(self) -> str:
+        """Claim order: priority, then the (first) id."""
+        return f"{255 - self.priority:03d}/{self.first or self.block}"
+
+    @property
+    def lowest(self) -> str:
+        return self.first or self.block
+
+    @property
+    def highest(self) -> str:
+        return self.last or f"{int(self.block, 16) + self.count - 1:032x}"
+
+    def text(self) -> str:
+        attempts = f"{self.attempts}c" if self.crashed else self.attempts
+        text = f"{self.block}-{self.count}-{self.priority}-{self.max_attempts}-{attempts}"
+        return f"{text}-{self.first}-{self.last}" if self.first else text
+
+    def inbox_key(self) -> str:
+        return f"inbox/{255 - self.priority:03d}/{self.text()}"
+
+    def later_key(self, due: float) -> str:
+        return f"later/{milliseconds(due):015d}/{self.text()}"
+
+
+def parse_block(key: str) -> BlockName:
+    """The name in a block's key."""
+    parts = key[key.rindex("/") + 1 :].split("-")
+    first, last = parts[5:7] if len(parts) > 5 else ("", "")
+    attempts = int(parts[4].rstrip("c"))
+    crashed = parts[4].endswith("c")
+    return BlockName(parts[0], int(parts[1]), int(parts[2]), int(parts[3]), attempts, crashed, first, last)
+
+
+def due_of(key: str) -> float:
+    """When a block under `later/` is due; 0 in the inbox. Keys may be relative to the queue or not."""
+    folder, _, _ = key.rpartition("/")
+    above, _, due = folder.rpartition("/")
+    return int(due) / 1000 if above.endswith("later") else 0.0
+
+
+def milliseconds(instant: float) -> int:
+    """Rounded up, so that nothing is visible before its time."""
+    return math.ceil(round(instant * 1000, 3))
+
+
+class ArchiveName(msgspec.Struct, frozen=True, gc=False):
+    """What the name of an archive file says."""
+
+    key: str
+    first: str
+    last: str
+    rows: int
+    flush: str  # the id of the flush that wrote it; its time is when the rows were frozen
+
+    @property
+    def frozen_at(self) -> float:
+        return ids.born_at(int(self.flush, 16))
+
+
+def archive_key(first: str, last: str, rows: int, flush: str) -> str:
+    day = datetime.fromtimestamp(ids.born_at(int(flush, 16)), UTC).date().isoformat()
+    return f"archive/date={day}/{first}-{last}-{rows}-{flush}.parquet"
+
+
+def parse_archive(key: str) -> ArchiveName:
+    first, last, rows, flush = key[key.rindex("/") + 1 : -len(".parquet")].split("-")
+    return ArchiveName(key, first, last, int(rows), flush)
+
+
+def plain(id: str) -> str:
+    """An id as keys hold it: 32 hex digits."""
+    return id.replace("-", "")
+
+
+def dashed(plain: str) -> str:
+    """An id as users see it."""
+    return f"{plain[:8]}-{plain[8:12]}-{plain[12:16]}-{plain[16:20]}-{plain[20:]}"

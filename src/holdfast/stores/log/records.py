@@ -1,0 +1,99 @@
+"""What is known of a message, read off the head and its block."""
+
+from __future__ import annotations
+
+import msgspec
+
+from ...messages import Status, Stored
+from .leases import enqueued_at, id_at, result_of
+from .rows import Rows
+from .space import Reading
+from .state import Block, Head, Rules, Settled, Waiting
+
+
+class State(msgspec.Struct, frozen=True, gc=False):
+    """The part of a record that changes."""
+
+    status: Status
+    attempts: int
+    visible_at: float | None = None
+    finished_at: float | None = None
+    result: bytes | None = None  # as the head packs it
+    error: str | None = None
+    worker: str | None = None
+    token: str | None = None
+
+
+def state_of(head: Head, block: Block, place: int, now: float) -> State | None:
+    """None: the message is gone from this block."""
+    bit = 1 << place
+    for lease in head.leases:
+        if lease.block == block.no and lease.mask & bit:
+            status: Status = "processing" if lease.expires > now else "pending"
+            return State(status, lease.attempts, lease.expires, token=lease.token)
+    waiting, settled = list(head.waiting), list(head.settled)
+    if head.frozen is not None:
+        waiting += head.frozen.waiting
+        settled += head.frozen.settled
+    for group in waiting:
+        if group.block == block.no and group.mask & bit:
+            return _waiting_state(group, now)
+    for ended in settled:
+        if ended.block == block.no and ended.mask & bit:
+            return settled_state(ended, place)
+    if block.fresh() & bit:
+        return fresh_state(block, now)
+    return None
+
+
+def _waiting_state(group: Waiting, now: float) -> State:
+    later: Status = "retry" if group.attempts else "delayed"
+    return State(
+        "pending" if group.due <= now else later, group.attempts, group.due, error=group.error, token=group.token
+    )
+
+
+def settled_state(group: Settled, place: int) -> State:
+    result = None
+    if group.results is not None:
+        result = group.results[(group.mask & ((1 << place) - 1)).bit_count()]
+    status: Status = "failed" if group.status == "moved" else group.status
+    return State(status, group.attempts, None, group.at, result, group.error, group.worker, group.token)
+
+
+def fresh_state(block: Block, now: float) -> State:
+    """A block under `later/` holds delayed messages, or retries when they were claimed before."""
+    if block.due <= now:
+        return State("pending", block.name.attempts, block.due or None)
+    return State("retry" if block.name.attempts else "delayed", block.name.attempts, block.due)
+
+
+def record(block: Block, rows: Rows, place: int, state: State, rules: Rules, view: Reading, root: str) -> Stored:
+    """A message as the seam shows it; what happened before its block was written counts where the head says nothing."""
+    return Stored(
+        id_at(block, rows, place),
+        state.status,
+        rows.payload[place],
+        rows.content_type_at(place),
+        rows.headers[place] if rows.headers else None,
+        rows.priority[place] if rows.priority else block.name.priority,
+        state.attempts + (rows.attempts[place] - block.name.attempts if rows.attempts else 0),
+        rows.max_attempts[place] if rows.max_attempts else block.limit(rules),
+        enqueued_at(block, rows, place),
+        state.visible_at,
+        state.finished_at or (rows.finished_at[place] if rows.finished_at else None),
+        result_of(state.result, view, root),
+        state.error or (rows.error[place] if rows.error else None),
+        state.worker or (rows.worker[place] if rows.worker else None),
+    )
+
+
+def as_dead(stored: Stored, rows: Rows, place: int) -> Stored:
+    """A dead letter as the queue it died in shows it: whatever its own log does with it, it is dead."""
+    if stored.status == "completed":
+        return stored
+    return msgspec.structs.replace(
+        stored,
+        status="dead",
+        attempts=rows.attempts[place] if rows.attempts else 0,
+    )

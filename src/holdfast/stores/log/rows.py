@@ -1,0 +1,146 @@
+"""Blocks as bytes: columns of messages, as Arrow IPC, or as msgpack where a handful of rows is not worth a schema."""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Sequence
+from typing import Any
+
+import msgspec
+
+from ...errors import StoreError
+
+FORMAT = 1
+ARROW_FROM = 16  # rows; below, an Arrow stream costs more than it holds
+_ARROW_START = b"\xff\xff\xff\xff"
+
+
+class Rows(msgspec.Struct, gc=False):
+    """Messages by column. A column that is None is empty; `content_type` is one for all or a list.
+
+    A producer's block has the first three. Blocks that a flush writes carry the rest: ids (32 hex digits) and
+    what happened so far.
+    """
+
+    payload: list[bytes]
+    content_type: str | list[str]
+    headers: list[dict[str, str] | None] | None = None
+    id: list[str] | None = None
+    enqueued_at: list[float] | None = None
+    priority: list[int] | None = None
+    attempts: list[int] | None = None
+    max_attempts: list[int] | None = None
+    error: list[str | None] | None = None
+    finished_at: list[float | None] | None = None
+    worker: list[str | None] | None = None
+    token: list[str | None] | None = None
+
+    def __len__(self) -> int:
+        return len(self.payload)
+
+    @property
+    def size(self) -> int:
+        """About how many bytes it takes in memory."""
+        return sum(map(len, self.payload)) + 100 * len(self.payload)
+
+    def content_type_at(self, place: int) -> str:
+        return self.content_type if isinstance(self.content_type, str) else self.content_type[place]
+
+    def place_of(self, id: str) -> int | None:
+        """Where an id (32 hex digits) stands in a block that stores ids."""
+        assert self.id is not None
+        try:
+            return self.id.index(id)
+        except ValueError:
+            return None
+
+    def taken(self, places: Sequence[int]) -> Rows:
+        """The rows at these places."""
+        return Rows(**{name: _pick(getattr(self, name), places) for name in self.__struct_fields__})
+
+
+def _pick(column: Any, places: Sequence[int]) -> Any:
+    return [column[place] for place in places] if isinstance(column, list) else column
+
+
+class _Wire(msgspec.Struct, array_like=True, gc=False):
+    format: int
+    rows: Rows
+
+
+_encoder = msgspec.msgpack.Encoder()
+_decoder = msgspec.msgpack.Decoder(_Wire)
+
+
+def encode(rows: Rows) -> bytes:
+    """The bytes of a block."""
+    return _encoder.encode(_Wire(FORMAT, rows)) if len(rows) < ARROW_FROM else _encode_arrow(rows)
+
+
+def decode(data: bytes) -> Rows:
+    """The rows of a block; a newer format is refused."""
+    if data.startswith(_ARROW_START):
+        return _decode_arrow(data)
+    wire = _decoder.decode(data)
+    _check_format(wire.format)
+    return wire.rows
+
+
+def _check_format(format: int) -> None:
+    if format > FORMAT:
+        raise StoreError(f"a block has format {format}, this version reads up to {FORMAT}: upgrade holdfast")
+
+
+def _encode_arrow(rows: Rows) -> bytes:
+    import pyarrow as pa
+
+    columns, fields = [], []
+    for name, type in _column_types().items():
+        column = getattr(rows, name)
+        if isinstance(column, list):
+            columns.append(pa.array(_map_items(column) if name == "headers" else column, type()))
+            fields.append(pa.field(name, type()))
+    notes = {"holdfast": str(FORMAT)}
+    if isinstance(rows.content_type, str):
+        notes["content_type"] = rows.content_type
+    schema = pa.schema(fields, metadata=notes)
+    sink = pa.BufferOutputStream()
+    with pa.ipc.new_stream(sink, schema) as writer:
+        writer.write_batch(pa.record_batch(columns, schema=schema))
+    return sink.getvalue().to_pybytes()  # type: ignore[no-any-return]  # pyarrow has no types
+
+
+def _decode_arrow(data: bytes) -> Rows:
+    import pyarrow as pa
+
+    with pa.ipc.open_stream(pa.py_buffer(data)) as reader:
+        notes = reader.schema.metadata or {}
+        _check_format(int(notes.get(b"holdfast", b"1")))
+        table = reader.read_all()
+    columns = {name: table.column(name).to_pylist() for name in table.column_names}
+    if "headers" in columns:
+        columns["headers"] = [None if items is None else dict(items) for items in columns["headers"]]
+    columns.setdefault("content_type", notes.get(b"content_type", b"").decode())
+    return Rows(**columns)
+
+
+def _map_items(headers: Sequence[dict[str, str] | None]) -> list[list[tuple[str, str]] | None]:
+    return [None if each is None else list(each.items()) for each in headers]
+
+
+def _column_types() -> dict[str, Callable[[], Any]]:
+    import pyarrow as pa
+
+    return {
+        "payload": pa.binary,
+        "content_type": pa.string,
+        "headers": lambda: pa.map_(pa.string(), pa.string()),
+        "id": pa.string,
+        "enqueued_at": pa.float64,
+        "priority": pa.int16,
+        "attempts": pa.int32,
+        "max_attempts": pa.int32,
+        "error": pa.string,
+        "finished_at": pa.float64,
+        "worker": pa.string,
+        "token": pa.string,
+    }

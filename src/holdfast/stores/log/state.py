@@ -1,0 +1,212 @@
+"""What a head holds, and what can be asked of it: plain values.
+
+Messages are handled in sets, (block, mask of places), so that a hundred completions cost one operation. A message of
+an absorbed block is in exactly one of: fresh (not claimed yet), leased, waiting (for its time), settled (its outcome
+gathers for the next flush), frozen (a flush is writing it) or gone.
+"""
+
+from __future__ import annotations
+
+from typing import Literal, TypeAlias
+
+import msgspec
+
+from . import bits
+from .names import BlockName
+
+Ending: TypeAlias = Literal["dead", "failed", "moved"]  # moved: failed here, and sent to another queue
+
+
+class Rules(msgspec.Struct, frozen=True):
+    """What the queue's options mean to the head."""
+
+    max_attempts: int = 3
+    retry_expired: bool = True
+    archive: bool = True
+    dead: Ending = "dead"  # how a message ends that has no attempt left
+    paused: bool = False
+
+
+class Block(msgspec.Struct, gc=False):
+    """An absorbed block. Places from `next` on are fresh, but for those in `skip`; `gone` counts the rows that left."""
+
+    no: int
+    key: str
+    name: BlockName
+    due: float
+    next: int = 0
+    gone: int = 0
+    skip: int = 0
+
+    def fresh(self) -> int:
+        return bits.span(self.next, self.name.count) & ~self.skip
+
+    def limit(self, rules: Rules) -> int:
+        return self.name.max_attempts or rules.max_attempts
+
+
+class Lease(msgspec.Struct, gc=False):
+    """Messages held under one token. `crashed`: an earlier lease of them expired."""
+
+    token: str
+    block: int
+    mask: int
+    expires: float
+    attempts: int
+    crashed: bool
+
+
+class Waiting(msgspec.Struct, frozen=True, gc=False):
+    """Messages that come back at `due`: retries and releases."""
+
+    block: int
+    mask: int
+    due: float
+    attempts: int
+    crashed: bool
+    error: str | None
+    token: str
+
+
+class Settled(msgspec.Struct, frozen=True, gc=False):
+    """Outcomes that wait for the flush; `results` go with the places in order, None when there is none at all."""
+
+    block: int
+    mask: int
+    status: Literal["completed"] | Ending
+    at: float
+    attempts: int
+    error: str | None
+    worker: str | None
+    token: str
+    results: list[bytes | None] | None
+
+
+class Frozen(msgspec.Struct, frozen=True):
+    """The set a flush is writing. Whoever finds it finishes it, with the same names and the same rows."""
+
+    flush: str
+    since: float
+    settled: list[Settled]
+    waiting: list[Waiting]
+
+
+class Recent(msgspec.Struct, gc=False):
+    """Settlements whose rows are gone, so that repeating one is still success."""
+
+    token: str
+    block: int
+    mask: int
+    status: str
+
+
+class Head(msgspec.Struct):
+    """See the module."""
+
+    now: float = 0.0
+    serial: int = 0
+    blocks: dict[int, Block] = {}
+    leases: list[Lease] = []
+    waiting: list[Waiting] = []  # by due
+    settled: list[Settled] = []
+    frozen: Frozen | None = None
+    recent: list[Recent] = []
+    completed: int = 0
+    failed: int = 0
+
+    def copy(self) -> Head:
+        """A head whose changes do not show in this one."""
+        replace = msgspec.structs.replace
+        return Head(
+            self.now,
+            self.serial,
+            {no: replace(block) for no, block in self.blocks.items()},
+            [replace(lease) for lease in self.leases],
+            list(self.waiting),
+            list(self.settled),
+            self.frozen,
+            [replace(each) for each in self.recent],
+            self.completed,
+            self.failed,
+        )
+
+
+# What can be asked of a head.
+
+
+class Settle(msgspec.Struct, frozen=True, gc=False):
+    """The holder of a token decides over some of its messages; `results` by place."""
+
+    token: str
+    block: int
+    mask: int
+    action: Literal["complete", "retry", "dead", "release"]
+    delay: float = 0.0
+    keep: bool | None = None
+    error: str | None = None
+    worker: str | None = None
+    results: dict[int, bytes] = {}
+
+
+class Extend(msgspec.Struct, frozen=True, gc=False):
+    token: str
+    block: int
+    mask: int
+    seconds: float
+
+
+class Remove(msgspec.Struct, frozen=True, gc=False):
+    """End messages that nobody holds: as failed with this error, or, without one, without a trace."""
+
+    block: int
+    mask: int
+    error: str | None = None
+
+
+class Purge(msgspec.Struct, frozen=True, gc=False):
+    """Drop everything that is not held or settled."""
+
+
+class Absorb(msgspec.Struct, frozen=True, gc=False):
+    keys: list[str]
+
+
+class Expire(msgspec.Struct, frozen=True, gc=False):
+    """End the messages whose lease is over with no attempt left."""
+
+
+class Claim(msgspec.Struct, frozen=True, gc=False):
+    token: str
+    limit: int
+    lease: float
+
+
+class Freeze(msgspec.Struct, frozen=True, gc=False):
+    flush: str
+
+
+class Drop(msgspec.Struct, frozen=True, gc=False):
+    flush: str
+
+
+class Taken(msgspec.Struct, frozen=True, gc=False):
+    """What a claim gave, a set at a time."""
+
+    block: int
+    mask: int
+    expires: float
+    attempt: int
+    recovered: bool  # taken from an expired lease
+    alone: bool
+
+
+class Exhausted(msgspec.Struct, frozen=True, gc=False):
+    """What an expiry ended."""
+
+    block: int
+    mask: int
+    attempts: int
+
+
+Intent: TypeAlias = Settle | Extend | Remove | Purge | Absorb | Expire | Claim | Freeze | Drop
+Result: TypeAlias = int | float | bool | list[Taken] | list[Exhausted] | None

@@ -1,0 +1,258 @@
+"""The log engine as a store: every method of the seam, over one space."""
+
+from __future__ import annotations
+
+import os
+import time
+from collections.abc import Awaitable, Callable, Sequence
+from typing import cast
+
+from ... import ids as id_bits
+from ...config import QueueOptions, StoreOptions
+from ...errors import MessageNotFound, QueueNotEmpty
+from ...ids import Ids
+from ...messages import Answer, Claims, Envelope, Settlement, Stats, Stored, View
+from ..base import DEAD, Check, QueueInfo
+from . import leases, letters, names, queues, upkeep
+from .cache import BlockCache
+from .committer import Session, done_topic, work_topic
+from .finder import Finder
+from .head import CANCELLED, EXPIRED
+from .log import Log
+from .lookup import Glance
+from .space import Space, Transaction
+from .state import Claim, Expire, Remove, Taken
+
+
+async def _no_step(name: str) -> None:
+    """Tests stop the engine at named steps; nobody else does."""
+
+
+class LogStore:
+    """See `stores/base.py` for the promises."""
+
+    def __init__(
+        self, space: Space, options: StoreOptions, *, steps: Callable[[str], Awaitable[None]] | None = None
+    ) -> None:
+        self._space = space
+        self._options = options
+        self._timeout = options.operation_timeout
+        self._steps = steps or _no_step
+        self._cache = BlockCache()
+        self._ids = Ids()
+        self._logs: dict[str, Log] = {}
+
+    def _log(self, queue: str) -> Log:
+        log = self._logs.get(queue)
+        if log is None:
+            log = self._logs[queue] = Log(
+                self._space,
+                queues.address(queue),
+                self._cache,
+                self._ids,
+                timeout=self._timeout,
+                step=self._steps,
+            )
+        return log
+
+    # The store as a whole.
+
+    async def install(self, *, dry_run: bool = False) -> list[str]:
+        return await self._space.install(dry_run=dry_run)
+
+    async def uninstall(self) -> None:
+        await self._space.uninstall()
+
+    async def close(self) -> None:
+        for log in self._logs.values():
+            await log.close()
+        self._logs.clear()
+        await self._space.close()
+
+    async def check(self) -> list[Check]:
+        return await self._space.check()
+
+    async def clock(self) -> float:
+        return self._space.clock()
+
+    # Queues.
+
+    async def create_queue(self, name: str, options: QueueOptions) -> QueueInfo:
+        config = await self._space.transact(lambda tx: queues.create(tx, name, options), deadline=self._timeout)
+        return queues.info(name, config)
+
+    async def configure(self, name: str, options: QueueOptions) -> QueueInfo:
+        config = await self._space.transact(lambda tx: queues.change(tx, name, options=options), deadline=self._timeout)
+        return queues.info(name, config)
+
+    async def queues(self) -> list[QueueInfo]:
+        found = await self._space.read(queues.all_of, deadline=self._timeout)
+        return [queues.info(name, config) for name, config in found]
+
+    async def queue(self, name: str) -> QueueInfo | None:
+        found = await self._space.read(lambda view: view.get(names.config_key(name)), deadline=self._timeout)
+        return queues.info(name, queues.decode(found.data)) if found else None
+
+    async def delete_queue(self, name: str, *, force: bool = False) -> None:
+        stats = await self.stats(name)
+        if not force and stats.total > stats.archived:
+            raise QueueNotEmpty(f"queue {name!r} still holds {stats.total - stats.archived} messages; use force=True")
+        root = await self._space.transact(lambda tx: queues.unregister(tx, name), deadline=self._timeout)
+        for log in (self._logs.pop(name, None), self._logs.pop(name + DEAD, None)):
+            if log is not None:
+                await log.close()
+        while await self._space.transact(lambda tx: queues.delete_some(tx, root), deadline=self._timeout):
+            pass
+
+    async def pause(self, name: str, paused: bool) -> None:
+        def step(tx: Transaction) -> None:
+            queues.change(tx, name, paused=paused)
+            tx.signal(work_topic(name))
+
+        await self._space.transact(step, deadline=self._timeout)
+
+    async def purge(self, queue: str) -> int:
+        return await self._log(queue).committer.edit(lambda session: letters.purge(session, self._cache))
+
+    # Messages in and out.
+
+    async def append(self, queue: str, messages: Sequence[Envelope]) -> list[str]:
+        return await self._log(queue).appender.append(messages)
+
+    async def claim(self, queue: str, limit: int, lease: float, *, wait: float = 0.0) -> Claims:
+        deadline = time.monotonic() + wait
+        while True:
+            ticket = self._space.ticket(work_topic(queue))
+            claims, next_due = await self._claim(queue, limit, lease)
+            left = deadline - time.monotonic()
+            if claims.messages or claims.expired or left <= 0:
+                return claims
+            pause = min(left, self._options.poll_interval)
+            if next_due is not None:
+                pause = min(pause, max(0.001, next_due - self._space.clock()))
+            await self._space.watch(work_topic(queue), pause, since=ticket)
+
+    async def _claim(self, queue: str, limit: int, lease: float) -> tuple[Claims, float | None]:
+        token = os.urandom(8).hex()
+        answer = await self._log(queue).committer.ask(Claim(token, limit, lease))
+        taken = cast(list[Taken], answer.results[0])
+        gone = leases.expired(answer, EXPIRED) if answer.expired else []
+        return Claims(leases.claimed(answer, taken, token), gone), answer.next_due
+
+    async def extend(self, queue: str, held: Sequence[tuple[str, str]], seconds: float) -> list[float | None]:
+        intents, where = leases.extend_intents(held, seconds)
+        if not intents:
+            return [None] * len(held)
+        return leases.extended(await self._log(queue).committer.ask(*intents), intents, where)
+
+    def extend_from_thread(
+        self, queue: str, held: Sequence[tuple[str, str]], seconds: float
+    ) -> list[float | None] | None:
+        intents, where = leases.extend_intents(held, seconds)
+        if not intents:
+            return [None] * len(held)
+        return leases.extended(self._log(queue).committer.ask_from_thread(*intents), intents, where)
+
+    async def settle(self, queue: str, settlements: Sequence[Settlement]) -> list[Answer]:
+        batch = leases.settle_intents(settlements)
+        if not batch.intents:
+            return ["unknown"] * len(settlements)
+        then = leases.keep_results(batch.large) if batch.large else None
+        answer = await self._log(queue).committer.ask(*batch.intents, then=then)
+        results = cast(list[int], answer.results)
+        answers: list[Answer] = [
+            "ok" if spot is not None and results[spot[0]] >> spot[1] & 1 else "lost" for spot in batch.where
+        ]
+        doubtful = [place for place, each in enumerate(answers) if each == "lost"]
+        if doubtful:
+            for place, kind in zip(
+                doubtful, await self._judge(queue, [settlements[place] for place in doubtful]), strict=True
+            ):
+                answers[place] = kind
+        return answers
+
+    async def _judge(self, queue: str, refused: Sequence[Settlement]) -> list[Answer]:
+        """Refused settlements: a repeat of what is archived by now, somebody else's message, or none at all."""
+        finder = self._finder(queue)
+        found = await self._space.read(
+            lambda view: [finder.find_with_token(view, each.id) for each in refused], deadline=self._timeout
+        )
+        return [leases.judged(each, *pair) for each, pair in zip(refused, found, strict=True)]
+
+    async def cancel(self, queue: str, id: str) -> bool:
+        def change(session: Session) -> bool | None:
+            number = id_bits.number(id)
+            glance = Glance(session.tx, session.seen, self._cache)
+            found = glance.find(f"{number:032x}") if number is not None else None
+            if found is None:
+                return None
+            no = session.absorbed(found.block)
+            return bool(session.do([Remove(no, 1 << found.place, CANCELLED)])[0])
+
+        answer = await self._log(queue).committer.edit(change)
+        if answer is None:
+            if (await self.get(queue, [id]))[0] is None:
+                raise MessageNotFound(f"queue {queue!r} has no message {id!r}")
+            return False
+        return answer
+
+    # Looking.
+
+    def _finder(self, queue: str) -> Finder:
+        return Finder(self._log(queue).committer, self._log(queue + DEAD).committer, self._cache)
+
+    async def get(self, queue: str, ids: Sequence[str]) -> list[Stored | None]:
+        finder = await self._fresh(queue)
+        return await self._space.read(lambda view: [finder.find(view, id) for id in ids], deadline=self._timeout)
+
+    async def scan(self, queue: str, view: View, *, after: str | None = None, limit: int = 100) -> list[Stored]:
+        finder = await self._fresh(queue)
+        return await self._space.read(
+            lambda reading: finder.page(reading, view, after=after, limit=limit), deadline=self._timeout
+        )
+
+    async def stats(self, queue: str) -> Stats:
+        finder = await self._fresh(queue)
+        return await self._space.read(finder.stats, deadline=self._timeout)
+
+    async def _fresh(self, queue: str) -> Finder:
+        """A finder, after messages with no attempt left have ended: looking must not wait for the next claim."""
+        finder = self._finder(queue)
+        if await self._space.read(finder.has_exhausted, deadline=self._timeout):
+            await self._log(queue).committer.ask(Expire())
+        return finder
+
+    async def watch(self, queue: str, timeout: float) -> None:
+        await self._space.watch(done_topic(queue), min(timeout, self._options.poll_interval))
+
+    # Dead letters and archive.
+
+    async def replay(self, queue: str, view: View, ids: Sequence[str]) -> int:
+        if view == "dead":
+            await self._log(queue).flusher.flush()
+            dead = self._log(queue + DEAD).committer
+            return await dead.edit(lambda session: letters.replay_dead(session, self._cache, self._ids, ids))
+        await self._flush_all(queue)
+        found = await self._space.read(lambda reading: letters.archived(reading, queue, ids), deadline=self._timeout)
+        return await self._space.transact(
+            lambda tx: letters.replay_archived(tx, queue, found, self._ids), deadline=self._timeout
+        )
+
+    async def discard(
+        self, queue: str, view: View, ids: Sequence[str] | None = None, *, before: float | None = None
+    ) -> int:
+        await self._flush_all(queue)
+        if view == "archive":
+            return await letters.discard_archived(self._space, queue, ids, before)
+        dead = self._log(queue + DEAD).committer
+        if ids is None and before is None:
+            return await dead.edit(lambda session: letters.purge(session, self._cache))
+        return await dead.edit(lambda session: letters.discard_dead(session, self._cache, ids, before))
+
+    async def _flush_all(self, queue: str) -> None:
+        """Everything that has ended is in the archive or the dead letters after this."""
+        for log in (self._log(queue), self._log(queue + DEAD)):
+            await log.flusher.flush_all()
+
+    async def maintain(self, queue: str) -> dict[str, int]:
+        return await upkeep.maintain(self._space, self._log(queue), self._log(queue + DEAD))

@@ -1,0 +1,110 @@
+"""Maintenance of a queue: what nobody waits for, one process at a time."""
+
+from __future__ import annotations
+
+import math
+from collections.abc import Iterator
+from itertools import groupby
+
+import msgspec
+
+from . import archive, letters, queues
+from .log import FLUSH_AGE, Log
+from .names import ArchiveName
+from .space import Reading, Space, Transaction
+from .state import Expire
+
+_LOCK_SECONDS = 60.0  # a crashed maintainer is replaced after so long
+_ORPHAN_SECONDS = 3600.0
+_MERGE_FROM = 16  # small files of one day
+_SMALL_ROWS = 20_000
+_PAGE = 1000
+_DAY = 86400.0
+
+
+async def maintain(space: Space, live: Log, dead: Log) -> dict[str, int]:
+    """What was done, by kind; {} when another process is at it."""
+    queue = live.address.queue
+    config = await space.transact(lambda tx: _begin(tx, queue))
+    if config is None:
+        return {}
+    root = live.address.root(config)
+    try:
+        done = {"flushed": await _flush(live) + await _flush(dead)}
+        done["expired_files"] = await space.transact(lambda tx: _retire(tx, root, config))
+        done["merged_files"] = await _merge(space, live, config, root)
+        done["forgotten_keys"] = await space.transact(lambda tx: _forget(tx, root, config))
+        done["orphans"] = await space.sweep(_ORPHAN_SECONDS)
+    finally:
+        await space.transact(lambda tx: tx.delete(root + "maintain"))
+    return done
+
+
+def _begin(tx: Transaction, queue: str) -> queues.Config | None:
+    config = queues.read(tx, queue)
+    key = queues.address(queue).root(config) + "maintain"
+    found = tx.get(key)
+    if found is not None and msgspec.msgpack.decode(found.data, type=float) > tx.now:
+        return None
+    tx.put(key, msgspec.msgpack.encode(tx.now + _LOCK_SECONDS))
+    return config
+
+
+async def _flush(log: Log) -> int:
+    """Expire what has no attempt left, and write outcomes that a process left behind."""
+    head = (await log.committer.ask(Expire())).head
+    old = any(head.now - group.at >= FLUSH_AGE for group in head.settled[:1])
+    return int(await log.flusher.flush()) if old or head.frozen is not None else 0
+
+
+def _retire(tx: Transaction, root: str, config: queues.Config) -> int:
+    """Archive files past their retention, judged by the time in their names."""
+    limit = tx.now - config.options.archive_days * _DAY
+    old = [file.key for file in archive.files(tx, root) if file.frozen_at < limit]
+    for key in old:
+        tx.delete(key)
+    return len(old)
+
+
+async def _merge(space: Space, live: Log, config: queues.Config, root: str) -> int:
+    files = await space.read(lambda view: archive.files(view, root))
+    merged = 0
+    for group in mergeable(files):
+        merged += await letters.merge(space, live.address, config, group)
+    return merged
+
+
+def mergeable(files: list[ArchiveName]) -> Iterator[list[ArchiveName]]:
+    """Small files of one day, when there are enough of them."""
+    small = sorted((file for file in files if file.rows < _SMALL_ROWS), key=lambda file: file.flush)
+    for _, day in groupby(small, key=lambda file: math.floor(file.frozen_at / _DAY)):
+        group: list[ArchiveName] = []
+        rows = 0
+        for file in day:
+            group.append(file)
+            rows += file.rows
+            if rows >= _SMALL_ROWS:
+                yield group
+                group, rows = [], 0
+        if len(group) >= _MERGE_FROM:
+            yield group
+
+
+def _forget(tx: Transaction, root: str, config: queues.Config) -> int:
+    """Dedup keys past their window."""
+    over = [key for key in _keys(tx, root + "dedup/") if _is_over(tx, key, config.options.dedup_window)]
+    for key in over:
+        tx.delete(key)
+    return len(over)
+
+
+def _is_over(tx: Transaction, key: str, window: float) -> bool:
+    found = tx.get(key)
+    return found is not None and msgspec.msgpack.decode(found.data, type=tuple[float, str])[0] + window <= tx.now
+
+
+def _keys(view: Reading, prefix: str) -> Iterator[str]:
+    after = ""
+    while page := view.list(prefix, after=after, limit=_PAGE):
+        after = page[-1]
+        yield from page
