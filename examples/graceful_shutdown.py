@@ -1,4 +1,4 @@
-"""SIGTERM: what runs finishes, the rest goes back at once, nothing is lost. Run: python examples/graceful_shutdown.py [URL]"""
+"""SIGTERM: what runs finishes, the rest goes back at once. Run: python examples/graceful_shutdown.py [URL]"""
 
 import asyncio
 import os

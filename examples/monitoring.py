@@ -1,4 +1,4 @@
-"""Watch a queue: count events, and raise an alert on backlog and dead letters. Run: python examples/monitoring.py [URL]"""
+"""Watch a queue: count events, alert on backlog and dead letters. Run: python examples/monitoring.py [URL]"""
 
 import asyncio
 import sys

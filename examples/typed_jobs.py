@@ -1,4 +1,4 @@
-"""A queue of typed jobs: what does not fit the type never reaches the handler. Run: python examples/typed_jobs.py [URL]"""
+"""Typed jobs: what does not fit the type never reaches the handler. Run: python examples/typed_jobs.py [URL]"""
 
 import asyncio
 import sys

@@ -88,47 +88,26 @@ def test_all_is_exact() -> None:
     assert public - set(holdfast.__all__) == set()
 
 
-CONTRACT = [
-    "connect",
-    "sync",
-    "App",
-    "Context",
-    "Delivery",
-    "Queue",
-    "Broker",
-    "Worker",
-    "Message",
-    "Record",
-    "Retry",
-    "Dead",
-    "Exponential",
-    "Fixed",
-    "Linear",
-    "NoRetry",
-    "HoldfastError",
-    "ConfigError",
-    "CodecError",
-    "QueueError",
-    "QueueNotFound",
-    "QueueExists",
-    "QueueFull",
-    "QueueNotEmpty",
-    "MessageError",
-    "MessageNotFound",
-    "MessageTooLarge",
-    "InvalidPriority",
-    "LeaseLost",
-    "StoreError",
-    "Unavailable",
-    "Fenced",
-    "UnsafeStore",
-    "UnknownOutcome",
-]
+CONTRACT = {
+    *("connect", "sync", "App", "Context", "Delivery", "Queue", "Broker", "Worker"),
+    *("Message", "Record", "Retry", "Dead", "Exponential", "Fixed", "Linear", "NoRetry"),
+    *(
+        "HoldfastError",
+        "ConfigError",
+        "CodecError",
+        "QueueError",
+        "QueueNotFound",
+        "QueueExists",
+        "QueueFull",
+        "QueueNotEmpty",
+    ),
+    *("MessageError", "MessageNotFound", "MessageTooLarge", "InvalidPriority", "LeaseLost"),
+    *("StoreError", "Unavailable", "Fenced", "UnsafeStore", "UnknownOutcome"),
+}
 
 
-@pytest.mark.parametrize("name", CONTRACT)
-def test_public_names_are_there(name: str) -> None:
-    assert hasattr(holdfast, name)
+def test_public_names_are_there() -> None:
+    assert set(holdfast.__all__) >= CONTRACT
 
 
 def test_importing_is_light() -> None:

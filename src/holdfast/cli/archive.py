@@ -5,6 +5,7 @@ from __future__ import annotations
 from datetime import datetime
 from typing import Annotated
 
+import msgspec
 import typer
 
 from . import values
@@ -24,7 +25,7 @@ async def list_archive(shell: Shell, queue: QueueName, limit: Limit = 100, after
     from .. import admin
 
     async with shell.queue(queue) as source:
-        rows = [one.row() for one in await admin.page(source.archive, limit=limit, after=after)]
+        rows = [msgspec.structs.asdict(one) for one in await admin.page(source.archive, limit=limit, after=after)]
     shell.table(rows, [*COLUMNS, "finished_at"], empty="the archive is empty")
 
 

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 from typing import Annotated
 
+import msgspec
 import typer
 
 from .message import COLUMNS, QueueName
@@ -22,7 +23,7 @@ async def list_dead(shell: Shell, queue: QueueName, limit: Limit = 100, after: A
     from .. import admin
 
     async with shell.queue(queue) as source:
-        rows = [one.row() for one in await admin.page(source.dead, limit=limit, after=after)]
+        rows = [msgspec.structs.asdict(one) for one in await admin.page(source.dead, limit=limit, after=after)]
     shell.table(rows, [name for name in COLUMNS if name != "status"], empty="no dead letters")
 
 

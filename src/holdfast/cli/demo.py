@@ -32,9 +32,7 @@ async def demo(shell: Shell) -> None:
     say = lines.append if shell.json else typer.echo
     with tempfile.TemporaryDirectory(prefix="holdfast-demo-") as folder:
         url = shell.url or Path(folder).as_uri()
-        say(
-            f"A durable queue in {'a temporary folder' if shell.url is None else 'the store you named'}; no server runs."
-        )
+        say(f"A durable queue in {'a temporary folder' if shell.url is None else 'the store you named'}.")
         await Story(url, say=say).tell()
     took = time.monotonic() - started
     shell.done(f"\nEverything held, in {took:.0f} seconds.\n{NEXT}", seconds=took, story=lines)

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 from typing import Annotated, Any
 
+import msgspec
 import typer
 
 from . import values
@@ -62,7 +63,7 @@ async def read(
 
     async with shell.queue(queue) as source:
         held = await admin.read(source, count, lease=lease, wait=wait)
-    rows = [one.row() for one in held]
+    rows = [msgspec.structs.asdict(one) for one in held]
     if shell.json:
         return shell.document(rows)
     for place, row in enumerate(rows):
@@ -79,7 +80,7 @@ async def show(shell: Shell, queue: QueueName, id: Id) -> None:
     from .. import admin
 
     async with shell.queue(queue) as source:
-        shell.fields((await admin.message(source, id)).row())
+        shell.fields(msgspec.structs.asdict(await admin.message(source, id)))
 
 
 @command(app, "complete")

@@ -92,7 +92,8 @@ async def delete(
     yes: Yes = False,
 ) -> None:
     """Delete a queue with its archive; one that still holds messages only with --force."""
-    async with shell.queue(name) as _, shell.broker() as broker:
+    async with shell.broker() as broker:
+        await broker.queue(name, create=False)  # before asking: whether it is there at all
         shell.confirm(f"Delete {name} and its archive?", yes=yes)
         await broker.delete_queue(name, force=force)
     shell.done(f"deleted {name}", queue=name)

@@ -8,6 +8,8 @@ from typing import Annotated, Any, NamedTuple
 import typer
 from typer.core import TyperCommand, TyperGroup
 
+from .. import __version__
+
 
 class Part(NamedTuple):
     """A command or a group of commands, and the module whose `app` holds it."""
@@ -62,9 +64,7 @@ app = typer.Typer(cls=LazyGroup, rich_markup_mode=None, no_args_is_help=True, pr
 
 def _show_version(wanted: bool) -> None:
     if wanted:
-        from importlib.metadata import version
-
-        typer.echo(f"holdfast {version('holdfast')}")
+        typer.echo(f"holdfast {__version__}")
         raise typer.Exit
 
 

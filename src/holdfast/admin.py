@@ -1,0 +1,265 @@
+"""Operations for people, under command line, dashboard and metrics: plain values in, plain values out, no printing."""
+
+from __future__ import annotations
+
+import asyncio
+import time
+from collections.abc import Callable, Iterable, Sequence
+from datetime import UTC, datetime
+from typing import Any, Protocol
+
+import msgspec
+
+from . import config
+from .broker import Broker, connect
+from .config import QueueOptions
+from .errors import CodecError, ConfigError, HoldfastError, MessageNotFound, QueueNotFound
+from .messages import Stats, Status
+from .queue import Queue
+from .stores.base import Check, QueueInfo
+from .stores.opening import Location, locate
+
+PAGE = 1000
+CLOCK_TOLERANCE = 2.0  # seconds
+OLD = 3600.0  # seconds a message may wait before the doctor wonders whether a worker runs
+
+
+class QueueReport(msgspec.Struct, frozen=True):
+    """A queue: what it is set to and what is in it."""
+
+    name: str
+    paused: bool
+    created_at: datetime
+    options: QueueOptions
+    stats: Stats
+
+
+class MessageReport(msgspec.Struct, frozen=True, kw_only=True):
+    """What is known of a message. `value` is its payload as bytes when it is not JSON."""
+
+    id: str
+    status: Status
+    value: Any
+    priority: int
+    attempts: int
+    headers: dict[str, str]
+    enqueued_at: datetime
+    finished_at: datetime | None = None
+    result: Any = None
+    error: str | None = None
+
+
+class HeldReport(msgspec.Struct, frozen=True, kw_only=True):
+    """A message this call leased; the receipt settles it, from any process."""
+
+    id: str
+    receipt: str
+    value: Any
+    priority: int
+    attempt: int
+    max_attempts: int
+    headers: dict[str, str]
+    enqueued_at: datetime
+    expires_at: datetime
+
+
+class Letters(Protocol):
+    """`queue.dead` or `queue.archive`."""
+
+    async def list(self, limit: int = 100, after: str | None = None) -> Sequence[Any]: ...
+
+
+async def overview(broker: Broker) -> list[QueueReport]:
+    """Every queue, by name."""
+    return list(await asyncio.gather(*(_report(broker, info) for info in await broker.store.queues())))
+
+
+async def report(broker: Broker, name: str) -> QueueReport:
+    """One queue."""
+    info = await broker.store.queue(config.queue_name(name))
+    if info is None:
+        raise QueueNotFound(f"there is no queue {name!r}")
+    return await _report(broker, info)
+
+
+async def _report(broker: Broker, info: QueueInfo) -> QueueReport:
+    stats = await broker.store.stats(info.name)
+    return QueueReport(info.name, info.paused, datetime.fromtimestamp(info.created_at, UTC), info.options, stats)
+
+
+async def maintain(broker: Broker, names: Sequence[str] | None = None) -> dict[str, dict[str, int]]:
+    """Housekeeping now, of these queues or of all; what was done in each."""
+    known = names or [info.name for info in await broker.store.queues()]
+    return {name: await broker.store.maintain(name) for name in known}
+
+
+async def send(queue: Queue[Any], values: Iterable[Any], *, dedup_key: str | None = None, **terms: Any) -> list[str]:
+    """Enqueue plain values in one call, all or none; a `dedup_key` is for one."""
+    if dedup_key is not None:
+        return [await queue.enqueue(value, dedup_key=dedup_key, **terms) for value in values]
+    return await queue.enqueue_many(values, **terms)
+
+
+async def read(queue: Queue[Any], count: int, *, lease: float | None, wait: float) -> list[HeldReport]:
+    """Lease up to `count` messages; they stay leased after this broker is closed."""
+    return [
+        HeldReport(
+            id=one.id,
+            receipt=one.receipt,
+            value=_value(one),
+            priority=one.priority,
+            attempt=one.attempt,
+            max_attempts=one.max_attempts,
+            headers=one.headers,
+            enqueued_at=one.enqueued_at,
+            expires_at=one.expires_at,
+        )
+        for one in await queue.dequeue_many(count, lease=lease, wait=wait)
+    ]
+
+
+async def message(queue: Queue[Any], id: str) -> MessageReport:
+    """What is known of a message; MessageNotFound."""
+    record = await queue.get(id)
+    if record is None:
+        raise MessageNotFound(f"there is no message {id!r} in {queue.name!r}")
+    return _message(record)
+
+
+async def page(letters: Letters, *, limit: int, after: str | None = None) -> list[MessageReport]:
+    """One page of dead letters or of the archive, in id order."""
+    return [_message(record) for record in await letters.list(limit, after)]
+
+
+async def replay_dead(
+    queue: Queue[Any], ids: Sequence[str] | None = None, *, on_progress: Callable[[int], None] = lambda done: None
+) -> int:
+    """Move dead letters back, in steps that can be watched: these, or all that are dead now."""
+    if ids is not None:
+        return await queue.dead.replay(ids)
+    left, moved, after = await queue.dead.count(), 0, None
+    while left > 0:  # a count from the start: letters that die again meanwhile must not keep us here
+        records = await queue.dead.list(limit=min(PAGE, left), after=after)
+        if not records:
+            break
+        moved += await queue.dead.replay([record.id for record in records])
+        left, after = left - len(records), records[-1].id
+        on_progress(len(records))
+    return moved
+
+
+def _message(record: Any) -> MessageReport:
+    return MessageReport(
+        id=record.id,
+        status=record.status,
+        value=_value(record),
+        priority=record.priority,
+        attempts=record.attempts,
+        headers=record.headers,
+        enqueued_at=record.enqueued_at,
+        finished_at=record.finished_at,
+        result=record.result,
+        error=record.error,
+    )
+
+
+def _value(one: Any) -> Any:
+    try:
+        return one.value
+    except CodecError:
+        return one.payload
+
+
+class Survival(msgspec.Struct, frozen=True):
+    """What an acknowledged message survives in a store, in words."""
+
+    process: str
+    system: str
+    disk: str
+
+
+_ELSEWHERE = "yes, as the provider promises"
+SURVIVAL = {
+    "memory": Survival("no: it lives and dies with its process", "no", "no"),
+    "file": Survival("yes", "yes, every commit is synced", "no: one copy, back the folder up"),
+    "s3": Survival("yes", "yes", _ELSEWHERE),
+    "gs": Survival("yes", "yes", _ELSEWHERE),
+    "az": Survival("yes", "yes", _ELSEWHERE),
+}
+
+
+async def doctor(url: str | None = None) -> list[Check]:
+    """One line per check: configuration, store, what survives what, queues. Never raises for what it finds."""
+    try:
+        location, origin = _where(url)
+    except ConfigError as error:
+        return [Check("configuration", "fail", str(error))]
+    checks = [Check("configuration", "ok", f"the store is named by {origin}")]
+    started = time.monotonic()
+    try:
+        async with connect(url) as broker:
+            took = (time.monotonic() - started) * 1000
+            checks.append(Check("store", "ok", f"{broker.url or location.scheme} opened in {took:.0f} ms"))
+            checks.append(_survives(location.scheme))
+            checks += await _look_into(broker)
+    except HoldfastError as error:
+        checks.append(Check("store", "fail", str(error) or type(error).__name__))
+    return checks
+
+
+def _where(url: str | None) -> tuple[Location, str]:
+    """The store's place, and who said so."""
+    said, written = config.load(), config.load(env={})
+    if url is not None:
+        return locate(url), "the argument"
+    if said.url is not None:
+        return locate(said.url), "HOLDFAST_URL" if said.url != written.url else config.FILE
+    return locate(config.DEFAULT_URL), f"nothing, so it is {config.DEFAULT_URL}"
+
+
+def _survives(scheme: str) -> Check:
+    known = SURVIVAL.get(scheme)
+    if known is None:
+        return Check("survives", "warn", f"unknown for {scheme}://")
+    state = "warn" if known.process.startswith("no") else "ok"
+    detail = f"killed processes: {known.process}; a crash of the system: {known.system}; loss of the disk: {known.disk}"
+    return Check("survives", state, detail)
+
+
+async def _look_into(broker: Broker) -> list[Check]:
+    own = await broker.check()
+    checks = own if any(check.name == "clock" for check in own) else [*own, await _clock(broker)]
+    reports = await overview(broker)
+    return [*checks, *(_queue_check(reports)), _age(reports), _dead(reports)]
+
+
+async def _clock(broker: Broker) -> Check:
+    ahead = await broker.store.clock() - time.time()
+    state = "ok" if abs(ahead) <= CLOCK_TOLERANCE else "warn"
+    return Check("clock", state, f"the store's clock is {ahead:+.3f} s from the wall clock")
+
+
+def _queue_check(reports: Sequence[QueueReport]) -> list[Check]:
+    counts = sum(report.stats.total for report in reports)
+    checks = [Check("queues", "ok", f"{len(reports)} queues keep {counts:,} messages")]
+    if paused := [report.name for report in reports if report.paused]:
+        checks.append(Check("paused", "warn", f"{', '.join(paused)}: resume with `holdfast queue resume NAME`"))
+    return checks
+
+
+def _age(reports: Sequence[QueueReport]) -> Check:
+    waiting = [(report.stats.oldest_age, report.name) for report in reports if report.stats.oldest_age is not None]
+    if not waiting:
+        return Check("oldest message", "ok", "nothing waits")
+    age, name = max(waiting)
+    if age > OLD:
+        return Check("oldest message", "warn", f"one in {name} waits for {age:,.0f} s: does a worker run?")
+    return Check("oldest message", "ok", f"one in {name} waits for {age:,.1f} s")
+
+
+def _dead(reports: Sequence[QueueReport]) -> Check:
+    dead = {report.name: report.stats.dead for report in reports if report.stats.dead}
+    if not dead:
+        return Check("dead letters", "ok", "none")
+    listed = ", ".join(f"{count:,} in {name}" for name, count in dead.items())
+    return Check("dead letters", "warn", f"{listed}: look with `holdfast dead list QUEUE`")
