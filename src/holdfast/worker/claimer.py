@@ -67,8 +67,7 @@ class Claimer:
             self._call.cancel()
 
     def quiet(self) -> bool:
-        others = [job for job in self._hands.held.values() if job is not self._alone]
-        return self._call is None and not others
+        return self._call is None and all(job is self._alone for job in self._hands.held)
 
     async def _run(self) -> None:
         try:

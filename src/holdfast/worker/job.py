@@ -35,7 +35,7 @@ class Hands:
     """Everything one worker holds, and the signals between its loops."""
 
     def __init__(self) -> None:
-        self.held: dict[str, Job] = {}  # by token: claimed, not yet settled
+        self.held: set[Job] = set()  # claimed, not yet settled
         self.buffer: deque[Job] = deque()  # waiting for a lane
         self.open = 0  # buffered or running
         self.blocked = 0  # lanes whose thread has not come back from a handler that timed out
@@ -50,7 +50,7 @@ class Hands:
         """Hold what was just claimed."""
         jobs = [Job(message, now) for message in messages]
         if jobs:
-            self.held.update((job.message.token, job) for job in jobs)
+            self.held.update(jobs)
             self.open += len(jobs)
             self.empty.clear()
         return jobs
@@ -73,10 +73,8 @@ class Hands:
 
     def settled(self, jobs: Iterable[Job]) -> None:
         """The outcomes are durable, or no longer ours to decide."""
-        held = self.held
-        for job in jobs:
-            held.pop(job.message.token, None)
-        if not held:
+        self.held.difference_update(jobs)
+        if not self.held:
             self.empty.set()
 
     def drop(self, job: Job) -> None:

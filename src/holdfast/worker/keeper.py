@@ -105,15 +105,15 @@ class Keeper:
 
     def _due(self) -> list[Job]:
         old = monotonic() - self._interval
-        # list() of a dict's values is one step of the interpreter: safe beside the event loop's thread
-        return [job for job in list(self._hands.held.values()) if job.since <= old and not job.lost]
+        # list() of a set is one step of the interpreter: safe beside the event loop's thread
+        return [job for job in list(self._hands.held) if job.since <= old and not job.lost]
 
     def _extended(self, jobs: Sequence[Job], ends: Sequence[float | None]) -> None:
         now = monotonic()
         for job, end in zip(jobs, ends, strict=True):
             if end is not None:
                 job.since = now
-            elif self._hands.held.get(job.message.token) is job and job.settlement is None and not job.lost:
+            elif job in self._hands.held and job.settlement is None and not job.lost:
                 self._lost(job)
 
     def _failed(self, error: Exception) -> None:
