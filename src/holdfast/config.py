@@ -55,7 +55,7 @@ class QueueOptions(_Options, frozen=True, kw_only=True, forbid_unknown_fields=Tr
         positive("lease", self.lease)
         whole("max_attempts", self.max_attempts, most=_MOST_ATTEMPTS)
         if isinstance(self.dead_letter, str):
-            queue_name(self.dead_letter)
+            queue_name(self.dead_letter, what="dead_letter: bad queue name")
         positive("archive_days", self.archive_days)
         whole("max_message_size", self.max_message_size)
         if self.max_messages is not None:
@@ -162,13 +162,11 @@ def unknown(sentence: str, given: object, known: Iterable[str]) -> str:
     return f"{sentence} {given!r}; did you mean {near[0]!r}?" if near else f"{sentence} {given!r}"
 
 
-def queue_name(name: object) -> str:
+def queue_name(name: object, *, what: str = "bad queue name") -> str:
     """The name, when it is one."""
     if not isinstance(name, str) or not _NAME.fullmatch(name):
         shown = repr(name) if len(repr(name)) <= 200 else f"{repr(name)[:200]}…"
-        raise ConfigError(
-            f"bad queue name {shown}: 1 to 128 letters, digits, '_', '.', '-', beginning with a letter or digit"
-        )
+        raise ConfigError(f"{what} {shown}: 1 to 128 letters, digits, '_', '.', '-', beginning with a letter or digit")
     return name
 
 

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from collections.abc import Iterable, Mapping
 from datetime import datetime
-from typing import Any, Generic, TypeAlias, TypeVar
+from typing import Any, Generic, TypeAlias, TypeVar, cast
 
 import msgspec
 
@@ -70,9 +70,9 @@ def terms(
 
 def envelope(codec: Codec[T], limit: int, value: T | Message[T], travel: Terms) -> Envelope:
     """One envelope; CodecError, MessageTooLarge. The terms of a `Message` are its own."""
-    if isinstance(value, Message):
+    if type(value) is Message:  # isinstance on a struct takes five times as long
         travel, value = _terms_of(value), value.value
-    payload, content_type = codec.encode(value)
+    payload, content_type = codec.encode(cast(T, value))
     if len(payload) > limit:
         actual = len(payload)
         raise MessageTooLarge(f"the payload has {actual} bytes, the limit is {limit}", actual=actual, limit=limit)

@@ -8,7 +8,7 @@ from __future__ import annotations
 
 import importlib
 from collections.abc import Callable
-from typing import Any, Generic, Protocol, TypeVar
+from typing import Any, Generic, Protocol, TypeVar, cast
 
 from ..config import unknown
 from ..errors import CodecError, ConfigError
@@ -75,8 +75,8 @@ class Codec(Generic[T]):
     def encode(self, value: T) -> tuple[bytes, str]:
         """The payload and its content type; CodecError."""
         try:
-            if self._bytes_pass and isinstance(value, _BYTES):
-                return bytes(value), RAW
+            if self._bytes_pass and type(value) in _BYTES:  # isinstance takes four times as long
+                return bytes(cast(bytes, value)), RAW
             if self._check is not None:
                 self._check(value)
             return self._encode(value), self.content_type

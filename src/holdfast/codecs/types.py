@@ -18,7 +18,7 @@ Checker: TypeAlias = Callable[[Any], object]
 
 def name_of(type: Any) -> str:
     """A type as people write it."""
-    return "any value" if type is None else getattr(type, "__qualname__", None) or str(type)
+    return "any value" if type is None else getattr(type, "__name__", None) or str(type)
 
 
 def members(type: Any) -> tuple[Any, ...]:
@@ -72,6 +72,6 @@ def _is_record(kind: Any) -> bool:
 def _instance_of(type: Any, kinds: tuple[Any, ...]) -> Checker:
     def check(value: Any) -> None:
         if not isinstance(value, kinds):
-            raise CodecError(f"expected {name_of(type)}, got {value.__class__.__qualname__}")
+            raise CodecError(f"expected {name_of(type)}, got {value.__class__.__name__}")
 
     return check

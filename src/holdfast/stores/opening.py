@@ -63,7 +63,7 @@ def locate(url: str | os.PathLike[str]) -> Location:
             f"{scheme}:// stores are not part of this version of Holdfast yet; it has file:// and memory://"
         )
     if scheme not in _NOW:
-        raise ConfigError(config.unknown(f"{redact(url)}: unknown scheme", scheme, (*_NOW, *LATER)))
+        raise ConfigError(config.unknown(f"{_shown(url)}: unknown scheme", scheme, (*_NOW, *LATER)))
     return _take_apart(scheme, url)
 
 
@@ -86,29 +86,31 @@ async def _open(location: Location, options: StoreOptions) -> Store:
 
 def _path(text: str) -> str:
     if _LIKE_A_URL.match(text) or not _PATH.fullmatch(text):
-        raise ConfigError(
-            f"{redact(text)!r} is neither a URL nor a path; write file:///var/lib/jobs, memory://, or ./folder"
-        )
+        shown = "this" if "@" in text else repr(text)
+        raise ConfigError(f"{shown} is neither a URL nor a path; write file:///var/lib/jobs, memory://, or ./folder")
     return os.path.expanduser(text)
+
+
+def _shown(url: str) -> str:
+    """A URL in an error about it: without its query, since a mistyped key may carry a secret too."""
+    return redact(url).split("?")[0]
 
 
 def _take_apart(scheme: str, url: str) -> Location:
     try:
         parts = urlsplit(url)
-    except ValueError as error:
-        raise ConfigError(f"{redact(url)}: not a URL") from error
+    except ValueError:
+        raise ConfigError(f"{_shown(url)}: not a URL") from None
     if parts.fragment:
-        raise ConfigError(f"{redact(url)}: '#' must be written %23")
-    carried = _carried(parse_qsl(parts.query, keep_blank_values=True), redact(url))
+        raise ConfigError(f"{_shown(url)}: '#' must be written %23")
+    carried = _carried(parse_qsl(parts.query, keep_blank_values=True), _shown(url))
     if scheme == "memory":
         name = unquote(parts.netloc + parts.path)
-        return Location(scheme, config.queue_name(name) if name else "", carried)
+        return Location(scheme, config.queue_name(name, what="bad name of a memory store") if name else "", carried)
     if parts.netloc not in ("", "localhost"):
-        raise ConfigError(
-            f"{redact(url)}: a path begins with a third slash; did you mean file:///{parts.netloc}{parts.path}?"
-        )
+        raise ConfigError(f"{_shown(url)}: a path begins with a third slash, as in file:///var/lib/jobs")
     if parts.path in ("", "/") or "\0" in unquote(parts.path):
-        raise ConfigError(f"{redact(url)}: which folder?")
+        raise ConfigError(f"{_shown(url)}: which folder?")
     return Location(scheme, unquote(parts.path), carried)
 
 

@@ -1,0 +1,129 @@
+"""URLs: what opens what, what is refused, and that nothing secret is shown."""
+
+import asyncio
+from pathlib import Path
+
+import pytest
+
+from holdfast.config import StoreOptions
+from holdfast.errors import ConfigError, Unavailable
+from holdfast.stores import opening
+from holdfast.stores.opening import LATER, Location, locate, open_store, redact, store_options
+
+
+@pytest.mark.parametrize(
+    ("url", "scheme", "place", "options"),
+    [
+        ("memory://", "memory", "", {}),
+        ("memory://jobs", "memory", "jobs", {}),
+        ("MEMORY://jobs", "memory", "jobs", {}),
+        ("file:///var/lib/jobs", "file", "/var/lib/jobs", {}),
+        ("file://localhost/var/lib/jobs", "file", "/var/lib/jobs", {}),
+        ("file:///a%20b", "file", "/a b", {}),
+        ("file:///a?poll_interval=0.5", "file", "/a", {"poll_interval": 0.5}),
+        ("/var/lib/jobs", "file", "/var/lib/jobs", {}),
+        ("/My Data/ä?", "file", "/My Data/ä?", {}),
+        ("./data", "file", "./data", {}),
+        ("../data", "file", "../data", {}),
+        ("holdfast-data", "file", "holdfast-data", {}),
+        ("some/folder", "file", "some/folder", {}),
+        (Path("a b"), "file", "a b", {}),
+    ],
+)  # fmt: skip
+def test_locate(url, scheme, place, options):
+    assert locate(url) == Location(scheme, place, options)
+
+
+def test_home_is_expanded(monkeypatch):
+    monkeypatch.setenv("HOME", "/home/me")
+    assert locate("~/jobs").place == "/home/me/jobs"
+
+
+@pytest.mark.parametrize("scheme", LATER)
+def test_stores_yet_to_come_say_so(scheme):
+    with pytest.raises(ConfigError, match="not part of this version") as caught:
+        locate(f"{scheme}://me:canary@host/x?secret_access_key=canary")
+    assert "canary" not in str(caught.value)
+
+
+@pytest.mark.parametrize(
+    ("url", "sentence"),
+    [
+        ("", "a store's URL is text"),
+        ("   ", "a store's URL is text"),
+        ("a\0b", "a store's URL is text"),
+        (5, "a store's URL is text"),
+        (b"memory://", "a store's URL is text"),
+        ("not a url", "neither a URL nor a path"),
+        ("postgresql:host", "neither a URL nor a path"),
+        ("file:/var/lib", "neither a URL nor a path"),
+        ("fil:///x", "did you mean 'file'"),
+        ("postgre://x", "did you mean 'postgres"),
+        ("memmory://", "did you mean 'memory'"),
+        ("redis://x", "unknown scheme 'redis'"),
+        ("file://", "which folder"),
+        ("file:///", "which folder"),
+        ("file:///a%00b", "which folder"),
+        ("file://var/lib", "third slash"),
+        ("file:///a#b", "%23"),
+        ("file:///a?pol_interval=1", "did you mean 'poll_interval'"),
+        ("file:///a?poll_interval=0", "above 0"),
+        ("file:///a?poll_interval=1&lease=3", "unknown key 'lease'"),
+        ("file:///a?poll_interval=soon", "poll_interval"),
+        ("memory://a/b", "bad name of a memory store"),
+        ("file://[x/y", "not a URL"),
+    ],
+)
+def test_refused(url, sentence):
+    with pytest.raises(ConfigError, match=sentence):
+        locate(url)
+
+
+@pytest.mark.parametrize(
+    "text",
+    [
+        "postgresql://me:canary@host/db",
+        "postgresql://canary@host/db",
+        "postgresql://me:canary/with?odd#characters@host/db",
+        "s3://bucket/p?access_key_id=canary&secret_access_key=canary&region=eu",
+        "http://host?token=canary",
+        "postgresql://host/db?user=me&password=canary&sslmode=require",
+        "az://c/p?SAS=canary",
+        "cannot open postgresql://me:canary@host/db: no route; tried nats://me:canary@other",
+    ],
+)
+def test_redact(text):
+    assert "canary" not in redact(text)
+
+
+def test_redact_leaves_the_rest():
+    assert (
+        redact("s3://bucket/p?region=eu&endpoint=http://127.0.0.1:1")
+        == "s3://bucket/p?region=eu&endpoint=http://127.0.0.1:1"
+    )
+    assert redact("postgresql://me:x@host/db?sslmode=require") == "postgresql://***@host/db?sslmode=require"
+
+
+@pytest.mark.parametrize(
+    "url", ["fil://me:canary@host/x", "file://me:canary@host/x", "file:///x?pasword=canary", "odd:me:canary@host"]
+)
+def test_errors_show_no_secrets(url):
+    with pytest.raises(ConfigError) as caught:
+        locate(url)
+    assert "canary" not in str(caught.value)
+
+
+def test_store_options_layers():
+    made = store_options({"poll_interval": 1, "operation_timeout": 1}, {"operation_timeout": 2.0}, {})
+    assert (made.poll_interval, made.operation_timeout) == (1, 2)
+    with pytest.raises(ConfigError, match="connect: unknown key"):
+        store_options({}, {}, {"leese": 1})
+
+
+async def test_a_store_that_does_not_answer_is_unavailable(monkeypatch):
+    async def never(location, options):
+        await asyncio.Event().wait()
+
+    monkeypatch.setattr(opening, "_open", never)
+    with pytest.raises(Unavailable, match=r"did not open within 0\.01 s"):
+        await open_store(locate("memory://"), StoreOptions(connect_timeout=0.01))
