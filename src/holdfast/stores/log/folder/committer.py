@@ -49,6 +49,7 @@ class Committer:
             fail_all(works, error)
             return []
         topics: list[str] = []
+        rest = works
         try:
             # Only now: a caller who gave up while another process had the lock must not see its step happen.
             rest = [work for work in works if work.begin()]
@@ -56,8 +57,9 @@ class Committer:
             view = self._view or self._open_database()
             while rest:
                 rest = self._transaction(view, rest, topics)
-        except BaseException as error:  # noqa: BLE001 - as above
-            fail_all(works, error)
+        except BaseException as error:  # noqa: BLE001 - as above; a connection in an unknown state is not used again
+            fail_all(rest, error)
+            self._disconnect()
         finally:
             lock.release()
         return self._announce(topics) if topics else []
@@ -66,12 +68,17 @@ class Committer:
         """Close, under the lock too: the last connection of all cleans the write-ahead log up."""
         if self._lock is None:
             return
-        if self._connection is not None:
-            self._lock.acquire()
-            self._connection.close()
-            self._lock.release()
-        self._lock.close()
-        self._lock = self._connection = self._view = None
+        self._lock.acquire()
+        try:
+            self._disconnect()
+        finally:
+            self._lock.close()
+            self._lock = None
+
+    def _disconnect(self) -> None:
+        connection, self._connection, self._view = self._connection, None, None
+        if connection is not None:
+            connection.close()
 
     def _transaction(self, view: Writing, works: list[Work], topics: list[str]) -> list[Work]:
         """Run and commit; what is left when SQLite gave up on the way, with those it undid failed."""
@@ -144,19 +151,22 @@ class Reader:
             self._connection = connect(self._path, vfs=self._vfs)
             self._connection.pragma("query_only", True)
         view = Snapshot(self._connection, self._files)
-        self._connection.execute("BEGIN")
         try:
+            self._connection.execute("BEGIN")
             view.now = self._clock.now()
             for work in works:
                 if work.begin():
                     _read(view, work)
-        finally:
             self._connection.execute("ROLLBACK")
+        except apsw.Error:
+            self.finish()  # in an unknown state: the next group gets a new one
+            raise
         return []
 
     def finish(self) -> None:
-        if self._connection is not None:
-            self._connection.close()
+        connection, self._connection = self._connection, None
+        if connection is not None:
+            connection.close()
 
 
 def _run_step(view: Writing, work: Work) -> bool:

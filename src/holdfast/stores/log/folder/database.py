@@ -169,12 +169,12 @@ class Writing(Snapshot):
         del self.gone[self._begun[1] :]
         if not self.open or not self._wrote:
             return
-        if self._saved:
-            self._execute("ROLLBACK TO step")
-            self._execute("RELEASE step")
-        else:
+        if not self._others_wrote:
             self._execute("ROLLBACK")
             self._execute("BEGIN IMMEDIATE")
+        elif self._saved:
+            self._execute("ROLLBACK TO step")
+            self._execute("RELEASE step")
 
     def _writes(self) -> None:
         # A savepoint only where it is needed: before the first write of a step, if there are earlier writes to keep.

@@ -78,11 +78,10 @@ class Lane:
             raise work.error
         return cast(T, work.result)
 
-    def stop(self, timeout: float) -> bool:
-        """Finish what waits, then end; False: it is stuck and was left behind."""
+    def stop(self, timeout: float) -> None:
+        """Finish what waits, then end; a thread that is stuck for longer than `timeout` is left behind."""
         self._waiting.put(None)
         self._thread.join(timeout)
-        return not self._thread.is_alive()
 
     def _put(self, work: Work) -> None:
         self._waiting.put(work)

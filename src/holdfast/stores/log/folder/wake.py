@@ -8,6 +8,7 @@ import hashlib
 import os
 import secrets
 import sys
+import time
 from collections import Counter, OrderedDict
 from collections.abc import Iterable
 from pathlib import Path
@@ -19,6 +20,7 @@ from ..topics import Outcome, Topics, deliver
 SUFFIX = ".wake"
 WRITER_SIZE = 16
 _OPEN_FILES = 128
+_CLOSE_PATIENCE = 1.0
 
 
 class Observer(Protocol):
@@ -93,31 +95,31 @@ class Wake:
 
     async def wait(self, topic: str, timeout: float, *, since: int) -> bool:
         """As `Space.watch`."""
-        if self._observer is None or topic not in self._identities:
+        observer = self._observer
+        if observer is None or topic not in self._identities:
             short = min(timeout, self._poll_interval)
             return await self._topics.wait(topic, short, since=since) or short < timeout
         loop = asyncio.get_running_loop()
         self._listening[loop] += 1
         if self._listening[loop] == 1:
-            loop.add_reader(self._observer.fd, self._notice)
+            loop.add_reader(observer.fd, self._notice)
         try:
             return await self._topics.wait(topic, timeout, since=since)
         finally:
             self._listening[loop] -= 1
             if not self._listening[loop]:
+                loop.remove_reader(observer.fd)
                 del self._listening[loop]
-                if self._observer is not None:
-                    loop.remove_reader(self._observer.fd)
 
     def close(self) -> None:
-        """Wake everybody for the last time; call it when no committer runs any more."""
+        """Wake everybody for the last time; the committing thread's last act."""
         deliver(self._topics.signal_all())
-        observer, self._observer = self._observer, None
-        for loop in list(self._listening):
-            with contextlib.suppress(RuntimeError):  # a loop closed with its tasks
-                loop.call_soon_threadsafe(loop.remove_reader, observer.fd if observer else -1)
-        if observer is not None:
-            observer.close()
+        end = time.monotonic() + _CLOSE_PATIENCE
+        while self._listening and time.monotonic() < end:
+            time.sleep(0.001)  # until every loop has let go of the descriptor: its number may soon be another file's
+        if self._observer is not None and not self._listening:
+            self._observer.close()
+        self._observer = None
         while self._files:
             os.close(self._files.popitem()[1])
 
