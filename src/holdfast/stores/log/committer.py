@@ -111,6 +111,7 @@ class Committer:
         self._written = written
         self._waiting: list[Request] = []
         self._task: asyncio.Task[None] | None = None
+        self._writer = headfile.HeadWriter()
         self._config: tuple[bytes, Config] | None = None
         self._head: tuple[bytes, Head] = (b"", Head())
 
@@ -234,7 +235,7 @@ class Committer:
         if not session.changed:
             return None
         tx, root = session.tx, session.seen.root
-        data = headfile.encode(session.head)
+        data = self._writer.encode(session.head)
         tx.put(root + "head", data)
         self._head = (data, session.head)
         for key in session.finished:

@@ -12,7 +12,7 @@ from typing import Any
 import msgspec
 
 from . import bits
-from .names import due_of, parse_block
+from .names import parse_block
 from .state import (
     Absorb,
     Block,
@@ -75,7 +75,7 @@ def wanted(head: Head, keys: Iterable[str], demand: int) -> list[str]:
     known = {block.key for block in head.blocks.values()}
     candidates = [(parse_block(key), key) for key in keys if key not in known]
     stock = [(name.order, name.count, key) for name, key in candidates]
-    stock += [(block.name.order, _ready(head, block), "") for block in head.blocks.values()]
+    stock += [(block.order, _ready(head, block), "") for block in head.blocks.values() if _untouched(block)]
     chosen = []
     for _, count, key in sorted(stock):
         if demand <= 0:
@@ -84,6 +84,20 @@ def wanted(head: Head, keys: Iterable[str], demand: int) -> list[str]:
         if key:
             chosen.append(key)
     return chosen
+
+
+def _untouched(block: Block) -> bool:
+    """Some of its messages were never claimed."""
+    return block.next < block.name.count
+
+
+def _change(head: Head, no: int, **fields: Any) -> None:
+    head.blocks[no] = msgspec.structs.replace(head.blocks[no], **fields)
+
+
+def _lose(head: Head, no: int, count: int) -> None:
+    """Rows of a block have left."""
+    _change(head, no, gone=head.blocks[no].gone + count)
 
 
 def _ready(head: Head, block: Block) -> int:
@@ -153,15 +167,15 @@ def _end(head: Head, group: Settled, *, keep: bool) -> None:
     if keep:
         head.settled.append(group)
     else:
-        head.blocks[group.block].gone += count
+        _lose(head, group.block, count)
         _remember(head, group)
 
 
 def _remember(head: Head, group: Settled) -> None:
     """Nothing of the message is kept but its token, so that repeating the settlement is still success."""
-    for recent in head.recent:
-        if recent.token == group.token and recent.block == group.block:
-            recent.mask |= group.mask
+    for place, recent in enumerate(head.recent):
+        if (recent.token, recent.block, recent.status) == (group.token, group.block, group.status):
+            head.recent[place] = msgspec.structs.replace(recent, mask=recent.mask | group.mask)
             return
     head.recent.append(Recent(group.token, group.block, group.mask, group.status))
     del head.recent[:-RECENT_MOST]
@@ -191,7 +205,7 @@ def _remove(head: Head, intent: Remove, rules: Rules) -> int:
     """The places that were fresh or waiting and have ended now."""
     block = head.blocks[intent.block]
     fresh = block.fresh() & intent.mask
-    block.skip |= fresh
+    _change(head, block.no, skip=block.skip | fresh)
     _removed(head, intent, fresh, block.name.attempts, rules)
     removed = fresh
     for group in [each for each in head.waiting if each.block == intent.block]:
@@ -207,7 +221,7 @@ def _removed(head: Head, intent: Remove, mask: int, attempts: int, rules: Rules)
     if not mask:
         return
     if intent.error is None:
-        head.blocks[intent.block].gone += mask.bit_count()
+        _lose(head, intent.block, mask.bit_count())
     else:
         group = Settled(intent.block, mask, "failed", head.now, attempts, intent.error, None, "", None)
         _end(head, group, keep=rules.archive)
@@ -216,12 +230,12 @@ def _removed(head: Head, intent: Remove, mask: int, attempts: int, rules: Rules)
 def _purge(head: Head, intent: Purge, rules: Rules) -> int:
     """How many messages were dropped."""
     before = sum(block.gone for block in head.blocks.values())
-    for block in head.blocks.values():
+    for block in list(head.blocks.values()):
         fresh = block.fresh()
-        block.skip |= fresh
-        block.gone += fresh.bit_count()
-    for group in head.waiting + [lease for lease in head.leases if lease.expires <= head.now]:
-        head.blocks[group.block].gone += group.mask.bit_count()
+        _change(head, block.no, skip=block.skip | fresh, gone=block.gone + fresh.bit_count())
+    returning: list[Waiting | Lease] = [*head.waiting, *(each for each in head.leases if each.expires <= head.now)]
+    for group in returning:
+        _lose(head, group.block, group.mask.bit_count())
     head.waiting = []
     head.leases = [lease for lease in head.leases if lease.expires > head.now]
     return sum(block.gone for block in head.blocks.values()) - before
@@ -232,7 +246,7 @@ def _absorb(head: Head, intent: Absorb, rules: Rules) -> int:
     new = [key for key in intent.keys if key not in known]
     for key in new:
         head.serial += 1
-        head.blocks[head.serial] = Block(head.serial, key, parse_block(key), due_of(key))
+        head.blocks[head.serial] = Block.of(head.serial, key)
     return len(new)
 
 
@@ -276,7 +290,8 @@ def _claim(head: Head, intent: Claim, rules: Rules) -> list[Taken]:
         return taken
     returning = _returning(head)
     room = intent.limit
-    for block in sorted(head.blocks.values(), key=lambda each: each.name.order):
+    open_blocks = [block for block in head.blocks.values() if _untouched(block) or block.no in returning]
+    for block in sorted(open_blocks, key=lambda each: each.order):
         sources = returning.get(block.no, [])
         if block.due <= head.now:
             sources = [_Source(block.fresh(), block.name.attempts, block.name.crashed, None), *sources]
@@ -320,8 +335,8 @@ def _choose(sources: list[_Source], limit: int, room: int, *, first: bool) -> tu
 
 def _lease_out(head: Head, intent: Claim, block: Block, source: _Source, part: int, limit: int) -> Taken:
     if source.group is None:
-        block.next = part.bit_length()
-        block.skip = block.skip >> block.next << block.next
+        done = part.bit_length()
+        _change(head, block.no, next=done, skip=block.skip >> done << done)
     else:
         _take(head.waiting if isinstance(source.group, Waiting) else head.leases, source.group, part)
     expires = head.now + intent.lease
@@ -362,22 +377,25 @@ def _drop(head: Head, intent: Drop, rules: Rules) -> bool:
         return False
     groups: list[Settled | Waiting] = [*frozen.settled, *frozen.waiting]
     for group in groups:
-        head.blocks[group.block].gone += group.mask.bit_count()
+        _lose(head, group.block, group.mask.bit_count())
     head.frozen = None
     return True
 
 
 def flush_due(head: Head, *, rows: int, age: float) -> bool:
     """Enough outcomes have gathered, or the first has waited long enough, or waiting messages must leave."""
-    if head.frozen is not None or not (head.settled or head.waiting):
+    if head.frozen is not None:
         return False
     if head.settled and head.now - head.settled[0].at >= age:
         return True
-    gathered = weight = 0
-    for group in head.settled:
-        gathered += group.mask.bit_count()
-        weight += len(group.error or "") + sum(len(result or b"") for result in group.results or ())
-    return gathered >= rows or len(head.settled) >= GROUPS_MOST or weight >= HEAVY or bool(_spilled(head))
+    if len(head.settled) >= GROUPS_MOST or _spilled(head):
+        return True
+    return sum(group.mask.bit_count() for group in head.settled) >= rows or _weight(head.settled) >= HEAVY
+
+
+def _weight(groups: Sequence[Settled]) -> int:
+    """Bytes of what outcomes carry along."""
+    return sum(len(group.error or "") + sum(len(result or b"") for result in group.results or ()) for group in groups)
 
 
 _VERBS: dict[type[Any], Callable[[Head, Any, Rules], Result]] = {

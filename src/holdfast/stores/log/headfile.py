@@ -2,41 +2,49 @@
 
 from __future__ import annotations
 
+from collections.abc import Iterable
 from typing import Any
 
 import msgspec
 
 from ...errors import StoreError
-from .names import due_of, parse_block
 from .state import Block, Frozen, Head, Lease, Recent, Settled, Waiting
 
 FORMAT = 1
-_encoder = msgspec.msgpack.Encoder()
 
 
-def encode(head: Head) -> bytes:
-    frozen = head.frozen
-    return _encoder.encode(
-        (
+class HeadWriter:
+    """Writes heads; what has not changed since the last one is not encoded again."""
+
+    def __init__(self) -> None:
+        self._encoder = msgspec.msgpack.Encoder()
+        self._known: dict[int, tuple[Any, msgspec.Raw]] = {}  # by identity, which the kept reference makes unique
+
+    def encode(self, head: Head) -> bytes:
+        self._known, old = {}, self._known
+        frozen = self._raws([head.frozen], _frozen, old)[0] if head.frozen else None
+        wire = (
             FORMAT,
             head.now,
             head.serial,
             head.completed,
             head.failed,
-            [(b.no, b.key, b.next, b.gone, _bytes(b.skip)) for b in head.blocks.values()],
-            [(x.token, x.block, _bytes(x.mask), x.expires, x.attempts, x.crashed) for x in head.leases],
-            [_waiting(group) for group in head.waiting],
-            [_settled(group) for group in head.settled],
-            frozen
-            and (
-                frozen.flush,
-                frozen.since,
-                [_settled(group) for group in frozen.settled],
-                [_waiting(group) for group in frozen.waiting],
-            ),
-            [(r.token, r.block, _bytes(r.mask), r.status) for r in head.recent],
+            self._raws(head.blocks.values(), _block, old),
+            self._raws(head.leases, _lease, old),
+            self._raws(head.waiting, _waiting, old),
+            self._raws(head.settled, _settled, old),
+            frozen,
+            self._raws(head.recent, _recent, old),
         )
-    )
+        return self._encoder.encode(wire)
+
+    def _raws(self, parts: Iterable[Any], plain: Any, old: dict[int, tuple[Any, msgspec.Raw]]) -> list[msgspec.Raw]:
+        known, encode, raws = self._known, self._encoder.encode, []
+        for part in parts:
+            entry = old.get(id(part)) or (part, msgspec.Raw(encode(plain(part))))
+            known[id(part)] = entry
+            raws.append(entry[1])
+        return raws
 
 
 def decode(data: bytes) -> Head:
@@ -48,25 +56,23 @@ def decode(data: bytes) -> Head:
     return Head(
         now,
         serial,
-        {b[0]: Block(b[0], b[1], parse_block(b[1]), due_of(b[1]), b[2], b[3], _mask(b[4])) for b in blocks},
-        [Lease(x[0], x[1], _mask(x[2]), *x[3:]) for x in leases],
-        [Waiting(x[0], _mask(x[1]), *x[2:]) for x in waiting],
-        [Settled(x[0], _mask(x[1]), *x[2:]) for x in settled],
-        frozen and _frozen(frozen),
-        [Recent(x[0], x[1], _mask(x[2]), x[3]) for x in recent],
         completed,
         failed,
+        {no: Block.of(no, key, next, gone, _mask(skip)) for no, key, next, gone, skip in blocks},
+        [Lease(each[0], each[1], _mask(each[2]), *each[3:]) for each in leases],
+        _waiting_from(waiting),
+        _settled_from(settled),
+        frozen and Frozen(frozen[0], frozen[1], _settled_from(frozen[2]), _waiting_from(frozen[3])),
+        [Recent(each[0], each[1], _mask(each[2]), each[3]) for each in recent],
     )
 
 
-def _frozen(wire: Any) -> Frozen:
-    flush, since, settled, waiting = wire
-    return Frozen(
-        flush,
-        since,
-        [Settled(x[0], _mask(x[1]), *x[2:]) for x in settled],
-        [Waiting(x[0], _mask(x[1]), *x[2:]) for x in waiting],
-    )
+def _block(x: Block) -> tuple[Any, ...]:
+    return x.no, x.key, x.next, x.gone, _bytes(x.skip)
+
+
+def _lease(x: Lease) -> tuple[Any, ...]:
+    return x.token, x.block, _bytes(x.mask), x.expires, x.attempts, x.crashed
 
 
 def _waiting(x: Waiting) -> tuple[Any, ...]:
@@ -75,6 +81,22 @@ def _waiting(x: Waiting) -> tuple[Any, ...]:
 
 def _settled(x: Settled) -> tuple[Any, ...]:
     return x.block, _bytes(x.mask), x.status, x.at, x.attempts, x.error, x.worker, x.token, x.results
+
+
+def _frozen(x: Frozen) -> tuple[Any, ...]:
+    return x.flush, x.since, [_settled(each) for each in x.settled], [_waiting(each) for each in x.waiting]
+
+
+def _recent(x: Recent) -> tuple[Any, ...]:
+    return x.token, x.block, _bytes(x.mask), x.status
+
+
+def _waiting_from(wire: list[Any]) -> list[Waiting]:
+    return [Waiting(each[0], _mask(each[1]), *each[2:]) for each in wire]
+
+
+def _settled_from(wire: list[Any]) -> list[Settled]:
+    return [Settled(each[0], _mask(each[1]), *each[2:]) for each in wire]
 
 
 def _bytes(mask: int) -> bytes:

@@ -17,7 +17,7 @@ from .queues import Address
 from .space import Space
 from .state import Head
 
-FLUSH_ROWS = 1000
+FLUSH_ROWS = 4000
 FLUSH_AGE = 2.0  # seconds outcomes gather at most
 logger = logging.getLogger("holdfast.stores.log")
 

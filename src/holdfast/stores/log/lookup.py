@@ -111,7 +111,7 @@ class Glance:
 
 
 def _unabsorbed(key: str) -> Block:
-    return Block(0, key, names.parse_block(key), names.due_of(key))
+    return Block.of(0, key)
 
 
 # Pages.

@@ -12,7 +12,7 @@ from typing import Literal, TypeAlias
 import msgspec
 
 from . import bits
-from .names import BlockName
+from .names import BlockName, due_of, parse_block
 
 Ending: TypeAlias = Literal["dead", "failed", "moved"]  # moved: failed here, and sent to another queue
 
@@ -27,16 +27,22 @@ class Rules(msgspec.Struct, frozen=True):
     paused: bool = False
 
 
-class Block(msgspec.Struct, gc=False):
+class Block(msgspec.Struct, frozen=True, gc=False):
     """An absorbed block. Places from `next` on are fresh, but for those in `skip`; `gone` counts the rows that left."""
 
     no: int
     key: str
     name: BlockName
+    order: str
     due: float
     next: int = 0
     gone: int = 0
     skip: int = 0
+
+    @classmethod
+    def of(cls, no: int, key: str, next: int = 0, gone: int = 0, skip: int = 0) -> Block:
+        name = parse_block(key)
+        return cls(no, key, name, name.order, due_of(key), next, gone, skip)
 
     def fresh(self) -> int:
         return bits.span(self.next, self.name.count) & ~self.skip
@@ -45,7 +51,7 @@ class Block(msgspec.Struct, gc=False):
         return self.name.max_attempts or rules.max_attempts
 
 
-class Lease(msgspec.Struct, gc=False):
+class Lease(msgspec.Struct, frozen=True, gc=False):
     """Messages held under one token. `crashed`: an earlier lease of them expired."""
 
     token: str
@@ -91,7 +97,7 @@ class Frozen(msgspec.Struct, frozen=True):
     waiting: list[Waiting]
 
 
-class Recent(msgspec.Struct, gc=False):
+class Recent(msgspec.Struct, frozen=True, gc=False):
     """Settlements whose rows are gone, so that repeating one is still success."""
 
     token: str
@@ -101,33 +107,28 @@ class Recent(msgspec.Struct, gc=False):
 
 
 class Head(msgspec.Struct):
-    """See the module."""
+    """Everything in it is immutable, so that a copy is cheap and a change replaces what it touches."""
 
     now: float = 0.0
     serial: int = 0
+    completed: int = 0
+    failed: int = 0
     blocks: dict[int, Block] = {}
     leases: list[Lease] = []
     waiting: list[Waiting] = []  # by due
     settled: list[Settled] = []
     frozen: Frozen | None = None
     recent: list[Recent] = []
-    completed: int = 0
-    failed: int = 0
 
     def copy(self) -> Head:
         """A head whose changes do not show in this one."""
-        replace = msgspec.structs.replace
-        return Head(
-            self.now,
-            self.serial,
-            {no: replace(block) for no, block in self.blocks.items()},
-            [replace(lease) for lease in self.leases],
-            list(self.waiting),
-            list(self.settled),
-            self.frozen,
-            [replace(each) for each in self.recent],
-            self.completed,
-            self.failed,
+        return msgspec.structs.replace(
+            self,
+            blocks=dict(self.blocks),
+            leases=list(self.leases),
+            waiting=list(self.waiting),
+            settled=list(self.settled),
+            recent=list(self.recent),
         )
 
 
