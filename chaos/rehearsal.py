@@ -14,6 +14,7 @@ from holdfast.config import QueueOptions
 from holdfast.messages import Claimed, Envelope, Settlement
 from holdfast.retry import Fixed
 from holdfast.stores.base import Store
+from holdfast.testing.clock import ManualClock
 
 from .checker import check
 from .history import Event, History, Killed, Started
@@ -23,25 +24,6 @@ from .verdict import Verdict
 QUEUE = "rehearsal"
 LEASE = 10.0
 POISON = "poison"
-
-
-class Clock:
-    """Time that moves when told to; the store under test and the histories read the same one."""
-
-    def __init__(self, now: float = 1_000_000.0) -> None:
-        self.now = now
-        self._callbacks: list[Callable[[], None]] = []
-
-    def __call__(self) -> float:
-        return self.now
-
-    def on_advance(self, callback: Callable[[], None]) -> None:
-        self._callbacks.append(callback)
-
-    def advance(self, seconds: float) -> None:
-        self.now += seconds
-        for callback in self._callbacks:
-            callback()
 
 
 @dataclass
@@ -59,7 +41,13 @@ class Rehearsal:
     """`open_store(process)` gives each process its view of the store under test."""
 
     def __init__(
-        self, open_store: Callable[[str], Store], clock: Clock, *, seed: int = 0, messages: int = 400, poison: int = 3
+        self,
+        open_store: Callable[[str], Store],
+        clock: ManualClock,
+        *,
+        seed: int = 0,
+        messages: int = 400,
+        poison: int = 3,
     ) -> None:
         self._open_store = open_store
         self._clock = clock

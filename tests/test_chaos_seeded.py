@@ -5,10 +5,11 @@ from collections.abc import Callable, Iterator, Sequence
 
 import msgspec
 import pytest
-from chaos.rehearsal import Clock, Rehearsal
+from chaos.rehearsal import Rehearsal
 from chaos.verdict import DECIDING, Verdict
 
 from holdfast.messages import Answer, Claimed, Claims, Envelope, Settlement, Status
+from holdfast.testing.clock import ManualClock
 from toy_store import Room, Row, ToyStore
 
 Opener = Callable[[str], ToyStore]
@@ -17,7 +18,7 @@ Opener = Callable[[str], ToyStore]
 class AcknowledgesBeforeDurable(ToyStore):
     """Keeps the last few messages in memory only; a crash of a producer takes them along."""
 
-    def __init__(self, clock: Clock) -> None:
+    def __init__(self, clock: ManualClock) -> None:
         super().__init__(clock)
         self.owed: list[str] = []
 
@@ -75,7 +76,7 @@ class NoPollFallback(ToyStore):
             await self.appended.wait()
         return claims
 
-    def __init__(self, clock: Clock) -> None:
+    def __init__(self, clock: ManualClock) -> None:
         super().__init__(clock)
         self.appended = asyncio.Event()
 
@@ -159,17 +160,17 @@ class NewestFirst(ToyStore):
         return iter(reversed(list(super().ready(room, place))))
 
 
-def shared(kind: type[ToyStore]) -> Callable[[Clock], Opener]:
+def shared(kind: type[ToyStore]) -> Callable[[ManualClock], Opener]:
     """Every process of the rehearsal uses the same store."""
 
-    def opener(clock: Clock) -> Opener:
+    def opener(clock: ManualClock) -> Opener:
         store = kind(clock)
         return lambda process: store
 
     return opener
 
 
-def client_clocks(clock: Clock) -> Opener:
+def client_clocks(clock: ManualClock) -> Opener:
     """Every process judges leases by its own clock, and that of every second worker is five minutes ahead."""
     first = ToyStore(clock)
 
@@ -182,7 +183,7 @@ def client_clocks(clock: Clock) -> Opener:
     return open_store
 
 
-SEEDED: dict[str, tuple[Callable[[Clock], Opener], str]] = {
+SEEDED: dict[str, tuple[Callable[[ManualClock], Opener], str]] = {
     "acknowledge before durable": (shared(AcknowledgesBeforeDurable), "lost"),
     "enqueue loses every nth": (shared(LosesEveryNth), "lost"),
     "archive misses one": (shared(ArchiveMissesOne), "lost"),
@@ -199,8 +200,8 @@ SEEDED: dict[str, tuple[Callable[[Clock], Opener], str]] = {
 }
 
 
-async def rehearse(opener: Callable[[Clock], Opener], seed: int) -> Verdict:
-    clock = Clock()
+async def rehearse(opener: Callable[[ManualClock], Opener], seed: int) -> Verdict:
+    clock = ManualClock()
     return await Rehearsal(opener(clock), clock, seed=seed).run()
 
 

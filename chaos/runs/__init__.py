@@ -1,0 +1,39 @@
+"""The runs by name, each with its full size and the short one the tests use."""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Coroutine
+from dataclasses import dataclass
+from typing import Any
+
+from ..settings import Settings
+from ..verdict import Verdict
+from .kill import kill
+from .poison import poison
+from .stop import stop
+
+
+@dataclass(frozen=True)
+class Run:
+    name: str
+    id: str  # in reliability.md
+    program: Callable[[Settings], Coroutine[Any, Any, Verdict]]
+    full: Settings
+    short: Settings
+
+
+RUNS = (
+    Run(
+        "kill", "R1", kill, Settings(),
+        Settings(messages=600, producers=2, workers=3, kills=6, producer_kills=2, interval=0.7, work=0.15, strict=False,
+                 deadline=60, quiet=True),
+    ),
+    Run(
+        "stop", "R2", stop, Settings(stops=50),
+        Settings(messages=400, producers=2, workers=4, stops=2, lease=1.0, interval=0.5, work=0.15, deadline=60, quiet=True),
+    ),
+    Run(
+        "poison", "R10", poison, Settings(messages=5000, producers=2, workers=3, work=0.02),
+        Settings(messages=200, producers=1, workers=2, interval=0.3, lease=1.0, work=0.02, deadline=60, quiet=True),
+    ),
+)  # fmt: skip

@@ -6,6 +6,7 @@ A child opens its queue, says `ready`, waits for a line, does its part, and answ
 from __future__ import annotations
 
 import asyncio
+import os
 import sys
 import time
 from collections.abc import Awaitable, Callable
@@ -160,8 +161,18 @@ ROLES: dict[str, Part] = {
 }
 
 
+async def _warm_up(broker: holdfast.Broker) -> None:
+    """What is imported on first use is a cost of starting, not of the load."""
+    name = f"bench-warm-{os.getpid()}"
+    queue: holdfast.Queue[Any] = await broker.queue(name)
+    await queue.enqueue_many([b"warm"] * 100)
+    await queue.complete_many(await queue.dequeue_many(100))
+    await broker.delete_queue(name, force=True)
+
+
 async def main(role: str, spec: Spec) -> None:
     async with holdfast.connect(spec.url) as broker:
+        await _warm_up(broker)
         queue: holdfast.Queue[Any] = await broker.queue(spec.queue, **spec.options)
         say(Report(kind="ready"))
         await line()

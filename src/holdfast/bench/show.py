@@ -10,6 +10,7 @@ from typing import Any
 
 import msgspec
 
+_FILE_WIDTH = 150  # columns, when nobody's terminal says otherwise
 _REFRESH = 0.25  # seconds; the bar must not be part of what is measured
 
 
@@ -25,10 +26,10 @@ def as_table(title: str, columns: Sequence[str], rows: Sequence[Sequence[str]]) 
 
     table = Table(title=title, title_justify="left")
     for place, column in enumerate(columns):
-        table.add_column(column, justify="left" if place == 0 else "right", overflow="fold")
+        table.add_column(column, justify="left" if place == 0 else "right", overflow="fold", no_wrap=place > 0)
     for row in rows:
         table.add_row(*row)
-    Console().print(table)
+    Console(width=None if sys.stdout.isatty() else _FILE_WIDTH).print(table)
 
 
 class Bar:

@@ -1,0 +1,139 @@
+"""The processes that are hurt: `python -m chaos.child ROLE SPEC`. They die with their parent."""
+
+from __future__ import annotations
+
+import asyncio
+import os
+import random
+import signal
+import sys
+import threading
+import time
+from pathlib import Path
+from typing import Any
+
+import msgspec
+
+import holdfast
+from holdfast.messages import JSON, Envelope
+
+from .history import History, Started
+from .recorder import KEY, Recorder
+
+QUEUE = "chaos"
+
+
+class Spec(msgspec.Struct, frozen=True, kw_only=True):
+    """What a child is told."""
+
+    name: str
+    url: str
+    folder: str  # of the histories
+    seed: int = 0
+    messages: int = 0  # a producer's share
+    rate: float = 1000.0  # messages per second of one producer
+    kinds: dict[str, int] = {}  # a producer's special messages, by kind
+    work: float = 0.01  # mean seconds of a handler
+    concurrency: int = 8
+    lease: float = 2.0
+    timeout: float | None = None  # seconds one attempt may take
+
+
+def die_with_parent() -> None:
+    """The parent holds the other end of stdin; when it is gone, so are we."""
+
+    def wait() -> None:
+        os.read(0, 1)  # not sys.stdin: its lock would be in the way at exit
+        os._exit(3)
+
+    threading.Thread(target=wait, daemon=True).start()
+
+
+def history_path(folder: str | Path, name: str) -> Path:
+    return Path(folder) / f"{name}.jsonl"
+
+
+async def open_recorded(spec: Spec, history: History) -> holdfast.Broker:
+    """A broker whose store writes down what it answers."""
+    opened = await holdfast.connect(spec.url)
+    return holdfast.Broker(Recorder(opened.store, history, name=spec.name))
+
+
+async def produce(spec: Spec, history: History) -> None:
+    """Small calls of changing size, one after the other, at a steady rate."""
+    broker = await open_recorded(spec, history)
+    queue: holdfast.Queue[Any] = await broker.queue(QUEUE)
+    chance, number, start = random.Random(spec.seed), 0, time.monotonic()
+    for kind, count in spec.kinds.items():
+        for _ in range(count):
+            number += 1
+            await _send_special(broker, queue, spec, kind, number)
+    first = number
+    while number < first + spec.messages:
+        size = min(first + spec.messages - number, chance.choice((1, 1, 3, 20, 50)))
+        values = [_message(spec.name, number + place + 1, "healthy") for place in range(size)]
+        await queue.enqueue_many(values)
+        number += size
+        await asyncio.sleep(max(0.0, start + number / spec.rate - time.monotonic()))
+    await broker.close()
+
+
+def _message(producer: str, number: int, kind: str) -> holdfast.Message[Any]:
+    key = f"{producer}/{number}"
+    return holdfast.Message({"key": key, "kind": kind}, headers={KEY: key, "kind": kind})
+
+
+async def _send_special(
+    broker: holdfast.Broker, queue: holdfast.Queue[Any], spec: Spec, kind: str, number: int
+) -> None:
+    if kind == "undecodable":  # no queue would let this through: it goes to the store by hand
+        headers = {KEY: f"{spec.name}/{number}", "kind": kind}
+        await broker.store.append(QUEUE, [Envelope(b'{"half": ', JSON, headers)])
+    else:
+        await queue.enqueue_many([_message(spec.name, number, kind)])
+
+
+async def work(spec: Spec, history: History) -> None:
+    """A worker until SIGTERM, or until one of its messages kills it."""
+    broker = await open_recorded(spec, history)
+    queue: holdfast.Queue[Any] = await broker.queue(QUEUE)
+    chance = random.Random(spec.seed)
+
+    async def handle(value: dict[str, str], context: holdfast.Context) -> None:
+        history.write(Started(time.monotonic(), context.message_id, context.attempt))
+        await _behave(value["kind"], spec, chance.uniform(0, 2 * spec.work))
+
+    options = {} if spec.timeout is None else {"timeout": spec.timeout}
+    await queue.worker(handle, concurrency=spec.concurrency, **options).run()
+    await broker.close()
+
+
+async def _behave(kind: str, spec: Spec, seconds: float) -> None:
+    """Healthy messages take a moment; the others do what their name says."""
+    match kind:
+        case "exit":
+            os._exit(9)
+        case "oom":  # what the kernel does to a process that ate all memory
+            os.kill(os.getpid(), signal.SIGKILL)
+        case "hang":
+            await asyncio.sleep(3600)
+        case "block":
+            time.sleep(2.5 * spec.lease)  # noqa: ASYNC251  # the bad manner is the point
+        case "raise":
+            raise ValueError("a handler that always fails")
+        case _:
+            await asyncio.sleep(seconds)
+
+
+ROLES = {"produce": produce, "work": work}
+
+
+def main() -> None:
+    role, spec = sys.argv[1], msgspec.json.decode(sys.argv[2], type=Spec)
+    die_with_parent()
+    history = History(history_path(spec.folder, spec.name))
+    asyncio.run(ROLES[role](spec, history))
+
+
+if __name__ == "__main__":
+    main()

@@ -1,0 +1,28 @@
+"""How large a fault run is."""
+
+from __future__ import annotations
+
+from pathlib import Path
+
+import msgspec
+
+
+class Settings(msgspec.Struct, frozen=True, kw_only=True):
+    """Seconds and counts; each run has its own full size, tests use a short one."""
+
+    messages: int = 20_000
+    producers: int = 4
+    workers: int = 6
+    kills: int = 40  # SIGKILLs of workers
+    producer_kills: int = 8
+    stops: int = 20  # SIGSTOPs of workers
+    interval: float = 1.0  # mean seconds between two faults
+    lease: float = 2.0
+    poll: float = 1.0  # the store's poll interval, for the bound of the recovery time
+    work: float = 0.08  # mean seconds of a handler: most of the time most workers hold something
+    concurrency: int = 8
+    seed: int = 1
+    deadline: float = 600.0  # seconds from the last fault to an empty queue
+    strict: bool = True  # also judge the recovery time
+    folder: Path | None = None  # keep store and histories here
+    quiet: bool = False
