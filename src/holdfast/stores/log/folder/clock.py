@@ -26,7 +26,8 @@ def boot_id() -> str:
     """A name for this boot of this machine."""
     if sys.platform == "darwin":
         return _sysctl(b"kern.bootsessionuuid")
-    return Path("/proc/sys/kernel/random/boot_id").read_text().strip()
+    else:
+        return Path("/proc/sys/kernel/random/boot_id").read_text().strip()
 
 
 def _sysctl(name: bytes) -> str:

@@ -79,7 +79,8 @@ def _mounts() -> str:
     try:
         if sys.platform == "darwin":
             return subprocess.run(["/sbin/mount"], capture_output=True, text=True, timeout=10, check=True).stdout
-        return Path("/proc/self/mounts").read_text(errors="surrogateescape")
+        else:
+            return Path("/proc/self/mounts").read_text(errors="surrogateescape")
     except (OSError, subprocess.SubprocessError):
         return ""
 
