@@ -16,6 +16,7 @@ from .source import Source
 LONG_POLL = 20.0  # seconds a claim waits for the first message
 _BREATH = 0.05  # seconds between claims that come back empty without having waited, as on a paused queue
 _LONGEST_BREATH = 1.0
+_CANCEL_AGAIN = 0.5
 
 
 class Claimer:
@@ -64,7 +65,13 @@ class Claimer:
 
     def recall(self) -> None:
         if self._call is not None and self._wait:
-            self._call.cancel()
+            self._cancel(self._call)
+
+    def _cancel(self, call: asyncio.Task[Claims]) -> None:
+        """Again and again: a wait that ends in the same moment may swallow a cancellation (asyncio.wait_for does)."""
+        if not call.done():
+            call.cancel()
+            asyncio.get_running_loop().call_later(_CANCEL_AGAIN, self._cancel, call)
 
     def quiet(self) -> bool:
         return self._call is None and all(job is self._alone for job in self._hands.held)
@@ -103,8 +110,7 @@ class Claimer:
     async def _claim(self, limit: int) -> Claims:
         """One call to the store, which `recall` can end when it only waits."""
         asked_at = monotonic()
-        call = self._source.store.claim(self._source.name, limit, self._source.lease, wait=self._wait)
-        self._call = asyncio.ensure_future(call)
+        self._call = asyncio.create_task(self._ask(limit))
         try:
             claims = await self._call
         except asyncio.CancelledError:
@@ -117,6 +123,9 @@ class Claimer:
         in_vain = not claims.messages and monotonic() - asked_at < min(self._wait, _BREATH)
         self._breath = min(_LONGEST_BREATH, self._breath * 2 or _BREATH) if in_vain else 0.0
         return claims
+
+    async def _ask(self, limit: int) -> Claims:
+        return await self._source.store.claim(self._source.name, limit, self._source.lease, wait=self._wait)
 
     async def _pace(self, got: int, asked: int) -> None:
         """After a full answer ask again at once; else let the next claim wait for a message."""

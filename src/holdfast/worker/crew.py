@@ -46,8 +46,10 @@ class Crew:
         retry: RetryPolicy | RetryFunction | None,
         on_error: OnError | None,
         on_complete: OnComplete | None,
+        gone: Callable[[], None],
     ) -> None:
         self._source = source
+        self._gone = gone
         self._worker_id = worker_id
         self._concurrency = options.concurrency
         self._hands = Hands()
@@ -191,5 +193,6 @@ class Crew:
         if left := len(self._hands.held):
             _LOG.warning("%d outcomes of %s could not be settled; their leases will expire", left, self._source.name)
         self._source.events.emit("workers.stopped", queue=self._source.name, worker_id=self._worker_id)
+        self._gone()
         if not self.ended.done():
             self.ended.set_result(None)

@@ -76,6 +76,7 @@ class Worker:
                 retry=self._retry,
                 on_error=self._on_error,
                 on_complete=self._on_complete,
+                gone=self._forget,
             )
             self._crew.start()
 
@@ -86,16 +87,15 @@ class Worker:
         worker's own handler it only begins to stop: the handler is one of those that are waited for.
         """
         crew = self._crew
-        if crew is None:
-            return
-        stopping = self._begin_stop(crew, grace)
-        if not crew.is_lane(asyncio.current_task()):
-            await asyncio.shield(stopping)
+        if crew is not None:
+            stopping = crew.stop(self._seconds(grace))
+            if not crew.is_lane(asyncio.current_task()):
+                await asyncio.shield(stopping)
 
     def stop_soon(self, grace: float | None = None) -> None:
         """Begin to stop, as `stop` does, without waiting."""
         if self._crew is not None:
-            self._begin_stop(self._crew, grace)
+            self._crew.stop(self._seconds(grace))
 
     async def wait(self) -> None:
         """Until it has stopped; raises what ended it, if that was an error."""
@@ -121,14 +121,11 @@ class Worker:
             finally:
                 await self.stop()
 
-    def _begin_stop(self, crew: Crew, grace: float | None) -> asyncio.Task[None]:
-        stopping = crew.stop(self._options.grace if grace is None else config.seconds("grace", grace))
-        stopping.add_done_callback(lambda _: self._forget(crew))
-        return stopping
+    def _seconds(self, grace: float | None) -> float:
+        return self._options.grace if grace is None else config.seconds("grace", grace)
 
-    def _forget(self, crew: Crew) -> None:
-        if self._crew is crew:
-            self._crew = None
+    def _forget(self) -> None:
+        self._crew = None
 
     def _source(self) -> Source:
         queue = self._queue
