@@ -89,7 +89,9 @@ class Store(Protocol):
     async def extend(self, queue: str, leases: Sequence[tuple[str, str]], seconds: float) -> list[float | None]:
         """(id, token) pairs; the new end of each lease, never earlier than the old, or None when it is lost."""
 
-    def extend_from_thread(self, queue: str, leases: Sequence[tuple[str, str]], seconds: float) -> list[float | None] | None:
+    def extend_from_thread(
+        self, queue: str, leases: Sequence[tuple[str, str]], seconds: float
+    ) -> list[float | None] | None:
         """The same, blocking, from any thread while the event loop is busy; None: this store cannot."""
 
     async def settle(self, queue: str, settlements: Sequence[Settlement]) -> list[Answer]:
@@ -113,7 +115,9 @@ class Store(Protocol):
         Attempts from zero, header `replayed_from` = the old id.
         """
 
-    async def discard(self, queue: str, view: View, ids: Sequence[str] | None = None, *, before: float | None = None) -> int:
+    async def discard(
+        self, queue: str, view: View, ids: Sequence[str] | None = None, *, before: float | None = None
+    ) -> int:
         """Delete from `dead` or `archive`: these ids, what finished before an instant, or everything; how many."""
 
     async def stats(self, queue: str) -> Stats:

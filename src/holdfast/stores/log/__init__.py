@@ -49,5 +49,6 @@ async def open_folder(
         poll_interval=options.poll_interval,
         operation_timeout=options.operation_timeout,
         wake=wake,
+        clock=clock,
     )
     return LogStore(space, options, steps=steps)

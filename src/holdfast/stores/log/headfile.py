@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterable
+from collections.abc import Callable
 from typing import Any
 
 import msgspec
@@ -13,38 +13,62 @@ from .state import Block, Frozen, Head, Lease, Recent, Settled, Waiting
 FORMAT = 1
 
 
+class _Section:
+    """A list of the head as bytes. From one head to the next mostly its end changes: the rest is not encoded again."""
+
+    def __init__(self, plain: Callable[[Any], tuple[Any, ...]]) -> None:
+        self._plain = plain
+        self._parts: list[Any] = []
+        self._ends: list[int] = []
+        self._body = b""
+
+    def encode(self, parts: list[Any], encode: Callable[[Any], bytes]) -> msgspec.Raw:
+        same = 0
+        for part, old in zip(parts, self._parts, strict=False):
+            if part is not old:
+                break
+            same += 1
+        end = self._ends[same - 1] if same else 0
+        pieces = [encode(self._plain(part)) for part in parts[same:]]
+        self._ends[same:] = [end := end + len(piece) for piece in pieces]
+        self._body = b"".join((self._body[: self._ends[same - 1] if same else 0], *pieces))
+        self._parts = parts
+        return msgspec.Raw(_array_header(len(parts)) + self._body)
+
+
+def _array_header(count: int) -> bytes:
+    """Of a msgpack array, so that its items can be put together from parts."""
+    return b"\xdc" + count.to_bytes(2) if count < 1 << 16 else b"\xdd" + count.to_bytes(4)
+
+
 class HeadWriter:
-    """Writes heads; what has not changed since the last one is not encoded again."""
+    """Writes the heads of one log."""
 
     def __init__(self) -> None:
-        self._encoder = msgspec.msgpack.Encoder()
-        self._known: dict[int, tuple[Any, msgspec.Raw]] = {}  # by identity, which the kept reference makes unique
+        self._encode = msgspec.msgpack.Encoder().encode
+        self._blocks = _Section(_block)
+        self._leases = _Section(_lease)
+        self._waiting = _Section(_waiting)
+        self._settled = _Section(_settled)
+        self._frozen = _Section(_frozen)
+        self._recent = _Section(_recent)
 
     def encode(self, head: Head) -> bytes:
-        self._known, old = {}, self._known
-        frozen = self._raws([head.frozen], _frozen, old)[0] if head.frozen else None
+        encode = self._encode
         wire = (
             FORMAT,
             head.now,
             head.serial,
             head.completed,
             head.failed,
-            self._raws(head.blocks.values(), _block, old),
-            self._raws(head.leases, _lease, old),
-            self._raws(head.waiting, _waiting, old),
-            self._raws(head.settled, _settled, old),
-            frozen,
-            self._raws(head.recent, _recent, old),
+            self._blocks.encode(list(head.blocks.values()), encode),
+            self._leases.encode(head.leases, encode),
+            self._waiting.encode(head.waiting, encode),
+            self._settled.encode(head.settled, encode),
+            self._frozen.encode([head.frozen] if head.frozen else [], encode),
+            self._recent.encode(head.recent, encode),
         )
-        return self._encoder.encode(wire)
-
-    def _raws(self, parts: Iterable[Any], plain: Any, old: dict[int, tuple[Any, msgspec.Raw]]) -> list[msgspec.Raw]:
-        known, encode, raws = self._known, self._encoder.encode, []
-        for part in parts:
-            entry = old.get(id(part)) or (part, msgspec.Raw(encode(plain(part))))
-            known[id(part)] = entry
-            raws.append(entry[1])
-        return raws
+        return encode(wire)
 
 
 def decode(data: bytes) -> Head:
@@ -62,7 +86,7 @@ def decode(data: bytes) -> Head:
         [Lease(each[0], each[1], _mask(each[2]), *each[3:]) for each in leases],
         _waiting_from(waiting),
         _settled_from(settled),
-        frozen and Frozen(frozen[0], frozen[1], _settled_from(frozen[2]), _waiting_from(frozen[3])),
+        next((Frozen(flush, since, _settled_from(a), _waiting_from(b)) for flush, since, a, b in frozen), None),
         [Recent(each[0], each[1], _mask(each[2]), each[3]) for each in recent],
     )
 

@@ -28,12 +28,14 @@ class Committer:
         *,
         files: Files,
         vfs: str | None,
+        clock: Callable[[], float] | None,
         announce: Callable[[list[str]], list[Outcome]],
         remove: Callable[[list[str]], object],
     ) -> None:
         self._folder = folder
         self._files = files
         self._vfs = vfs
+        self._given_clock = clock
         self._announce = announce
         self._remove = remove
         self._lock: FolderLock | None = None
@@ -125,7 +127,8 @@ class Committer:
             connection.execute("BEGIN IMMEDIATE")
             if create_schema(connection, path):
                 self.made.append(f"create the database {path}")
-            self.clock = FolderClock.anchored(connection)
+            given = self._given_clock
+            self.clock = FolderClock("given", 0.0, ticks=given) if given else FolderClock.anchored(connection)
             connection.execute("COMMIT")
             sync_directory(str(self._folder))
         except BaseException:

@@ -35,7 +35,14 @@ class FolderSpace:
     file_threshold: int | None = 256 * 1024
 
     def __init__(
-        self, path: Path, *, poll_interval: float, operation_timeout: float, wake: bool, vfs: str | None
+        self,
+        path: Path,
+        *,
+        poll_interval: float,
+        operation_timeout: float,
+        wake: bool,
+        vfs: str | None,
+        clock: Callable[[], float] | None,
     ) -> None:
         self._folder = path
         self._timeout = operation_timeout
@@ -50,11 +57,15 @@ class FolderSpace:
             path,
             files=self._files,
             vfs=vfs,
+            clock=clock,
             announce=self._wake.announce,
             remove=lambda keys: self._pool.submit(self._files.remove, keys),
         )
         self._writes = Lane("holdfast-commit", self._committer.run, finish=self._finish)
         self._reads: Lane | None = None
+        on_advance = getattr(clock, "on_advance", None)
+        if on_advance is not None:
+            on_advance(lambda *_: self._wake.wake_all())
 
     @classmethod
     async def open(
@@ -65,10 +76,13 @@ class FolderSpace:
         operation_timeout: float = 30.0,
         wake: bool = True,
         vfs: str | None = None,
+        clock: Callable[[], float] | None = None,
     ) -> FolderSpace:
-        """Make the folder where it is missing, and check that it can be trusted."""
+        """Make the folder where it is missing, and check that it can be trusted. A `clock` of one's own is for tests."""
         path = Path(path).absolute()
-        space = cls(path, poll_interval=poll_interval, operation_timeout=operation_timeout, wake=wake, vfs=vfs)
+        space = cls(
+            path, poll_interval=poll_interval, operation_timeout=operation_timeout, wake=wake, vfs=vfs, clock=clock
+        )
         try:
             await space._writes.submit(lambda _: None, deadline=operation_timeout)
         except BaseException:

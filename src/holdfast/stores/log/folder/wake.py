@@ -38,6 +38,10 @@ class Observer(Protocol):
     def forget(self, identity: int) -> None:
         """Stop watching."""
 
+    def wake_all(self) -> None:
+        """Every waiter of this process looks again."""
+        deliver(self._topics.signal_all())
+
     def close(self) -> None:
         """Give the descriptor back."""
 
