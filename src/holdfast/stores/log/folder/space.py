@@ -78,7 +78,7 @@ class FolderSpace:
         vfs: str | None = None,
         clock: Callable[[], float] | None = None,
     ) -> FolderSpace:
-        """Make the folder where it is missing, and check that it can be trusted. A `clock` of one's own is for tests."""
+        """Make the folder where it is missing, and check that it can be trusted; a `clock` is for tests."""
         path = Path(path).absolute()
         space = cls(
             path, poll_interval=poll_interval, operation_timeout=operation_timeout, wake=wake, vfs=vfs, clock=clock

@@ -38,10 +38,6 @@ class Observer(Protocol):
     def forget(self, identity: int) -> None:
         """Stop watching."""
 
-    def wake_all(self) -> None:
-        """Every waiter of this process looks again."""
-        deliver(self._topics.signal_all())
-
     def close(self) -> None:
         """Give the descriptor back."""
 
@@ -114,6 +110,10 @@ class Wake:
             if not self._listening[loop]:
                 loop.remove_reader(observer.fd)
                 del self._listening[loop]
+
+    def wake_all(self) -> None:
+        """Every waiter of this process looks again."""
+        deliver(self._topics.signal_all())
 
     def close(self) -> None:
         """Wake everybody for the last time; the committing thread's last act."""
