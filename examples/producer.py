@@ -9,7 +9,7 @@ from tasks import app, greet
 async def main(count: int) -> None:
     async with app:
         ids = [await greet.enqueue(f"guest {number}") for number in range(1, count + 1)]
-        queue = await app.broker.queue("greetings")
+        queue = await greet.queue()
         records = [await queue.wait(id, timeout=30) for id in ids]
         done = sum(record.status == "completed" for record in records)
         print(f"{done} of {count} greeted; the last answer: {records[-1].result!r}")

@@ -16,9 +16,11 @@ from typing import Any
 
 from .broker import Broker, connect
 from .errors import HoldfastError
+from .messages import Stats
 from .outcome import Retry
 from .queue import Queue
 from .retry import Fixed
+from .stores.opening import locate
 
 ORDERS = 300
 PRIORITIES = (0, 5, 9)
@@ -29,6 +31,7 @@ LATER = 5
 DOOMED = 3  # messages in the hands of the worker that is killed
 LEASE = 2.0
 PATIENCE = 30.0
+ALONE = {"memory"}  # stores that only one process can see
 
 Order = dict[str, Any]
 
@@ -47,8 +50,10 @@ class Story:
         self.bug_is_fixed = False
         self.met: list[int] = []  # priorities, in the order the worker met them
 
-    async def tell(self) -> None:
-        """All chapters; the queue is gone afterwards, whatever happened."""
+    async def tell(self) -> Stats:
+        """All chapters, and the counts at the end; the queue is gone afterwards, whatever happened."""
+        if locate(self.url).scheme in ALONE:
+            raise DemoFailed("the demo needs a store that two processes can share; leave --url out for a folder")
         try:
             async with connect(self.url) as broker:
                 queue = await self.send(broker)
@@ -57,7 +62,7 @@ class Story:
                 await self.look_back(queue)
                 await self.kill_a_worker(queue)
             async with connect(self.url) as broker:
-                await self.reopen(broker)
+                return await self.reopen(broker)
         finally:
             await self.clean_up()
 
@@ -125,13 +130,17 @@ class Story:
             env={**os.environ, "HOLDFAST_URL": self.url},
             stdout=asyncio.subprocess.PIPE,
         )
+        assert child.stdout is not None
         try:
-            assert child.stdout is not None
-            for _ in range(DOOMED):
-                await asyncio.wait_for(child.stdout.readline(), PATIENCE)
+            async with asyncio.timeout(PATIENCE):
+                lines = [await child.stdout.readline() for _ in range(DOOMED)]
+        except TimeoutError:
+            lines = []
         finally:
-            child.kill()
+            with suppress(ProcessLookupError):  # it ended by itself
+                child.kill()
             await child.wait()
+        self.check(bool(lines) and all(lines), f"another process takes the orders within {PATIENCE:.0f} s")
         killed = time.monotonic()
         self.say(f"another process had {DOOMED} orders in hand; it was killed (SIGKILL), with no chance to say so")
         self.check((await queue.stats()).processing == DOOMED, "the orders are still leased")
@@ -144,7 +153,7 @@ class Story:
         took = time.monotonic() - killed
         self.say(f"their leases of {LEASE:.0f} s ended, they came back by themselves and were done {took:.1f} s later")
 
-    async def reopen(self, broker: Broker) -> None:
+    async def reopen(self, broker: Broker) -> Stats:
         self.chapter("Reopen")
         queue: Queue[Any] = await broker.queue(self.name, create=False)
         stats = await queue.stats()
@@ -152,6 +161,7 @@ class Story:
         self.check((stats.completed, stats.archived) == (everything, everything), f"all is there: {stats}")
         self.check(stats.pending + stats.processing + stats.retry + stats.dead == 0, f"nothing is left over: {stats}")
         self.say(f"closed and opened again: {stats.completed} completed, 0 lost, 0 waiting")
+        return stats
 
     async def handle(self, order: Order, context: Any) -> Order:
         if context.attempt == 1:

@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-from datetime import datetime
 from typing import Annotated
 
 import msgspec
@@ -15,8 +14,8 @@ from .shell import Shell, Yes, command, group
 
 app = group("Look at finished messages, replay or purge them.")
 
-Instant = typer.Option(parser=values.instant, metavar="TIME")
-OlderThan = typer.Option(parser=values.seconds, metavar="SECONDS", help="Only what finished longer ago, such as 7d.")
+Instant = typer.Option(metavar="TIME", help="Such as 2026-01-31T12:00:00; UTC unless it says otherwise.")
+OlderThan = typer.Option(metavar="SECONDS", help="Only what finished longer ago, such as 7d.")
 
 
 @command(app, "list")
@@ -34,15 +33,19 @@ async def replay(
     shell: Shell,
     queue: QueueName,
     id: Annotated[list[str] | None, typer.Argument(metavar="[ID]...", help="Or say --since and --until.")] = None,
-    since: Annotated[datetime | None, Instant] = None,
-    until: Annotated[datetime | None, Instant] = None,
+    since: Annotated[str | None, Instant] = None,
+    until: Annotated[str | None, Instant] = None,
 ) -> None:
-    """Send copies of finished messages to the queue again; repeating it adds nothing."""
+    """Send copies of finished messages again.
+
+    Repeating it adds nothing.
+    """
     if bool(id) == (since is not None or until is not None):
         raise typer.BadParameter("say which: ids, or --since and/or --until")
+    first, end = (None if text is None else values.instant(text) for text in (since, until))
     async with shell.queue(queue) as source:
         with shell.progress(f"replaying the archive of {queue}"):
-            count = await source.archive.replay(id, since=since, until=until)
+            count = await source.archive.replay(id or None, since=first, until=end)
     shell.done(f"replayed {count:,} messages of {queue}", queue=queue, replayed=count)
 
 
@@ -50,12 +53,13 @@ async def replay(
 async def purge(
     shell: Shell,
     queue: QueueName,
-    older_than: Annotated[float, OlderThan] = 0.0,
+    older_than: Annotated[str, OlderThan] = "0",
     yes: Yes = False,
 ) -> None:
     """Delete finished messages for good. Dead letters stay."""
+    age = values.seconds(older_than)
     async with shell.queue(queue) as source:
         shell.confirm(f"Delete finished messages of {queue}?", yes=yes)
         with shell.progress(f"purging the archive of {queue}"):
-            count = await source.cleanup(older_than)
+            count = await source.cleanup(age)
     shell.done(f"deleted {count:,} finished messages of {queue}", queue=queue, deleted=count)

@@ -29,7 +29,10 @@ async def list_dead(shell: Shell, queue: QueueName, limit: Limit = 100, after: A
 
 @command(app, "replay")
 async def replay(shell: Shell, queue: QueueName, id: Ids = None) -> None:
-    """Send dead letters back to the queue, attempts from zero; repeating it adds nothing."""
+    """Send dead letters back to the queue.
+
+    Attempts count from zero again; repeating it adds nothing.
+    """
     from .. import admin
 
     async with shell.queue(queue) as source:

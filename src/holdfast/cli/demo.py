@@ -4,11 +4,14 @@ from __future__ import annotations
 
 import time
 
+import msgspec
 import typer
 
 from .shell import Shell, command, group
 
 app = group("The whole story.")
+
+COUNTS = ("total", "pending", "processing", "retry", "dead", "archived", "completed", "failed")
 
 NEXT = """
 Try next
@@ -22,20 +25,27 @@ Try next
 @command(app, "demo")
 async def demo(shell: Shell) -> None:
     """See the whole story on an embedded store, in less than a minute."""
+    import logging
     import tempfile
     from pathlib import Path
 
     from ..demo import Story
 
+    if not shell.verbose:  # the failures are part of the story
+        logging.getLogger("holdfast").setLevel(logging.CRITICAL)
     started = time.monotonic()
     lines: list[str] = []
     say = lines.append if shell.json else typer.echo
     with tempfile.TemporaryDirectory(prefix="holdfast-demo-") as folder:
-        url = shell.url or Path(folder).as_uri()
-        say(f"A durable queue in {'a temporary folder' if shell.url is None else 'the store you named'}.")
-        await Story(url, say=say).tell()
+        place = "the store you named" if shell.url else "a temporary folder"
+        say(f"A durable queue in {place}, with worker processes of its own; nothing else runs.")
+        stats = await Story(shell.url or Path(folder).as_uri(), say=say).tell()
     took = time.monotonic() - started
-    shell.done(f"\nEverything held, in {took:.0f} seconds.\n{NEXT}", seconds=took, story=lines)
+    if shell.json:
+        return shell.document({"seconds": took, "story": lines, "stats": stats})
+    shell.done("")
+    shell.table([msgspec.structs.asdict(stats)], list(COUNTS), empty="")
+    shell.done(f"\nEverything held, in {took:.0f} seconds.\n{NEXT}")
 
 
 @app.callback()

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from itertools import chain
 from typing import Annotated, Any
 
 import msgspec
@@ -15,7 +16,6 @@ app = group("Send, read, settle and look up messages.")
 QueueName = Annotated[str, typer.Argument(metavar="QUEUE", help="The queue.")]
 Id = Annotated[str, typer.Argument(metavar="ID", help="The message.")]
 Receipt = Annotated[str, typer.Argument(metavar="RECEIPT", help="As `message read` prints it.")]
-Seconds = typer.Option(parser=values.seconds, metavar="SECONDS")
 COLUMNS = ["id", "status", "priority", "attempts", "enqueued_at", "value", "error"]
 
 
@@ -25,25 +25,30 @@ async def send(
     queue: QueueName,
     message: Annotated[str, typer.Argument(metavar="JSON|@FILE|-", help="- reads JSON lines from standard input.")],
     priority: Annotated[int, typer.Option(min=0, max=255, help="Higher goes first.")] = 0,
-    delay: Annotated[float, Seconds] = 0.0,
+    delay: Annotated[str, typer.Option(metavar="SECONDS", help="Deliver it later: 90, 10m, 2h.")] = "0",
     header: Annotated[list[str] | None, typer.Option(metavar="KEY=VALUE", help="May be repeated.")] = None,
     dedup_key: Annotated[str | None, typer.Option(help="A second send with this key adds nothing for a while.")] = None,
     batch_size: Annotated[int, typer.Option(min=1, help="Messages per call, for @FILE and -.")] = 1000,
 ) -> None:
-    """Send one message (JSON or @FILE), or one per line (@FILE.jsonl or -). A missing queue is created."""
+    """Send one message, or one per line of input.
+
+    JSON and @FILE are one message; - and @FILE.jsonl are one per line. A missing queue is created.
+    """
     from .. import admin
     from .lines import Lines
 
-    settings: dict[str, Any] = {"priority": priority, "delay": delay, "dedup_key": dedup_key}
+    settings: dict[str, Any] = {"priority": priority, "delay": values.seconds(delay), "dedup_key": dedup_key}
     settings["headers"] = values.pairs(header or [], what="a header") or None
     lines = Lines.of(message)
     if dedup_key and lines.many:
         raise typer.BadParameter("--dedup-key is for one message")
+    batches = lines.batches(batch_size)
+    first = next(batches, [])  # bad input is refused before a queue is made for it
     async with shell.broker() as broker:
         target = await broker.queue(queue)
         with shell.progress(f"sending to {queue}", total=lines.total) as advance:
             ids: list[str] = []
-            for batch in lines.batches(batch_size):
+            for batch in chain([first], batches):
                 ids += await admin.send(target, batch, **settings)
                 lines.sent = len(ids)
                 advance(len(batch))
@@ -55,14 +60,20 @@ async def read(
     shell: Shell,
     queue: QueueName,
     count: Annotated[int, typer.Option(min=1, help="At most so many.")] = 1,
-    lease: Annotated[float | None, Seconds] = None,
-    wait: Annotated[float, Seconds] = 0.0,
+    lease: Annotated[
+        str | None, typer.Option(metavar="SECONDS", help="Hold them so long; else as the queue says.")
+    ] = None,
+    wait: Annotated[str, typer.Option(metavar="SECONDS", help="Wait so long for the first.")] = "0",
 ) -> None:
-    """Lease messages and print them with their receipts; settle each before its lease ends."""
+    """Lease messages and print them with receipts.
+
+    A receipt settles its message, from anywhere, before the lease ends.
+    """
     from .. import admin
 
+    hold, patience = None if lease is None else values.seconds(lease), values.seconds(wait)
     async with shell.queue(queue) as source:
-        held = await admin.read(source, count, lease=lease, wait=wait)
+        held = await admin.read(source, count, lease=hold, wait=patience)
     rows = [msgspec.structs.asdict(one) for one in held]
     if shell.json:
         return shell.document(rows)
@@ -103,13 +114,17 @@ async def fail(
     queue: QueueName,
     receipt: Receipt,
     error: Annotated[str, typer.Option(help="Why; stored with the message.")] = "failed by hand",
-    retry_in: Annotated[float | None, Seconds] = None,
+    retry_in: Annotated[str | None, typer.Option(metavar="SECONDS", help="Else as the queue's policy says.")] = None,
 ) -> None:
-    """Fail a message that `read` leased: it is tried again later, or dead after its last attempt."""
+    """Fail a message that `read` leased.
+
+    It is tried again later, or dead after its last attempt.
+    """
     from ..deliveries import read_receipt
 
+    again = None if retry_in is None else values.seconds(retry_in)
     async with shell.queue(queue) as source:
-        await source.fail(receipt, error, retry_in=retry_in)
+        await source.fail(receipt, error, retry_in=again)
         lease = read_receipt(receipt)
         status = await source.status(lease.id if lease else receipt)
     shell.done(f"failed; now {status}", queue=queue, receipt=receipt, status=status)
@@ -117,7 +132,10 @@ async def fail(
 
 @command(app, "cancel")
 async def cancel(shell: Shell, queue: QueueName, id: Id) -> None:
-    """Cancel a message that waits; one that is held or finished is left alone (exit 1)."""
+    """Cancel a message that waits; not one that is held."""
+    from ..errors import MessageError
+
     async with shell.queue(queue) as source:
-        await source.cancel(id)
+        if not await source.cancel(id):
+            raise MessageError(f"{id} is {await source.status(id)}: only what waits can be cancelled")
     shell.done(f"cancelled {id}", queue=queue, id=id, status="failed")

@@ -46,7 +46,12 @@ async def show(shell: Shell, name: Name) -> None:
 
     async with shell.broker() as broker:
         one = await admin.report(broker, name)
-    shell.fields({**_row(one), "created_at": one.created_at, **msgspec.to_builtins(one.options)})
+    if shell.json:
+        return shell.document(one)
+    shell.fields({"name": one.name, "paused": one.paused, "created_at": one.created_at})
+    for part in (one.stats, one.options):
+        shell.done("")
+        shell.fields(msgspec.structs.asdict(part))
 
 
 @command(app, "configure")
@@ -91,7 +96,10 @@ async def delete(
     force: Annotated[bool, typer.Option("--force", help="Also when it holds messages or dead letters.")] = False,
     yes: Yes = False,
 ) -> None:
-    """Delete a queue with its archive; one that still holds messages only with --force."""
+    """Delete a queue with its archive.
+
+    One that still holds messages or dead letters only with --force.
+    """
     async with shell.broker() as broker:
         await broker.queue(name, create=False)  # before asking: whether it is there at all
         shell.confirm(f"Delete {name} and its archive?", yes=yes)

@@ -50,9 +50,14 @@ class Shell(Output):
         """Ask before what cannot be undone; without a person to ask, refuse."""
         if yes:
             return
-        if not sys.stdin.isatty():
+        if not is_a_person():
             raise typer.BadParameter("this cannot be undone: say --yes when there is nobody to ask")
         typer.confirm(question, abort=True, err=True)
+
+
+def is_a_person() -> bool:
+    """Whether somebody can be asked."""
+    return sys.stdin.isatty()
 
 
 def command(app: typer.Typer, name: str) -> Callable[[Callable[..., Any]], Callable[..., Any]]:

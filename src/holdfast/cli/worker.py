@@ -19,7 +19,10 @@ def run(
     processes: Annotated[int, typer.Option(min=1, help="Worker processes.")] = 1,
     queue: Annotated[list[str] | None, typer.Option(help="Only this queue; may be repeated.")] = None,
 ) -> None:
-    """Work until SIGTERM or Ctrl-C; then running handlers finish, the rest goes back at once."""
+    """Work until SIGTERM or Ctrl-C.
+
+    Then running handlers finish; what has not begun goes back at once.
+    """
     from ..worker.processes import run_app
 
     run_app(target, url=shell.url, concurrency=concurrency, processes=processes, queues=tuple(queue or ()))
