@@ -10,6 +10,7 @@ from ..settings import Settings
 from ..verdict import Verdict
 from .kill import kill
 from .poison import poison
+from .retries import retries
 from .stop import stop
 
 
@@ -30,10 +31,15 @@ RUNS = (
     ),
     Run(
         "stop", "R2", stop, Settings(stops=50),
-        Settings(messages=400, producers=2, workers=4, stops=2, lease=1.0, interval=0.5, work=0.15, deadline=60, quiet=True),
+        Settings(messages=400, producers=2, workers=4, stops=2, lease=1.0, interval=0.5, work=0.15, deadline=60,
+                 quiet=True),
     ),
     Run(
         "poison", "R10", poison, Settings(messages=5000, producers=2, workers=3, work=0.02),
         Settings(messages=200, producers=1, workers=2, interval=0.3, lease=1.0, work=0.02, deadline=60, quiet=True),
+    ),
+    Run(
+        "retries", "", retries, Settings(messages=200_000),
+        Settings(messages=5000, deadline=60, strict=False, quiet=True),
     ),
 )  # fmt: skip
