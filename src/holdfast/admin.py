@@ -194,7 +194,7 @@ async def doctor(url: str | None = None) -> list[Check]:
         location, origin = _where(url)
     except ConfigError as error:
         return [Check("configuration", "fail", str(error))]
-    checks = [Check("configuration", "ok", f"the store is named by {origin}")]
+    checks = [Check("configuration", "ok", origin)]
     started = time.monotonic()
     try:
         async with connect(url) as broker:
@@ -211,10 +211,10 @@ def _where(url: str | None) -> tuple[Location, str]:
     """The store's place, and who said so."""
     said, written = config.load(), config.load(env={})
     if url is not None:
-        return locate(url), "the argument"
+        return locate(url), "the argument names the store"
     if said.url is not None:
-        return locate(said.url), "HOLDFAST_URL" if said.url != written.url else config.FILE
-    return locate(config.DEFAULT_URL), f"nothing, so it is {config.DEFAULT_URL}"
+        return locate(said.url), f"{'HOLDFAST_URL' if said.url != written.url else config.FILE} names the store"
+    return locate(config.DEFAULT_URL), f"nothing names a store, so it is {config.DEFAULT_URL}"
 
 
 def _survives(scheme: str) -> Check:
