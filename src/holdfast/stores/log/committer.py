@@ -263,7 +263,7 @@ class Committer:
     def _answer(self, session: Session, requests: list[Request], results: list[Result], later: float | None) -> None:
         place = 2
         expired = cast(list[Exhausted], results[1])
-        next_due = _next_due(session.head, later)
+        next_due = _next_due(session.head, session.seen.rules, later)
         for request in requests:
             own = results[place : place + len(request.intents)]
             place += len(request.intents)
@@ -285,9 +285,11 @@ def done_topic(queue: str) -> str:
     return f"{queue}/{_DONE}"
 
 
-def _next_due(head: Head, later: float | None) -> float | None:
+def _next_due(head: Head, rules: Rules, later: float | None) -> float | None:
     """When a waiting claim should look again by itself."""
-    instants = [lease.expires for lease in head.leases]
+    if rules.paused:
+        return None
+    instants = [lease.expires for lease in head.leases if lease.expires > head.now]
     if later is not None:
         instants.append(later)
     instants += [block.due for block in head.blocks.values() if block.due > head.now]

@@ -16,10 +16,10 @@ from ...ids import Ids
 from ..base import DEAD
 from . import leaving, names, queues
 from .cache import BlockCache
-from .committer import Committer, Seen, work_topic
+from .committer import Committer, Seen, Session, work_topic
 from .leaving import Leaving, Moved, Written
 from .space import Reading, Space, Transaction
-from .state import Drop, Expire, Freeze, Result, Settled, Waiting
+from .state import Drop, Expire, Freeze, Settled, Waiting
 
 _PAUSE = 0.05
 _TRIES = 200
@@ -78,7 +78,7 @@ class Flusher:
         if written.archive is not None:
             await self._space.write_file(*written.archive)
         await self._step("flush.written")
-        await self._committer.ask(Drop(flush), then=lambda tx, seen, results: self._show(tx, seen, results, written))
+        await self._committer.edit(lambda session: self._show(session, flush, written))
         await self._step("flush.dropped")
 
     def _gather(self, view: Reading, flush: str) -> tuple[Seen, list[Leaving]] | None:
@@ -98,16 +98,17 @@ class Flusher:
         found.sort(key=lambda row: row.stored.id)
         return seen, found
 
-    def _show(self, tx: Transaction, seen: Seen, results: list[Result], written: Written) -> None:
-        """In the transaction of the drop: files and blocks appear as their rows go."""
-        if not results[0]:
+    def _show(self, session: Session, flush: str, written: Written) -> None:
+        """One transaction: files and blocks appear as their rows go, unless somebody else has done it."""
+        if not session.do([Drop(flush)])[0]:
             return
+        tx = session.tx
         if written.archive is not None:
             tx.adopt(written.archive[0])
         for key, data in written.blocks:
             tx.create(key, data)
         for key in written.results:
-            tx.delete(seen.root + key)
+            tx.delete(session.seen.root + key)
         if written.moved is not None:
             self._move(tx, written.moved)
         tx.signal(work_topic(self._committer.address.queue + DEAD))

@@ -40,10 +40,14 @@ class Log:
         self.appender = Appender(space, address.text, maker, timeout=timeout, step=step)
         self.flusher = Flusher(space, self.committer, cache, maker, timeout=timeout, step=step)
         self._flushing: asyncio.Task[None] | None = None
+        self._closed = False
+        self._again = False  # another flush became due while one was running
         self._timer: asyncio.TimerHandle | None = None
 
     def _written(self, head: Head) -> None:
         """After every commit: is a flush due now, or by itself in a while?"""
+        if self._closed:
+            return
         abandoned = head.frozen is not None and head.now - head.frozen.since > TAKEOVER
         if abandoned or flush_due(head, rows=FLUSH_ROWS, age=FLUSH_AGE):
             self._start_flush()
@@ -54,6 +58,7 @@ class Log:
         if self._timer is not None:
             self._timer.cancel()
             self._timer = None
+        self._again = self._flushing is not None
         if self._flushing is None:
             self._flushing = asyncio.get_running_loop().create_task(self._flush())
             self._flushing.add_done_callback(self._flushed)
@@ -66,8 +71,11 @@ class Log:
 
     def _flushed(self, task: asyncio.Task[None]) -> None:
         self._flushing = None
+        if self._again and not self._closed:
+            self._start_flush()
 
     async def close(self) -> None:
+        self._closed = True
         if self._timer is not None:
             self._timer.cancel()
         if self._flushing is not None:

@@ -41,6 +41,7 @@ class LogStore:
         self._cache = BlockCache()
         self._ids = Ids()
         self._logs: dict[str, Log] = {}
+        self._looked: dict[str, int] = {}  # by queue: the ticket before the last look
 
     def _log(self, queue: str) -> Log:
         log = self._logs.get(queue)
@@ -202,6 +203,7 @@ class LogStore:
         return Finder(self._log(queue).committer, self._log(queue + DEAD).committer, self._cache)
 
     async def get(self, queue: str, ids: Sequence[str]) -> list[Stored | None]:
+        self._looked[queue] = self._space.ticket(done_topic(queue))
         finder = await self._fresh(queue)
         return await self._space.read(lambda view: [finder.find(view, id) for id in ids], deadline=self._timeout)
 
@@ -223,7 +225,9 @@ class LogStore:
         return finder
 
     async def watch(self, queue: str, timeout: float) -> None:
-        await self._space.watch(done_topic(queue), min(timeout, self._options.poll_interval))
+        # What ended since somebody looked counts, so that the usual "get, then watch" misses nothing.
+        since = self._looked.get(queue)
+        await self._space.watch(done_topic(queue), min(timeout, self._options.poll_interval), since=since)
 
     # Dead letters and archive.
 
