@@ -6,7 +6,7 @@ import sys
 from collections.abc import Callable, Iterator, Mapping, Sequence
 from contextlib import contextmanager
 from datetime import UTC, datetime
-from typing import TYPE_CHECKING, Any
+from typing import TYPE_CHECKING, Any, Literal
 
 import typer
 
@@ -32,10 +32,11 @@ class Output:
         from rich.table import Table
         from rich.text import Text
 
-        table = Table(box=None, pad_edge=False, padding=(0, 3, 0, 0))
+        table = Table(box=None, pad_edge=False, padding=(0, 2, 0, 0))
         for column in columns:
             numeric = all(isinstance(row[column], int | float | None) for row in rows)
-            table.add_column(column.replace("_", " "), justify="right" if numeric else "left", overflow="fold")
+            justify: Literal["right", "left"] = "right" if numeric else "left"
+            table.add_column(column.replace("_", " "), justify=justify, no_wrap=numeric, overflow="fold")
         for row in rows:
             table.add_row(*(Text(_cut(shown(row[column]))) for column in columns))
         _console().print(table)
