@@ -161,10 +161,10 @@ class ToyStore:
     # ------------------------------------------------------------------ leases
 
     async def claim(self, queue: str, limit: int, lease: float, *, wait: float = 0.0) -> Claims:
-        deadline = self.now() + wait
+        deadline = time.monotonic() + wait  # how long somebody waits is real, whatever clock the messages have
         while True:
             claims = self.claim_now(queue, limit, lease)
-            left = deadline - self.now()
+            left = deadline - time.monotonic()
             if claims.messages or claims.expired or left <= 0:
                 return claims
             await self.change(min(left, self.next_due(queue) - self.now()))

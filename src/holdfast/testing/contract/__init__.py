@@ -1,0 +1,90 @@
+"""The conformance suite: what a store must do to be a store of Holdfast. It needs pytest and pytest-asyncio.
+
+    from holdfast.testing import contract
+
+    class TestMyStore(contract.All):
+        async def open_broker(self):
+            return await holdfast.connect("mystore://…")
+
+Every call of `open_broker` within a test must open the same data, every test must find it empty; the fixture `place`
+runs before:
+
+        @pytest.fixture
+        def place(self, tmp_path):
+            self.path = tmp_path
+
+Attributes say what the store can do (`keeps_data`, `several_brokers`, `shared_url`, …, see `StoreContract`); a store
+with a clock of its own overrides `advance`. Topics can be taken one by one: `class TestLeases(contract.Leases)`.
+With `SyncFace` before them the same tests run through `holdfast.sync`.
+"""
+
+from __future__ import annotations
+
+from .archive import Archive
+from .bad_input import BadInput
+from .base import StoreContract
+from .basics import Basics
+from .batches import Batches
+from .concurrency import Concurrency
+from .dead_letters import DeadLetters
+from .delay import DelayAndDedup
+from .events import Events
+from .face import SyncFace
+from .leases import Leases
+from .options import Options
+from .processes import Processes
+from .reopening import Reopening
+from .retries import Retries
+from .seam import Seam
+from .whole import Whole
+from .workers import Workers
+
+ALL: list[type[StoreContract]] = [
+    *(Basics, Leases, Concurrency, Processes, Retries, DeadLetters, Archive, DelayAndDedup),
+    *(Batches, Workers, Events, Whole, BadInput, Options, Reopening, Seam),
+]
+
+
+class All(
+    Basics,
+    Leases,
+    Concurrency,
+    Processes,
+    Retries,
+    DeadLetters,
+    Archive,
+    DelayAndDedup,
+    Batches,
+    Workers,
+    Events,
+    Whole,
+    BadInput,
+    Options,
+    Reopening,
+    Seam,
+):
+    """Every topic."""
+
+
+__all__ = [
+    "ALL",
+    "All",
+    "Archive",
+    "BadInput",
+    "Basics",
+    "Batches",
+    "Concurrency",
+    "DeadLetters",
+    "DelayAndDedup",
+    "Events",
+    "Leases",
+    "Options",
+    "Processes",
+    "Reopening",
+    "Retries",
+    "Seam",
+    "StoreContract",
+    "SyncFace",
+    "Whole",
+    "Workers",
+]

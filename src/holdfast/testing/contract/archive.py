@@ -1,0 +1,137 @@
+"""Archive: what is settled can be read, counted, replayed and removed."""
+
+from __future__ import annotations
+
+from datetime import UTC, datetime
+from typing import Any
+
+import pytest
+
+from .base import SHORT, StoreContract
+
+
+class Archive(StoreContract):
+    """The end of a message is a record."""
+
+    async def test_archive_lists_in_pages_and_counts(self) -> None:
+        queue = await self.queue()
+        ids = await self.finish(queue, *range(5))
+        first = await queue.archive.list(limit=3)
+        rest = await queue.archive.list(limit=3, after=first[-1].id)
+        assert [record.id for record in [*first, *rest]] == ids
+        assert await queue.archive.list(after=ids[-1]) == []
+        assert await queue.archive.count() == 5
+
+    async def test_archive_order_is_that_of_ids_not_of_completion(self) -> None:
+        queue = await self.queue()
+        ids = await queue.enqueue_many(range(4))
+        for delivery in reversed(await self.take_all(queue, 4)):
+            await delivery.complete()
+        assert [record.id for record in await queue.archive.list()] == ids
+
+    async def test_archive_replay_copies(self) -> None:
+        queue = await self.queue()
+        id = await queue.enqueue({"n": 1}, priority=6, headers={"k": "v"})
+        await (await self.take(queue)).complete("done")
+        assert await queue.archive.replay([id]) == 1
+        again = await self.take(queue)
+        assert (again.value, again.priority, again.attempt) == ({"n": 1}, 6, 1)
+        assert again.headers == {"k": "v", "replayed_from": id}
+        record = await queue.get(id)
+        assert record is not None
+        assert (record.status, record.result) == ("completed", "done")
+
+    async def test_second_replay_of_the_archive_adds_nothing(self) -> None:
+        queue = await self.queue()
+        ids = await self.finish(queue, 1, 2)
+        assert await queue.archive.replay(ids) == 2
+        assert await queue.archive.replay(ids) == 0
+        await queue.complete_many(await self.take_all(queue, 2))
+        assert await queue.archive.replay(ids) == 0
+        assert await queue.dequeue() is None
+
+    async def test_archive_replays_a_span_of_time(self) -> None:
+        queue = await self.queue()
+        await self.finish(queue, "before")
+        await self.advance(SHORT)
+        since = datetime.fromtimestamp(await self.clock(), UTC)
+        await self.finish(queue, "within")
+        await self.advance(SHORT)
+        until = datetime.fromtimestamp(await self.clock(), UTC)
+        await self.finish(queue, "after")
+        assert await queue.archive.replay(since=since, until=until) == 1
+        assert (await self.take(queue)).value == "within"
+
+    async def test_archive_is_deleted_by_id_and_purged(self) -> None:
+        queue = await self.queue()
+        ids = await self.finish(queue, *range(4))
+        assert await queue.archive.delete([ids[0], "no-such-id"]) == 1
+        assert await queue.status(ids[0]) is None
+        assert [record.id for record in await queue.archive.list()] == ids[1:]
+        assert await queue.archive.purge() == 3
+        assert (await queue.archive.count(), await queue.archive.list()) == (0, [])
+        assert (await queue.stats()).completed == 4
+
+    async def test_retention_removes_only_what_is_old(self) -> None:
+        queue = await self.queue()
+        [old] = await self.finish(queue, "old")
+        await self.broker.maintain()
+        await self.advance(4 * SHORT)
+        [new] = await self.finish(queue, "new")
+        await self.broker.configure_queue("jobs", archive_days=2 * SHORT / 86400)
+        await self.broker.maintain()
+        assert [await queue.status(id) for id in (old, new)] == [None, "completed"]
+
+    async def test_cleanup_removes_only_settled_messages(self) -> None:
+        queue = await self.queue()
+        await self.bury(queue, "dead")
+        await self.finish(queue, 1, 2)
+        await queue.enqueue("held")
+        await self.take(queue)
+        await queue.enqueue("pending")
+        await queue.enqueue("delayed", delay=60)
+        await queue.cancel(await queue.enqueue("cancelled"))
+        assert await queue.cleanup() == 3
+        stats = await queue.stats()
+        assert (stats.dead, stats.processing, stats.pending, stats.delayed) == (1, 1, 1, 1)
+        assert (stats.archived, stats.total) == (0, 4)
+        assert await queue.cleanup() == 0
+
+    async def test_cleanup_spares_what_is_younger(self) -> None:
+        queue = await self.queue()
+        [old] = await self.finish(queue, "old")
+        await self.advance(4 * SHORT)
+        [new] = await self.finish(queue, "new")
+        assert await queue.cleanup(older_than=2 * SHORT) == 1
+        assert [await queue.status(id) for id in (old, new)] == [None, "completed"]
+
+    @pytest.mark.parametrize(("kept", "keep"), [(True, False), (False, None)], ids=["keep=False", "archive=False"])
+    async def test_message_that_is_not_kept_leaves_only_a_count(self, kept: bool, keep: bool | None) -> None:
+        queue = await self.queue(archive=kept)
+        id = await queue.enqueue(1)
+        delivery = await self.take(queue)
+        await delivery.complete("gone", keep=keep)
+        await delivery.complete("gone", keep=keep)
+        assert await queue.status(id) is None
+        stats = await queue.stats()
+        assert (stats.completed, stats.archived, stats.total) == (1, 0, 0)
+
+    async def test_one_message_is_kept_although_the_queue_keeps_none(self) -> None:
+        queue = await self.queue(archive=False)
+        id = await queue.enqueue(1)
+        await (await self.take(queue)).complete("precious", keep=True)
+        record = await queue.get(id)
+        assert record is not None
+        assert record.result == "precious"
+
+    @pytest.mark.parametrize(
+        "result", [None, 0, "ü", [1, {"a": None}], "x" * 100_000], ids=["none", "zero", "text", "list", "large"]
+    )
+    async def test_results_come_back_equal(self, result: Any) -> None:
+        queue = await self.queue()
+        id = await queue.enqueue(1)
+        await (await self.take(queue)).complete(result)
+        record = await queue.get(id)
+        assert record is not None
+        assert record.result == result
+        assert (await queue.archive.list())[0].result == result

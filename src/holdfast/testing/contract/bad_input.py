@@ -1,0 +1,149 @@
+"""Bad input: refused before any I/O, with a sentence; nothing is half done."""
+
+from __future__ import annotations
+
+import asyncio
+import time
+from datetime import datetime
+from typing import Any
+
+import pytest
+
+from ...broker import connect
+from ...errors import CodecError, ConfigError, HoldfastError, QueueFull, StoreError
+from .base import StoreContract
+
+NAMES: list[Any] = ["", "a/b", "..", "../up", ".hidden", "a b", "a'b", 'a"b', "a\0b", "x" * 200, "🙂", "a\n", None, 5]
+GOOD_NAMES = ["a", "A.b-c_9", "0", "x" * 128, "select", "CON", "a..b"]
+ENQUEUES: list[dict[str, Any]] = [
+    {"delay": -1},
+    {"delay": float("nan")},
+    {"delay": float("inf")},
+    {"delay": "5"},
+    {"at": "tomorrow"},
+    {"at": datetime(2030, 1, 1)},  # without a time zone
+    {"headers": {"k": 5}},
+    {"headers": {"k": "\ud800"}},
+    {"headers": ["k"]},
+    {"dedup_key": ""},
+    {"dedup_key": 5},
+    {"max_attempts": 0},
+    {"max_attempts": 1.5},
+]
+DEQUEUES: list[dict[str, Any]] = [
+    {"limit": 0},
+    {"limit": -1},
+    {"limit": 1.5},
+    {"limit": 1, "lease": 0},
+    {"limit": 1, "lease": -1},
+    {"limit": 1, "wait": -1},
+]
+URLS = ["", "not a url", "ftp://host/path", "files:///tmp/x", "file://host/path", "memory://?pol_interval=1"]
+
+
+class BadInput(StoreContract):
+    """Whatever is wrong is said, in our own errors."""
+
+    @pytest.mark.parametrize("name", NAMES, ids=repr)
+    async def test_bad_queue_names_are_refused(self, name: Any) -> None:
+        for call in (self.broker.queue, self.broker.create_queue, self.broker.delete_queue):
+            with pytest.raises(ConfigError):
+                await call(name)
+        assert await self.broker.queues() == []
+
+    async def test_good_queue_names_stay_apart(self) -> None:
+        for name in GOOD_NAMES:
+            await (await self.queue(name)).enqueue(name)
+        assert sorted(info.name for info in await self.broker.queues()) == sorted(GOOD_NAMES)
+        assert [(await self.take(await self.queue(name))).value for name in GOOD_NAMES] == GOOD_NAMES
+
+    @pytest.mark.parametrize("terms", ENQUEUES, ids=repr)
+    async def test_bad_terms_of_a_message_are_refused(self, terms: dict[str, Any]) -> None:
+        queue = await self.queue()
+        with pytest.raises(ConfigError):
+            await queue.enqueue(1, **terms)
+        assert (await queue.stats()).total == 0
+
+    @pytest.mark.parametrize("terms", DEQUEUES, ids=repr)
+    async def test_bad_terms_of_a_claim_are_refused(self, terms: dict[str, Any]) -> None:
+        queue = await self.queue()
+        await queue.enqueue(1)
+        with pytest.raises(ConfigError):
+            await queue.dequeue_many(**terms)
+        assert (await queue.stats()).pending == 1
+
+    async def test_bad_terms_of_a_settle_are_refused_and_the_lease_stays(self) -> None:
+        queue = await self.queue()
+        await queue.enqueue(1)
+        delivery = await self.take(queue)
+        calls = [delivery.extend(0), delivery.release(-1), delivery.fail("x", retry_in=-1), delivery.fail(5)]  # type: ignore[arg-type]  # the bad input
+        for call in calls:
+            with pytest.raises(ConfigError):
+                await call
+        with pytest.raises(CodecError):
+            await delivery.complete(object())
+        await delivery.complete()
+
+    @pytest.mark.parametrize("value", [object(), len, {1, object()}, 1j], ids=["object", "function", "set", "complex"])
+    async def test_unserialisable_value_is_refused(self, value: Any) -> None:
+        queue = await self.queue()
+        with pytest.raises(CodecError):
+            await queue.enqueue(value)
+        assert (await queue.stats()).total == 0
+
+    async def test_endless_nesting_is_refused(self) -> None:
+        endless: list[Any] = []
+        endless.append(endless)
+        queue = await self.queue()
+        with pytest.raises(CodecError):
+            await queue.enqueue(endless)
+        assert (await queue.stats()).total == 0
+
+    async def test_queue_is_full_at_its_limit(self) -> None:
+        queue = await self.queue(max_messages=3)
+        await queue.enqueue_many([1, 2])
+        with pytest.raises(QueueFull):
+            await queue.enqueue_many([3, 4])
+        await queue.enqueue(3)
+        with pytest.raises(QueueFull):
+            await queue.enqueue(4)
+        assert (await queue.stats()).pending == 3
+        await (await self.take(queue)).complete()
+        await queue.enqueue(4)
+
+    @pytest.mark.parametrize("url", URLS)
+    async def test_bad_urls_are_refused(self, url: str) -> None:
+        with pytest.raises(ConfigError):
+            await connect(url)
+
+    async def test_credentials_are_never_shown(self) -> None:
+        with pytest.raises(ConfigError) as refused:
+            await connect("postgresx://anna:canary@host/db?password=canary&secret_access_key=canary")
+        assert "canary" not in f"{refused.value!r} {refused.value}"
+
+    async def test_unreachable_store_is_an_error_within_the_deadline(self) -> None:
+        await self.refuses(self.unreachable_url)
+
+    async def test_wrong_credentials_are_an_error_within_the_deadline(self) -> None:
+        await self.refuses(self.wrong_credentials_url)
+
+    async def refuses(self, url: str | None) -> None:
+        if url is None:
+            pytest.skip("not a store on a network")
+        started = time.monotonic()
+        with pytest.raises(StoreError):
+            await asyncio.wait_for(self.use(url), 20)
+        assert time.monotonic() - started < 10
+
+    async def use(self, url: str) -> None:
+        async with connect(url, connect_timeout=3, operation_timeout=3) as broker:
+            await broker.queues()
+
+    async def test_closed_broker_says_so(self) -> None:
+        queue = await self.queue()
+        await queue.enqueue(1)
+        await self.broker.close()
+        await self.broker.close()
+        for call in (queue.enqueue(2), queue.dequeue(), queue.stats(), self.broker.queue("jobs")):
+            with pytest.raises(HoldfastError, match="closed"):
+                await call

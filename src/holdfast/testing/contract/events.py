@@ -1,0 +1,147 @@
+"""Events: what this process did, each once, with its fields."""
+
+from __future__ import annotations
+
+import asyncio
+from datetime import datetime
+from typing import Any
+
+import pytest
+
+from ...errors import ConfigError, LeaseLost
+from ...retry import Fixed
+from .base import LONG, PATIENCE, SHORT, StoreContract, eventually, working
+
+MESSAGE_EVENTS = [f"message.{name}" for name in ("enqueued", "completed", "retry", "dead", "failed", "recovered")]
+
+
+class Events(StoreContract):
+    """Subscribers hear, and are never felt."""
+
+    def listen(self, *names: str) -> list[Any]:
+        """Everything that happens from now on, in order."""
+        heard: list[Any] = []
+        for name in names:
+            self.broker.on(name, heard.append)
+        return heard
+
+    async def test_enqueued_comes_before_completed(self) -> None:
+        heard = self.listen(*MESSAGE_EVENTS, "lease.lost")
+        queue = await self.queue()
+        id = await queue.enqueue(1)
+        async with working(queue.worker(lambda n: {"n": n})):
+            await queue.wait(id, PATIENCE)
+            await eventually(lambda: len(heard) == 2, "two events")
+        assert [event.name for event in heard] == ["message.enqueued", "message.completed"]
+        assert dict(heard[0]) == {"queue": "jobs", "id": id}
+        duration = heard[1].duration
+        assert dict(heard[1]) == {"queue": "jobs", "id": id, "attempts": 1, "duration": duration, "result": {"n": 1}}
+        assert 0 <= duration < PATIENCE
+
+    async def test_every_message_of_a_batch_is_an_event(self) -> None:
+        heard = self.listen("message.enqueued", "message.completed")
+        queue = await self.queue()
+        ids = await self.finish(queue, *range(3))
+        assert [event.id for event in heard] == [*ids, *ids]
+
+    async def test_retry_tells_when(self) -> None:
+        heard = self.listen(*MESSAGE_EVENTS[1:])
+        queue = await self.queue(retry=Fixed(LONG))
+        id = await queue.enqueue(1)
+        await (await self.take(queue)).fail("later")
+        [event] = heard
+        assert event.name == "message.retry"
+        assert (event.queue, event.id, event.attempts, event.error) == ("jobs", id, 1, "later")
+        assert isinstance(event.next_visible_at, datetime)
+        assert abs(event.next_visible_at.timestamp() - await self.clock() - LONG) < 5
+
+    @pytest.mark.parametrize(("dead_letter", "name"), [(True, "message.dead"), (False, "message.failed")])
+    async def test_end_without_success_is_an_event(self, dead_letter: bool, name: str) -> None:
+        heard = self.listen(*MESSAGE_EVENTS[1:])
+        queue = await self.queue(dead_letter=dead_letter, max_attempts=1)
+        id = await queue.enqueue(1)
+        await (await self.take(queue)).fail("broken")
+        assert [(event.name, dict(event)) for event in heard] == [
+            (name, {"queue": "jobs", "id": id, "attempts": 1, "error": "broken"})
+        ]
+
+    async def test_cancel_is_an_event(self) -> None:
+        heard = self.listen(*MESSAGE_EVENTS[1:])
+        queue = await self.queue()
+        id = await queue.enqueue(1)
+        await queue.cancel(id)
+        assert [(event.name, event.id, event.error) for event in heard] == [("message.failed", id, "cancelled")]
+
+    async def test_recovered_and_exhausted_messages_are_events(self) -> None:
+        heard = self.listen(*MESSAGE_EVENTS[1:])
+        queue = await self.queue(max_attempts=2)
+        id = await queue.enqueue(1)
+        for _ in range(2):
+            await self.take(queue, lease=SHORT)
+            await self.advance(SHORT)
+        assert await queue.dequeue() is None
+        assert [(event.name, event.id, event.attempts) for event in heard] == [
+            ("message.recovered", id, 2),
+            ("message.dead", id, 2),
+        ]
+        assert heard[1].error == "lease expired"
+
+    async def test_lost_lease_is_an_event(self) -> None:
+        heard = self.listen("lease.lost", "message.completed")
+        queue = await self.queue()
+        id = await queue.enqueue(1)
+        old = await self.take(queue, lease=SHORT)
+        await self.advance(SHORT)
+        await self.take(queue)
+        with pytest.raises(LeaseLost):
+            await old.complete()
+        assert [(event.name, dict(event)) for event in heard] == [("lease.lost", {"queue": "jobs", "id": id})]
+
+    async def test_repeated_settle_is_no_second_event(self) -> None:
+        heard = self.listen("message.completed")
+        queue = await self.queue()
+        await queue.enqueue(1)
+        delivery = await self.take(queue)
+        await delivery.complete()
+        await delivery.complete()
+        assert len(heard) == 1
+
+    async def test_workers_tell_when_they_start_and_stop(self) -> None:
+        heard = self.listen("workers.started", "workers.stopped")
+        queue = await self.queue()
+        worker = queue.worker(print, concurrency=3, worker_id="w1")
+        await worker.start()
+        await worker.stop()
+        assert [(event.name, dict(event)) for event in heard] == [
+            ("workers.started", {"queue": "jobs", "concurrency": 3, "worker_id": "w1"}),
+            ("workers.stopped", {"queue": "jobs", "worker_id": "w1"}),
+        ]
+
+    async def test_failing_subscriber_is_not_felt(self) -> None:
+        def broken(_: Any) -> None:
+            raise RuntimeError("subscriber")
+
+        async def broken_later(_: Any) -> None:
+            raise RuntimeError("subscriber")
+
+        for callback in (broken, broken_later):
+            self.broker.on("message.enqueued", callback)
+        heard = self.listen("message.enqueued")
+        queue = await self.queue()
+        id = await queue.enqueue(1)
+        assert [event.id for event in heard] == [id]
+
+    async def test_async_subscribers_are_awaited(self) -> None:
+        heard: list[str] = []
+
+        async def callback(event: Any) -> None:
+            await asyncio.sleep(0)
+            heard.append(event.id)
+
+        self.broker.on("message.enqueued", callback)
+        id = await (await self.queue()).enqueue(1)
+        await eventually(lambda: heard == [id], "the subscriber")
+
+    async def test_unknown_event_is_refused(self) -> None:
+        with pytest.raises(ConfigError, match=r"message\.completed"):
+            self.broker.on("message.complete", print)

@@ -1,0 +1,1 @@
+"""The conformance suite on every store of this repository."""

@@ -1,0 +1,8 @@
+"""Shared by all tests. Being here puts this folder on the import path, for `toy_store`."""
+
+from __future__ import annotations
+
+import pytest
+
+# The suite is library code; without this its assertions would say nothing.
+pytest.register_assert_rewrite("holdfast.testing.contract", "toy_store")
