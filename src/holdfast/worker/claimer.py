@@ -9,7 +9,8 @@ from ..messages import Claims
 from .herald import Herald
 from .job import Hands, Job
 from .lanes import Lanes
-from .patience import Patience
+from .patience import Outage, Patience
+from .prefetch import PATIENCE, Prefetch
 from .settler import Settler
 from .source import Source
 
@@ -29,8 +30,10 @@ class Claimer:
         lanes: Lanes,
         settler: Settler,
         herald: Herald,
+        outage: Outage,
         *,
-        capacity: int,
+        prefetch: Prefetch,
+        at_work: int,
         per_lane: int,
         most: int,
     ) -> None:
@@ -39,16 +42,19 @@ class Claimer:
         self._lanes = lanes
         self._settler = settler
         self._herald = herald
-        self._capacity = capacity
+        self._prefetch = prefetch
+        self._at_work = at_work
         self._per_lane = per_lane
         self._most = most
-        self._patience = Patience(f"claim from {source.name}")
+        self._patience = Patience(outage, f"claim from {source.name}")
         self._wait = 0.0
+        self._claimed_before = False  # whether the last answer was full
         self._breath = 0.0
         self._call: asyncio.Task[Claims] | None = None
         self._alone: Job | None = None
         self._task: asyncio.Task[None] | None = None
         self._closing = False
+        self._thinning: asyncio.TimerHandle | None = None
 
     def start(self) -> asyncio.Task[None]:
         self._source.gate.join(self)
@@ -58,6 +64,8 @@ class Claimer:
     def close(self) -> None:
         """No new claims. A claim that is being answered is let through: what it brings is given back."""
         self._closing = True
+        if self._thinning is not None:
+            self._thinning.cancel()
         if self._call is not None:
             self.recall()
         elif self._task is not None:
@@ -92,6 +100,7 @@ class Claimer:
             return
         claims = await self._patience.until_done(lambda: self._claim(room))
         self._herald.claimed(claims)
+        self._learn(full=len(claims.messages) >= room)
         jobs = self._hands.take(claims.messages, monotonic())
         if self._closing:
             self._settler.release(jobs)
@@ -99,11 +108,12 @@ class Claimer:
             await self._run_alone(jobs[0])
         elif jobs:
             self._lanes.put(jobs)
+            self._thin_later()
         await self._pace(len(jobs), room)
 
     async def _room(self) -> int:
         hands = self._hands
-        while (room := self._capacity - hands.open - hands.blocked * self._per_lane) <= 0:
+        while (room := self._at_work + self._prefetch.extra - hands.open - hands.blocked * self._per_lane) <= 0:
             await hands.wait_for_room()
         return min(room, self._most)
 
@@ -132,6 +142,34 @@ class Claimer:
         self._wait = 0.0 if got >= asked else LONG_POLL
         if self._breath and not self._closing:
             await asyncio.sleep(self._breath)
+
+    # ------------------------------------------------------------------ prefetching, where nobody asked for it
+
+    def _learn(self, *, full: bool) -> None:
+        hands = self._hands
+        self._prefetch.answered(full=full and self._claimed_before, dry=not hands.open, waiting=len(hands.buffer))
+        self._claimed_before = full
+
+    def _thin_later(self) -> None:
+        if self._thinning is None and self._prefetch.extra and self._prefetch.is_learned:
+            self._thinning = asyncio.get_running_loop().call_later(PATIENCE, self._thin)
+
+    def _thin(self) -> None:
+        """Give back what no lane has taken in all this time: another worker may be idle."""
+        self._thinning = None
+        buffer, limit = self._hands.buffer, monotonic() - PATIENCE
+        if not buffer:
+            return
+        waited = [job for job in buffer if job.since <= limit]
+        for job in waited:
+            buffer.remove(job)
+        self._settler.release(waited)
+        if waited:
+            self._prefetch.forget()
+        if buffer:
+            self._thinning = asyncio.get_running_loop().call_later(PATIENCE, self._thin)
+
+    # ------------------------------------------------------------------ dangerous messages
 
     async def _run_alone(self, job: Job) -> None:
         """Run it when nothing else is in the hands of this process; until it is settled nothing else is claimed."""

@@ -21,7 +21,8 @@ from .job import Hands, Job
 from .judge import Judge
 from .keeper import Keeper
 from .lanes import Lanes
-from .patience import Patience
+from .patience import Outage, Patience
+from .prefetch import Prefetch
 from .settler import Settler
 from .source import Source
 from .threads import Threads
@@ -57,22 +58,24 @@ class Crew:
         self._callback_threads = None if handler.is_async else Threads(1, f"holdfast-{source.name}-callbacks")
         judge = Judge(source, worker_id, retry=retry)
         self._herald = Herald(source, on_error=on_error, on_complete=on_complete, threads=self._callback_threads)
-        self._settler = Settler(source, self._hands, judge, self._herald)
+        self._outage = Outage()
+        self._settler = Settler(source, self._hands, judge, self._herald, self._outage)
         self._lanes = self._make_lanes(handler, options, judge)
         per_lane = options.batch or 1
         at_work = options.concurrency * per_lane
-        prefetch = getattr(source.store, "prefetch", 0) if options.prefetch is None else options.prefetch
         self._claimer = Claimer(
             source,
             self._hands,
             self._lanes,
             self._settler,
             self._herald,
-            capacity=at_work + prefetch,
+            self._outage,
+            prefetch=_prefetch(source, options, at_work),
+            at_work=at_work,
             per_lane=per_lane,
             most=max(options.batch_size, at_work),
         )
-        self._keeper = Keeper(source, self._hands, lost=self._lose)
+        self._keeper = Keeper(source, self._hands, self._outage, lost=self._lose)
         self._claiming: asyncio.Task[None] | None = None
         self._settling: asyncio.Task[None] | None = None
         self._running: list[asyncio.Task[None]] = []
@@ -129,7 +132,7 @@ class Crew:
         return end is not None
 
     async def _maintain(self) -> None:
-        patience = Patience(f"maintain {self._source.name}")
+        patience = Patience(self._outage, f"maintain {self._source.name}")
         interval = self._source.maintenance_interval
         while True:
             await asyncio.sleep(interval * random.uniform(0.75, 1.25))  # so that processes do not all come at once
@@ -196,3 +199,10 @@ class Crew:
         self._gone()
         if not self.ended.done():
             self.ended.set_result(None)
+
+
+def _prefetch(source: Source, options: WorkerOptions, at_work: int) -> Prefetch:
+    if options.prefetch is not None:
+        return Prefetch(options.prefetch, step=0, most=0)
+    known: int = getattr(source.store, "prefetch", 0)  # where a claim is dear the store says so
+    return Prefetch(known, step=at_work, most=options.batch_size)

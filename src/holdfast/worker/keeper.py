@@ -4,16 +4,14 @@ loop loses nothing; else from a task."""
 from __future__ import annotations
 
 import asyncio
-import logging
 import threading
 from collections.abc import Callable, Sequence
 from time import monotonic
 
-from ..errors import HoldfastError
 from .job import Hands, Job
+from .patience import Outage
 from .source import Source
 
-_LOG = logging.getLogger("holdfast.worker")
 _PART = 3  # a lease is looked at so many times in its life
 _MOST = 1000  # leases per call
 
@@ -21,12 +19,13 @@ _MOST = 1000  # leases per call
 class Keeper:
     """Looks every third of a lease; extends what is a third of a lease old."""
 
-    def __init__(self, source: Source, hands: Hands, *, lost: Callable[[Job], None]) -> None:
+    def __init__(self, source: Source, hands: Hands, outage: Outage, *, lost: Callable[[Job], None]) -> None:
         self._source = source
         self._hands = hands
+        self._outage = outage
+        self._doing = f"extend leases of {source.name}"
         self._lost = lost
         self._closing = threading.Event()
-        self._failing = False
         self._loop: asyncio.AbstractEventLoop | None = None
         self._ended: asyncio.Future[None] | None = None
         self._task: asyncio.Task[None] | None = None
@@ -65,7 +64,7 @@ class Keeper:
                 return True
             if ends is None:
                 return False
-            self._failing = False
+            self._outage.worked(self._doing)
             self._call_loop(self._extended, part, ends)
         return True
 
@@ -92,7 +91,7 @@ class Keeper:
                 except Exception as error:  # noqa: BLE001 - the store may be away; the next look tries again
                     self._failed(error)
                     break
-                self._failing = False
+                self._outage.worked(self._doing)
                 self._extended(part, ends)
             await asyncio.sleep(self._interval)
             jobs = self._due()
@@ -117,10 +116,8 @@ class Keeper:
                 self._lost(job)
 
     def _failed(self, error: Exception) -> None:
-        if not self._failing and not self._closing.is_set():
-            surprise = None if isinstance(error, HoldfastError | OSError) else error
-            _LOG.warning("leases of %s cannot be extended now: %s", self._source.name, error, exc_info=surprise)
-        self._failing = True
+        if not self._closing.is_set():
+            self._outage.failed(self._doing, error)
 
     def _end(self) -> None:
         if self._ended is not None and not self._ended.done():

@@ -17,10 +17,31 @@ _FINAL = (ConfigError, Fenced, UnsafeStore)  # trying again cannot help
 T = TypeVar("T")
 
 
+class Outage:
+    """What all loops of a worker know about the store: an outage is told once, when it begins and when it is over."""
+
+    def __init__(self) -> None:
+        self._failing: set[str] = set()
+
+    def failed(self, doing: str, error: Exception) -> None:
+        if not self._failing:
+            # our own errors say what is wrong in a sentence; anything else is a surprise and shows where it comes from
+            surprise = None if isinstance(error, HoldfastError | OSError) else error
+            _LOG.warning("cannot %s, trying again: %s: %s", doing, type(error).__name__, error, exc_info=surprise)
+        self._failing.add(doing)
+
+    def worked(self, doing: str) -> None:
+        if doing in self._failing:
+            self._failing.discard(doing)
+            if not self._failing:
+                _LOG.info("the store is back: can %s again", doing)
+
+
 class Patience:
     """One loop's dealings with the store."""
 
-    def __init__(self, doing: str) -> None:
+    def __init__(self, outage: Outage, doing: str) -> None:
+        self._outage = outage
         self._doing = doing
         self._failures = 0
         self.well = asyncio.Event()
@@ -36,21 +57,18 @@ class Patience:
             except Exception as error:  # noqa: BLE001 - a store that breaks must not end the worker
                 await self._pause(error)
             else:
-                self._recovered()
+                if self._failures:
+                    self._recover()
                 return answer
 
     async def _pause(self, error: Exception) -> None:
-        if not self._failures:
-            # our own errors say what is wrong in a sentence; anything else is a surprise and shows where it comes from
-            surprise = None if isinstance(error, HoldfastError | OSError) else error
-            _LOG.warning("%s failed, trying again: %s: %s", self._doing, type(error).__name__, error, exc_info=surprise)
+        self._outage.failed(self._doing, error)
         self._failures += 1
         self.well.clear()
         pause = min(LONGEST_PAUSE, _FIRST_PAUSE * 2.0 ** min(self._failures, 16))
         await asyncio.sleep(pause * random.uniform(0.5, 1.0))
 
-    def _recovered(self) -> None:
-        if self._failures:
-            _LOG.info("%s works again after %d failed tries", self._doing, self._failures)
-            self._failures = 0
-            self.well.set()
+    def _recover(self) -> None:
+        self._outage.worked(self._doing)
+        self._failures = 0
+        self.well.set()

@@ -9,19 +9,19 @@ from ..messages import Answer, Settlement
 from .herald import Herald
 from .job import Hands, Job
 from .judge import Judge
-from .patience import Patience
+from .patience import Outage, Patience
 from .source import Source
 
 
 class Settler:
     """One loop. Outcomes are kept until the store has answered; a repeat with the same token is harmless."""
 
-    def __init__(self, source: Source, hands: Hands, judge: Judge, herald: Herald) -> None:
+    def __init__(self, source: Source, hands: Hands, judge: Judge, herald: Herald, outage: Outage) -> None:
         self._source = source
         self._hands = hands
         self._judge = judge
         self._herald = herald
-        self._patience = Patience(f"settle in {source.name}")
+        self._patience = Patience(outage, f"settle in {source.name}")
         self._closing = False
 
     @property
