@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import json
 import os
+import pty
 import subprocess
 import sys
 from pathlib import Path
@@ -165,3 +166,22 @@ def test_groups_are_typer_apps() -> None:
     context = typer.Context(group)
     assert all(group.get_command(context, name) is not None for name in group.list_commands(context))
     assert group.get_command(context, "nope") is None
+
+
+def test_a_person_sees_a_bar_and_a_program_does_not(cli: Cli, tmp_path: Path) -> None:
+    """The bar is on stderr, and only when stderr is a terminal."""
+    lines = tmp_path / "many.jsonl"
+    lines.write_text("1\n" * 50)
+    command = [sys.executable, "-c", "from holdfast.cli import main; main()"]
+    command += ["message", "send", "q", f"@{lines}", "--batch-size", "10", "--url", cli.url]
+    master, slave = pty.openpty()
+    try:
+        done = subprocess.run(command, stdout=subprocess.PIPE, stderr=slave, timeout=30, check=True)
+        os.close(slave)
+        seen = os.read(master, 100_000).decode()
+    finally:
+        os.close(master)
+    assert "sending to q" in seen
+    assert done.stdout.decode() == "sent 50 messages to q\n"
+    piped = subprocess.run(command, capture_output=True, timeout=30, check=True)
+    assert piped.stderr == b""
