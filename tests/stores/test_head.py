@@ -1,0 +1,81 @@
+"""The rules of `head.py` hold, the checks reach every branch of it, and it is as pure as it says."""
+
+from __future__ import annotations
+
+import ast
+import json
+import subprocess
+import sys
+from pathlib import Path
+
+import pytest
+from head_bench import Bench, claimed, span
+from head_checks import CHECKS
+
+from holdfast.stores.log import head
+from holdfast.stores.log.state import Remove
+
+SOURCE = Path(head.__file__)
+PURE = {"__future__", "bisect", "collections.abc", "functools", "itertools", "typing", "msgspec"}
+PURE_NEIGHBOURS = {"bits", "names", "state"}
+
+COVERED = """
+import sys
+import coverage
+
+measured = coverage.Coverage(branch=True, data_file=None, config_file=False, include=[sys.argv[1]])
+measured.start()
+sys.path.insert(0, sys.argv[2])
+from head_checks import CHECKS
+from holdfast.stores.log import head
+for check in CHECKS.values():
+    check(head)
+measured.stop()
+measured.json_report(outfile="-", pretty_print=False)
+"""
+
+
+@pytest.mark.parametrize("name", CHECKS)
+def test_rule(name: str):
+    CHECKS[name](head)
+
+
+def test_the_checks_reach_every_branch():
+    command = [sys.executable, "-c", COVERED, str(SOURCE), str(Path(__file__).parent)]
+    done = subprocess.run(command, capture_output=True, text=True, check=False, timeout=50)
+    assert done.returncode == 0, done.stderr
+    (found,) = json.loads(done.stdout)["files"].values()
+    assert found["summary"]["num_branches"] > 50
+    assert found["missing_lines"] == []
+    assert found["missing_branches"] == []
+
+
+def test_no_io_no_clock_no_randomness():
+    """By what it imports, and by the names it calls."""
+    tree = ast.parse(SOURCE.read_text())
+    for node in ast.walk(tree):
+        if isinstance(node, ast.Import):
+            assert {each.name for each in node.names} <= PURE
+        elif isinstance(node, ast.ImportFrom) and node.level == 0:
+            assert node.module in PURE
+        elif isinstance(node, ast.ImportFrom):
+            assert node.level == 1
+            assert ({node.module} if node.module else {each.name for each in node.names}) <= PURE_NEIGHBOURS
+        elif isinstance(node, ast.Call) and isinstance(node.func, ast.Name):
+            assert node.func.id not in {"open", "print", "input", "exec", "eval", "__import__", "hash", "id"}
+
+
+@pytest.mark.xfail(strict=True, reason="_remove does not see leases that are over, though they are visible again")
+def test_a_message_whose_lease_is_over_can_be_removed():
+    bench = claimed(head, 2)
+    bench.now += 11.0
+    assert bench.one(Remove(1, span(0), "cancelled")) == span(0)
+    assert bench.head.failed == 1
+    assert bench.leased("t") == span(1)
+
+
+def test_benches_start_empty():
+    """Two benches share nothing: the defaults of a head are not one list for all."""
+    claimed(head, 2)
+    assert Bench(head).head.blocks == {}
+    assert Bench(head).head.leases == []

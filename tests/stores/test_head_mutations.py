@@ -1,0 +1,170 @@
+"""The checks of the head are worth something: each of these small mistakes in `head.py` makes one of them fail."""
+
+from __future__ import annotations
+
+from pathlib import Path
+from types import ModuleType
+
+import pytest
+from head_checks import CHECKS
+
+from holdfast.stores.log import head
+
+SOURCE = Path(head.__file__).read_text()
+
+MUTATIONS = {
+    "a stale token settles": (
+        "if each.token == intent.token and each.block == intent.block]:\n        part = lease.mask & intent.mask\n"
+        "        if part:\n            held",
+        "if each.block == intent.block]:\n        part = lease.mask & intent.mask\n        if part:\n            held",
+    ),
+    "a repeated settlement is lost": ("return held | _repeated(head, intent)", "return held"),
+    "a repeat may say the opposite": ('if group.status == "completed"]', "]"),
+    "a repeated retry is lost once it is frozen": ("*head.waiting, *frozen.waiting]", "*head.waiting]"),
+    "a spent retry comes back": ('spent = intent.action == "retry" and', 'spent = intent.action == "never" and'),
+    "a retry too few": ("lease.attempts >= head.blocks[lease.block].limit(rules)\n    if", "True\n    if"),
+    "a release costs an attempt": ('lease.attempts - (intent.action == "release")', "lease.attempts"),
+    "a delay is forgotten": ("due = head.now + intent.delay", "due = head.now"),
+    "a crash is forgotten by a retry": (
+        "due, attempts, lease.crashed, intent.error",
+        "due, attempts, False, intent.error",
+    ),
+    "waiting messages in any order": (
+        "insort(head.waiting, group, key=lambda each: each.due)",
+        "head.waiting.append(group)",
+    ),
+    "keep=False keeps": ('if status == "completed" and intent.keep is not None', "if False"),
+    "keep=False loses a dead letter": (
+        'if status == "completed" and intent.keep is not None',
+        "if intent.keep is not None",
+    ),
+    "no archive, no dead letters": ('rules.archive or status in ("dead", "moved")', "rules.archive"),
+    "results at the wrong places": (
+        "for place in bits.places(part)] if intent",
+        "for place in range(part.bit_count())] if intent",
+    ),
+    "dead counts as failed": ('elif group.status != "dead":', "else:"),
+    "what is kept is gone as well": (
+        "        head.settled.append(group)\n",
+        "        head.settled.append(group)\n        _lose(head, group.block, count)\n",
+    ),
+    "the memory of tokens grows": ("    del head.recent[:-RECENT_MOST]\n", ""),
+    "the memory of tokens loses the newest": ("del head.recent[:-RECENT_MOST]", "del head.recent[RECENT_MOST:]"),
+    "an extension shortens": ("if part and expires > lease.expires:", "if part:"),
+    "an extension reaches its neighbours": (
+        "_take(head.leases, lease, part)\n            head.leases.append(msgspec.structs.replace(lease, mask=part,",
+        "_take(head.leases, lease, lease.mask)\n            head.leases.append(msgspec.structs.replace(lease,",
+    ),
+    "a cancelled message stays fresh": ("skip=block.skip | fresh)\n    _removed", "skip=block.skip)\n    _removed"),
+    "a cancelled retry comes back": ("            _take(head.waiting, group, part)\n", ""),
+    "a deleted message counts as failed": ("    if intent.error is None:\n", "    if intent.error == 0:\n"),
+    "a purge takes what is held": (
+        "head.leases = [lease for lease in head.leases if lease.expires > head.now]\n    return",
+        "head.leases = []\n    return",
+    ),
+    "a purge forgets expired leases": (
+        "[*head.waiting, *(each for each in head.leases if each.expires <= head.now)]",
+        "[*head.waiting]",
+    ),
+    "absorbed twice": ("new = [key for key in intent.keys if key not in known]", "new = list(intent.keys)"),
+    "numbers are reused": ("        head.serial += 1\n", "        head.serial = len(head.blocks) + 1\n"),
+    "leases end too early": (
+        "if lease.expires > head.now:\n        return False",
+        "if lease.expires > head.now + 1:\n        return False",
+    ),
+    "NoRetry retries": ("not rules.retry_expired or lease.attempts", "lease.attempts"),
+    "a paused queue gives": ("    if rules.paused:\n", "    if not rules:\n"),
+    "low priority first": (
+        "sorted(open_blocks, key=lambda each: each.order)",
+        "sorted(open_blocks, key=lambda each: each.no)",
+    ),
+    "blocks come before their time": (
+        "        if block.due <= head.now:\n            sources",
+        "        if True:\n            sources",
+    ),
+    "retries come before their time": (
+        "        if group.due > head.now:\n            break",
+        "        if False:\n            break",
+    ),
+    "a live lease is stolen": (
+        "        if lease.expires <= head.now:\n            sources",
+        "        if True:\n            sources",
+    ),
+    "an expired lease is no crash": (
+        "_Source(lease.mask, lease.attempts, True, lease)",
+        "_Source(lease.mask, lease.attempts, False, lease)",
+    ),
+    "the limit is exceeded": ("room -= chosen.bit_count()", "room -= 0"),
+    "nobody runs alone": ("return self.crashed and self.attempts + 1 >= limit", "return False"),
+    "alone too early": ("self.attempts + 1 >= limit", "self.attempts + 2 >= limit"),
+    "others run with the one that runs alone": (
+        "return (loner if first and not before else before), True",
+        "return chosen, True",
+    ),
+    "the one that runs alone comes last": (
+        "return (loner if first and not before else before), True",
+        "return (loner if first else before), True",
+    ),
+    "claimed places stay fresh": ("done = part.bit_length()", "done = 0"),
+    "the old lease stays": (
+        "_take(head.waiting if isinstance(source.group, Waiting) else head.leases, source.group, part)",
+        "pass",
+    ),
+    "an attempt is not counted": ("attempt = source.attempts + 1", "attempt = source.attempts"),
+    "two sets are frozen": (
+        "if head.frozen is not None or not (head.settled or spilled):",
+        "if not (head.settled or spilled):",
+    ),
+    "frozen rows are settled again": ("    head.settled = []\n    return True", "    return True"),
+    "spilled retries stay as well": ("    head.waiting = head.waiting[: len(head.waiting) - len(spilled)]\n", ""),
+    "the nearest retries leave": ("return head.waiting[place:]", "return head.waiting[:place]"),
+    "anybody's set is dropped": ("if frozen is None or frozen.flush != intent.flush:", "if frozen is None:"),
+    "dropped rows are not gone": (
+        "    for group in groups:\n        _lose(head",
+        "    for group in groups[:0]:\n        _lose(head",
+    ),
+    "finished a row too early": ("if block.gone >= block.name.count]", "if block.gone >= block.name.count - 1]"),
+    "finished blocks stay": ("    if finished:\n", "    if not head:\n"),
+    "the input is changed": ("    head = head.copy()\n", ""),
+    "time goes back": ("head.now = max(head.now, now)", "head.now = now"),
+    "claims come before what is absorbed": (
+        "Absorb, Expire, Claim, Freeze, Drop)",
+        "Claim, Absorb, Expire, Freeze, Drop)",
+    ),
+    "claims come before expiry": ("Absorb, Expire, Claim, Freeze, Drop)", "Absorb, Claim, Expire, Freeze, Drop)"),
+    "expiry comes before the holder": ("_ORDER = (Settle, Extend, ", "_ORDER = (Expire, Settle, Extend, "),
+    "too many blocks are absorbed": ("        demand -= count\n", "        demand -= 1\n"),
+    "blocks are absorbed in any order": ("in sorted(stock):", "in stock:"),
+    "a flush is never old enough": ("head.now - head.settled[0].at >= age", "head.now - head.settled[-1].at > age"),
+    "results weigh nothing": ('sum(len(result or b"") for result in group.results or ())', "0"),
+}
+
+
+def compiled(source: str) -> ModuleType:
+    """The source as a module beside the real one."""
+    module = ModuleType("holdfast.stores.log.head_changed")
+    module.__package__ = head.__package__
+    exec(compile(source, "head_changed.py", "exec"), module.__dict__)
+    return module
+
+
+def failing(module: ModuleType) -> list[str]:
+    """The checks that a module does not pass."""
+    failed = []
+    for name, check in CHECKS.items():
+        try:
+            check(module)
+        except Exception:  # noqa: BLE001  whatever a mistake leads to, it was found
+            failed.append(name)
+    return failed
+
+
+def test_the_real_source_passes():
+    assert failing(compiled(SOURCE)) == []
+
+
+@pytest.mark.parametrize("mistake", MUTATIONS)
+def test_mistake_is_found(mistake: str):
+    old, new = MUTATIONS[mistake]
+    assert SOURCE.count(old) == 1, "head.py has changed: write this mistake anew"
+    assert failing(compiled(SOURCE.replace(old, new))) != []
