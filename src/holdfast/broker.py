@@ -68,6 +68,9 @@ class Connecting:
 class Broker:
     """An open store. `connect` makes one; store authors and tests may build it around a store of theirs."""
 
+    url: str  # as given, without credentials
+    options: StoreOptions
+
     def __init__(
         self,
         store: Store,
@@ -82,7 +85,7 @@ class Broker:
         self.events = Emitter()
         self._settings = settings or Settings()
         self._queues: dict[str, Opened] = {}
-        self._closed = False
+        self.gone: str | None = None  # why it cannot be used any more
         _open_brokers.add(self)
 
     # ------------------------------------------------------------------ queues
@@ -207,21 +210,21 @@ class Broker:
 
     async def close(self) -> None:
         """Give everything back; calling it twice is harmless."""
-        if self._closed:
+        if self.gone is not None:
             return
-        self._closed = True
+        self.gone = "this broker is closed"
         store = self.store
         await self.events.drain(_CALLBACKS_END)
-        self._retire("this broker is closed")
+        self._retire(self.gone)
         await store.close()
 
     def _retire(self, reason: str) -> None:
         """From now on every use of the store says why it cannot be."""
+        self.gone = reason
         self.store = cast(Store, _Gone(reason))
         for opened in self._queues.values():
             opened.store = self.store
             opened.held.clear()
-        self._closed = True
 
     async def __aenter__(self) -> Broker:
         return self

@@ -9,6 +9,7 @@ from typing import TYPE_CHECKING, Any, Generic, TypeVar, cast
 
 from . import config
 from .codecs import Codec, encode_result
+from .config import QueueOptions, StoreOptions
 from .deliveries import Delivery, Record, moment
 from .envelopes import Message, envelope, envelopes, terms
 from .errors import ConfigError, MessageNotFound
@@ -41,7 +42,7 @@ class Queue(Generic[T]):
         return self._opened.name
 
     @property
-    def options(self) -> config.QueueOptions:
+    def options(self) -> QueueOptions:
         """The options stored with the queue, as last read."""
         return self._opened.info.options
 
@@ -50,7 +51,7 @@ class Queue(Generic[T]):
         return self._opened.store
 
     @property
-    def store_options(self) -> config.StoreOptions:
+    def store_options(self) -> StoreOptions:
         return self._opened.store_options
 
     @property

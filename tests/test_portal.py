@@ -1,0 +1,119 @@
+"""The way into the event-loop thread: results, errors, interrupts, the thread itself."""
+
+import asyncio
+import contextvars
+import os
+import signal
+import threading
+
+import pytest
+
+from holdfast.errors import ConfigError
+from holdfast.portal import Portal, Visit, portal
+
+
+@pytest.fixture
+def place():
+    return portal()
+
+
+async def answer(value):
+    await asyncio.sleep(0)
+    return value
+
+
+def test_results_and_errors_come_back(place):
+    async def bad():
+        raise KeyError("x")
+
+    assert place.run(answer(5)) == 5
+    with pytest.raises(KeyError):
+        place.run(bad())
+
+
+def test_nothing_runs_before_it_is_needed():
+    fresh = Portal()
+    assert fresh._thread is None
+    fresh.run(answer(1))
+    assert fresh._thread.daemon
+    fresh._end()
+    assert not fresh._thread.is_alive()
+
+
+def test_one_per_process(place):
+    found = []
+    threads = [threading.Thread(target=lambda: found.append(portal())) for _ in range(8)]
+    for thread in threads:
+        thread.start()
+    for thread in threads:
+        thread.join()
+    assert set(found) == {place}
+
+
+def test_many_threads_at_once(place):
+    results = []
+
+    def work(number):
+        results.extend(place.run(answer((number, i))) for i in range(50))
+
+    threads = [threading.Thread(target=work, args=(number,)) for number in range(8)]
+    for thread in threads:
+        thread.start()
+    for thread in threads:
+        thread.join()
+    assert sorted(results) == [(number, i) for number in range(8) for i in range(50)]
+
+
+def test_context_variables_come_along(place):
+    variable = contextvars.ContextVar("variable")
+
+    async def look():
+        return variable.get()
+
+    variable.set("here")
+    assert place.run(look()) == "here"
+
+
+def test_an_interrupt_cancels_the_work(place):
+    ended = threading.Event()
+
+    async def endless():
+        try:
+            signal.pthread_kill(threading.main_thread().ident, signal.SIGINT)
+            await asyncio.Event().wait()
+        finally:
+            ended.set()
+
+    with pytest.raises(KeyboardInterrupt):
+        place.run(endless())
+    assert ended.wait(5)
+    assert place.run(answer(1)) == 1
+
+
+def test_a_blocking_call_inside_the_loop_is_refused(place):
+    async def inside():
+        return place.run(answer(1))
+
+    with pytest.raises(ConfigError, match="async API"):
+        place.run(inside())
+
+
+def test_after_a_fork_it_says_so(place):
+    place.run(answer(1))
+    pid = os.fork()
+    if pid == 0:
+        code = 1
+        try:
+            place.run(answer(1))
+        except ConfigError as error:
+            code = 0 if "fork" in str(error) and portal().run(answer(2)) == 2 else 2
+        finally:
+            os._exit(code)
+    assert os.waitstatus_to_exitcode(os.waitpid(pid, 0)[1]) == 0
+    assert place.run(answer(1)) == 1
+
+
+async def test_visiting_a_loop_of_somebody_else():
+    visit = Visit(asyncio.get_running_loop())
+    assert await asyncio.to_thread(lambda: visit.run(answer(3))) == 3
+    assert visit.loop() is asyncio.get_running_loop()
