@@ -221,7 +221,7 @@ class Broker:
     def _retire(self, reason: str) -> None:
         """From now on every use of the store says why it cannot be."""
         self.gone = reason
-        self.store = cast(Store, _Gone(reason))
+        self.store = cast(Store, _Gone(reason, self.store))
         for opened in self._queues.values():
             opened.store = self.store
             opened.held.clear()
@@ -241,8 +241,9 @@ class Broker:
 class _Gone:
     """Stands where a store was."""
 
-    def __init__(self, reason: str) -> None:
+    def __init__(self, reason: str, store: Store) -> None:
         self._reason = reason
+        self._store = store  # kept: in the child of a fork even the end of its connections would harm the parent's
 
     def __getattr__(self, name: str) -> Any:
         raise ConfigError(self._reason)
