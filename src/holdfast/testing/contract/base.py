@@ -40,8 +40,8 @@ class StoreContract:
         raise NotImplementedError
 
     async def advance(self, seconds: float) -> None:
-        """Let so much of the store's time pass. A store with a clock of its own moves that instead."""
-        await asyncio.sleep(seconds)
+        """Let at least so much of the store's time pass. A store with a clock of its own moves that instead."""
+        await asyncio.sleep(seconds + 0.01)
 
     @asynccontextmanager
     async def opened(self) -> AsyncIterator[None]:

@@ -54,20 +54,28 @@ class Seam(StoreContract):
         assert len(set(tokens)) == 3
 
     @pytest.mark.parametrize("action", ACTIONS)
-    async def test_settle_with_a_wrong_token_is_lost_and_changes_nothing(self, action: Action) -> None:
+    async def test_settle_with_a_forged_token_is_lost_and_changes_nothing(self, action: Action) -> None:
         await self.make(b"1")
         message = await self.claim_one()
-        assert await self.settle(message, action, token="wrong") == "lost"
+        for token in ("forged", "", "0" * 16, message.token + "0"):
+            assert await self.settle(message, action, token=token) == "lost"
         assert await self.status(message.id) == "processing"
         assert await self.settle(message, "complete") == "ok"
 
     @pytest.mark.parametrize("action", ACTIONS)
+    async def test_settle_with_the_token_of_another_message_changes_neither(self, action: Action) -> None:
+        await self.make(b"1", b"2")
+        one, two = await self.claim_one(), await self.claim_one()
+        assert await self.settle(one, action, token=two.token) == "lost"
+        assert [await self.status(message.id) for message in (one, two)] == ["processing", "processing"]
+
+    @pytest.mark.parametrize("action", ACTIONS)
     async def test_settle_with_an_old_token_is_lost_and_changes_nothing(self, action: Action) -> None:
         await self.make(b"1")
-        old = await self.claim_one()
-        await self.settle(old, "release")
+        old = await self.claim_one(lease=SHORT)
+        await self.advance(SHORT)
         new = await self.claim_one()
-        assert await self.settle(old, action) == ("ok" if action == "release" else "lost")
+        assert await self.settle(old, action) == "lost"
         assert await self.status(new.id) == "processing"
         assert await self.settle(new, "complete") == "ok"
 
@@ -82,7 +90,10 @@ class Seam(StoreContract):
 
     async def test_settle_of_a_message_that_is_not_held_is_lost(self) -> None:
         [id] = await self.make(b"1")
-        assert await self.store.settle("q", [Settlement(id, "t", "complete")]) == ["lost"]
+        assert await self.store.settle("q", [Settlement(id, "forged", "complete")]) == ["lost"]
+        message = await self.claim_one()
+        await self.settle(message, "release")
+        assert await self.settle(message, "complete") == "lost"
         assert await self.status(id) == "pending"
 
     @pytest.mark.parametrize("action", ACTIONS)
