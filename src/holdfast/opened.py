@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import asyncio
 import time
-from collections.abc import Sequence
+from collections.abc import Mapping, Sequence
 from typing import TYPE_CHECKING, Any, TypeAlias
 
 from .config import QueueOptions, StoreOptions
@@ -19,6 +19,7 @@ if TYPE_CHECKING:
 
 Holder: TypeAlias = "Delivery[Any] | Lease"  # both know id, token, attempt and max_attempts
 
+_FRESH = 1.0  # seconds for which a queue that was just looked up is not looked up again
 _COUNT_AGE = 1.0  # seconds a count of the queue is believed
 
 
@@ -33,11 +34,16 @@ class Opened:
         self.events = events
         self.held = Held()
         self._room = Room()
+        self._said: Mapping[str, Any] = {}
         self._read_at = time.monotonic()
 
-    def learn(self, info: QueueInfo) -> None:
-        """The queue as the store has it now."""
-        self.info, self._read_at = info, time.monotonic()
+    def learn(self, info: QueueInfo, said: Mapping[str, Any]) -> None:
+        """The queue as the store has it now, and what the code said about it."""
+        self.info, self._said, self._read_at = info, said, time.monotonic()
+
+    def is_known(self, said: Mapping[str, Any]) -> bool:
+        """Whether this was just said and seen to, so that opening a queue for every message costs nothing."""
+        return said == self._said and time.monotonic() - self._read_at < _FRESH
 
     async def options(self) -> QueueOptions:
         """The stored options, looked up again now and then: others may change them at run time."""
@@ -63,12 +69,17 @@ class Opened:
         return ids
 
     async def claim(self, handle: Queue[Any], limit: int, *, lease: float, wait: float) -> list[Delivery[Any]]:
-        claims = await self.store.claim(self.name, limit, lease, wait=wait)
-        now = time.monotonic()
+        deadline = time.monotonic() + wait
+        while True:
+            claims = await self.store.claim(self.name, limit, lease, wait=wait)
+            self._tell_claims(claims)
+            now = time.monotonic()
+            wait = deadline - now
+            if claims.messages or not claims.expired or wait <= 0:  # what expired is told at once, then we wait on
+                break
         deliveries = [Delivery(claimed, handle, now) for claimed in claims.messages]
         if deliveries:
             self.held.add(deliveries, lease)
-        self._tell_claims(claims)
         return deliveries
 
     async def extend(self, holder: Holder, seconds: float) -> float:

@@ -83,7 +83,7 @@ class Store(Protocol):
     async def claim(self, queue: str, limit: int, lease: float, *, wait: float = 0.0) -> Claims:
         """Up to `limit` messages: highest priority first, then oldest; waits up to `wait` seconds for the first.
 
-        A message with `alone` set is the only one of its answer.
+        A message with `alone` set is the only one of its answer. An answer with nothing but `expired` comes at once.
         """
 
     async def extend(self, queue: str, leases: Sequence[tuple[str, str]], seconds: float) -> list[float | None]:

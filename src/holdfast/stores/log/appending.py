@@ -41,6 +41,9 @@ class Draft(msgspec.Struct, gc=False):
     messages: list[Envelope]
     size: int = 0
 
+    def has_room(self, size: int) -> bool:
+        return len(self.messages) < BLOCK_MESSAGES and self.size + size <= BLOCK_BYTES
+
     def rows(self) -> Rows:
         messages = self.messages
         content_types = {each.content_type for each in messages}
@@ -192,22 +195,23 @@ def _due(message: Envelope, now: float) -> float:
 
 
 def _drafts(calls: list[_Call], now: float) -> list[Draft]:
-    """Messages in blocks of a bounded size that share everything the key says."""
-    open_drafts: dict[tuple[int, float, int], Draft] = {}
+    """Messages in blocks of a bounded size that share everything the key says.
+
+    Within a priority another kind starts another block, so that ids and order follow the input.
+    """
+    current: dict[int, tuple[tuple[int, float, int], Draft]] = {}
     drafts = []
     for call in calls:
         for message in call.messages:
             kind = (message.priority, _due(message, now), message.max_attempts or 0)
-            draft = open_drafts.get(kind)
-            if (
-                draft is None
-                or len(draft.messages) >= BLOCK_MESSAGES
-                or draft.size + len(message.payload) > BLOCK_BYTES
-            ):
-                draft = open_drafts[kind] = Draft(*kind, [])
+            size = len(message.payload)
+            open_kind, draft = current.get(message.priority, (None, None))
+            if draft is None or open_kind != kind or not draft.has_room(size):
+                draft = Draft(*kind, [])
+                current[message.priority] = (kind, draft)
                 drafts.append(draft)
             draft.messages.append(message)
-            draft.size += len(message.payload)
+            draft.size += size
     return drafts
 
 

@@ -13,9 +13,9 @@ from .space import Reading
 
 
 class Finder:
-    """Looks into one snapshot after the other; keeps nothing."""
+    """Looks into one snapshot after the other; keeps nothing. Dead letters looked at by themselves have none."""
 
-    def __init__(self, live: Committer, dead: Committer, cache: BlockCache) -> None:
+    def __init__(self, live: Committer, dead: Committer | None, cache: BlockCache) -> None:
         self._live = live
         self._dead = dead
         self._cache = cache
@@ -43,7 +43,7 @@ class Finder:
         found = live.find(plain)
         if found is not None:
             return live.record(found), found.state.token or _token(found)
-        if not self._live.address.dead:
+        if self._dead is not None:
             dead = self._glance(view, self._dead)
             found = dead.find(plain)
             if found is not None:
@@ -62,18 +62,23 @@ class Finder:
         return archive.files(view, self._live.address.archive_root(live.seen.config))
 
     def page(self, view: Reading, wanted: View, *, after: str | None, limit: int) -> list[Stored]:
-        live = self._glance(view, self._live)
+        live, *dead = self._glances(view)
         if wanted == "archive":
-            glances = [live, self._glance(view, self._dead)]
-            return lookup.page(lookup.archive_sources(glances, self._files(view, live), view), after, limit)
-        if wanted == "dead":
-            sources = lookup.dead_sources(self._glance(view, self._dead)) + lookup.dying_sources(live)
-            return lookup.page(sources, after, limit)
-        return lookup.page(lookup.live_sources(live, wanted), after, limit)
+            sources = lookup.archive_sources([live, *dead], self._files(view, live), view)
+        elif wanted == "dead":
+            sources = lookup.dying_sources(live)
+            for glance in dead:
+                sources += lookup.dead_sources(glance)
+        else:
+            sources = lookup.live_sources(live, wanted)
+        return lookup.page(sources, after, limit)
 
     def stats(self, view: Reading) -> Stats:
-        live = self._glance(view, self._live)
-        return lookup.stats(live, self._glance(view, self._dead), self._files(view, live))
+        live, *dead = self._glances(view)
+        return lookup.stats(live, dead, self._files(view, live))
+
+    def _glances(self, view: Reading) -> list[Glance]:
+        return [self._glance(view, each) for each in (self._live, self._dead) if each is not None]
 
 
 def _token(found: lookup.Found) -> str | None:

@@ -44,6 +44,12 @@ NEAR_KEPT = 100
 HEAVY = 64 * 1024  # bytes of results or errors that make a flush due at once
 GROUPS_MOST = 128  # groups of outcomes the head holds before a flush: it is rewritten with every commit
 RECENT_MOST = 32
+LEADS_TO = {  # what a settlement makes of a message; a retry with no attempt left is dead
+    "complete": ("completed",),
+    "release": ("release",),
+    "retry": ("retry", "dead", "failed", "moved"),
+    "dead": ("dead", "failed", "moved"),
+}
 _ORDER = (Settle, Extend, Remove, Purge, Absorb, Expire, Claim, Freeze, Drop)
 
 
@@ -120,24 +126,20 @@ def _settle(head: Head, intent: Settle, rules: Rules) -> int:
 def _repeated(head: Head, intent: Settle) -> int:
     """Places this token has settled before, in the same way."""
     frozen = head.frozen or Frozen("", 0.0, [], [])
-    ended: list[Settled | Recent] = [*head.settled, *frozen.settled, *head.recent]
-    if intent.action == "complete":
-        groups: list[Any] = [group for group in ended if group.status == "completed"]
-    else:
-        groups = [*(group for group in ended if group.status != "completed"), *head.waiting, *frozen.waiting]
+    groups: list[Settled | Waiting | Recent] = [*head.settled, *frozen.settled, *head.waiting, *frozen.waiting]
     mask = 0
-    for group in groups:
-        if group.token == intent.token and group.block == intent.block:
+    for group in [*groups, *head.recent]:
+        if group.token == intent.token and group.block == intent.block and group.status in LEADS_TO[intent.action]:
             mask |= group.mask
     return mask & intent.mask
 
 
 def _finish_part(head: Head, lease: Lease, part: int, intent: Settle, rules: Rules) -> None:
-    spent = intent.action == "retry" and lease.attempts >= head.blocks[lease.block].limit(rules)
+    spent = lease.attempts >= head.blocks[lease.block].limit(rules)
     if intent.action == "release" or (intent.action == "retry" and not spent):
         attempts = lease.attempts - (intent.action == "release")
         due = head.now + intent.delay
-        group = Waiting(lease.block, part, due, attempts, lease.crashed, intent.error, intent.token)
+        group = Waiting(lease.block, part, due, attempts, lease.crashed, intent.error, intent.token, intent.action)
         insort(head.waiting, group, key=lambda each: each.due)
         return
     status = "completed" if intent.action == "complete" else rules.dead
@@ -168,16 +170,16 @@ def _end(head: Head, group: Settled, *, keep: bool) -> None:
         head.settled.append(group)
     else:
         _lose(head, group.block, count)
-        _remember(head, group)
+        _remember(head, group.token, group.block, group.mask, group.status)
 
 
-def _remember(head: Head, group: Settled) -> None:
-    """Nothing of the message is kept but its token, so that repeating the settlement is still success."""
+def _remember(head: Head, token: str, block: int, mask: int, status: str) -> None:
+    """Nothing of a settlement is kept but its token, so that repeating it is still success."""
     for place, recent in enumerate(head.recent):
-        if (recent.token, recent.block, recent.status) == (group.token, group.block, group.status):
-            head.recent[place] = msgspec.structs.replace(recent, mask=recent.mask | group.mask)
+        if (recent.token, recent.block, recent.status) == (token, block, status):
+            head.recent[place] = msgspec.structs.replace(recent, mask=recent.mask | mask)
             return
-    head.recent.append(Recent(group.token, group.block, group.mask, group.status))
+    head.recent.append(Recent(token, block, mask, status))
     del head.recent[:-RECENT_MOST]
 
 
@@ -337,8 +339,11 @@ def _lease_out(head: Head, intent: Claim, block: Block, source: _Source, part: i
     if source.group is None:
         done = part.bit_length()
         _change(head, block.no, next=done, skip=block.skip >> done << done)
+    elif isinstance(source.group, Waiting):
+        _take(head.waiting, source.group, part)
+        _remember(head, source.group.token, block.no, part, source.group.status)
     else:
-        _take(head.waiting if isinstance(source.group, Waiting) else head.leases, source.group, part)
+        _take(head.leases, source.group, part)
     expires = head.now + intent.lease
     attempt = source.attempts + 1
     head.leases.append(Lease(intent.token, block.no, part, expires, attempt, source.crashed))

@@ -100,7 +100,7 @@ def _lease(x: Lease) -> tuple[Any, ...]:
 
 
 def _waiting(x: Waiting) -> tuple[Any, ...]:
-    return x.block, _bytes(x.mask), x.due, x.attempts, x.crashed, x.error, x.token
+    return x.block, _bytes(x.mask), x.due, x.attempts, x.crashed, x.error, x.token, x.status
 
 
 def _settled(x: Settled) -> tuple[Any, ...]:

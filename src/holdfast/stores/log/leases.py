@@ -1,6 +1,7 @@
 """Between the seam and the head: claimed sets become messages, settlements by message become sets.
 
-A token says where the head finds the message: `<claim>.<block number>.<place>`; to callers it is opaque text.
+A token says where the head finds the message, `<claim>.<block number>.<place>.<end of the id>`; the end of the id keeps
+it from being used for another message. To callers it is opaque text.
 """
 
 from __future__ import annotations
@@ -15,10 +16,12 @@ from ...messages import Answer as SettleAnswer
 from ...messages import Claimed, Expired, Settlement, Stored
 from . import bits, names
 from .committer import Answer, Seen, Then
+from .head import LEADS_TO
 from .rows import Rows
 from .space import Reading, Transaction
 from .state import Block, Extend, Head, Result, Rules, Settle, Taken
 
+_END = 12  # digits
 INLINE_RESULT = 4096  # bytes; a larger result is an object of its own, so that the head stays small
 
 
@@ -30,10 +33,13 @@ class Spot(msgspec.Struct, frozen=True, gc=False):
     place: int
 
 
-def spot_of(token: str) -> Spot | None:
-    claim, _, rest = token.partition(".")
-    block, _, place = rest.partition(".")
-    return Spot(claim, int(block), int(place)) if block.isdecimal() and place.isdecimal() else None
+def spot_of(token: str, id: str) -> Spot | None:
+    """Where a token points; None: it is none of ours, or not this message's."""
+    try:
+        claim, block, place, end = token.split(".")
+        return Spot(claim, int(block), int(place)) if end == id[-_END:] else None
+    except ValueError:
+        return None
 
 
 def claimed(answer: Answer, taken: Sequence[Taken], token: str) -> list[Claimed]:
@@ -43,33 +49,41 @@ def claimed(answer: Answer, taken: Sequence[Taken], token: str) -> list[Claimed]
         order.setdefault(each.block, []).append(each)
     messages: list[Claimed] = []
     for no, groups in order.items():
-        block, rows = answer.blocks[no]
-        here = [
-            _message(block, rows, place, each, token, answer.rules)
-            for each in groups
-            for place in bits.places(each.mask)
-        ]
+        here: list[Claimed] = []
+        for group in groups:
+            here += _messages(*answer.blocks[no], group, token, answer.rules)
         if len(groups) > 1:
             here.sort(key=lambda message: message.id)
         messages += here
     return messages
 
 
-def _message(block: Block, rows: Rows, place: int, taken: Taken, token: str, rules: Rules) -> Claimed:
-    return Claimed(
-        id_at(block, rows, place),
-        f"{token}.{block.no}.{place}",
-        rows.payload[place],
-        rows.content_type_at(place),
-        rows.headers[place] if rows.headers else None,
-        rows.priority[place] if rows.priority else block.name.priority,
-        taken.attempt,
-        rows.max_attempts[place] if rows.max_attempts else block.limit(rules),
-        enqueued_at(block, rows, place),
-        taken.expires,
-        taken.recovered,
-        taken.alone,
-    )
+def _messages(block: Block, rows: Rows, taken: Taken, token: str, rules: Rules) -> list[Claimed]:
+    """The messages of one set. What they share is looked up once: this runs for every message there is."""
+    name, prefix = block.name, names.dashed(block.name.block)[:-5]
+    born, limit = ids.born_at(int(name.block, 16)), block.limit(rules)
+    expires, attempt, recovered, alone = taken.expires, taken.attempt, taken.recovered, taken.alone
+    payload, headers, uniform = rows.payload, rows.headers, isinstance(rows.content_type, str)
+    messages = []
+    for place in bits.places(taken.mask):
+        id = names.dashed(rows.id[place]) if rows.id else f"{prefix}{place:05x}"
+        messages.append(
+            Claimed(
+                id,
+                f"{token}.{block.no}.{place}.{id[-_END:]}",
+                payload[place],
+                rows.content_type if uniform else rows.content_type[place],  # type: ignore[arg-type]  # as `uniform` says
+                headers[place] if headers else None,
+                rows.priority[place] if rows.priority else name.priority,
+                attempt,
+                rows.max_attempts[place] if rows.max_attempts else limit,
+                rows.enqueued_at[place] if rows.enqueued_at else born,
+                expires,
+                recovered,
+                alone,
+            )
+        )
+    return messages
 
 
 def id_at(block: Block, rows: Rows, place: int) -> str:
@@ -106,7 +120,7 @@ def settle_intents(settlements: Sequence[Settlement]) -> SettleBatch:
     numbers: dict[tuple[object, ...], int] = {}
     masks: list[int] = []
     for each in settlements:
-        spot = spot_of(each.token)
+        spot = spot_of(each.token, each.id)
         if spot is None:
             batch.where.append(None)
             continue
@@ -153,8 +167,8 @@ def extend_intents(
     masks: dict[tuple[str, int], int] = {}
     numbers: dict[tuple[str, int], int] = {}
     where: list[tuple[int, int] | None] = []
-    for _, token in leases:
-        spot = spot_of(token)
+    for id, token in leases:
+        spot = spot_of(token, id)
         if spot is None:
             where.append(None)
             continue
@@ -194,6 +208,6 @@ def judged(settlement: Settlement, stored: Stored | None, token: str | None) -> 
     """What became of a settlement that the head refused."""
     if stored is None:
         return "unknown"
-    spot = spot_of(settlement.token)
-    same = (settlement.action == "complete") == (stored.status == "completed")
+    spot = spot_of(settlement.token, settlement.id)
+    same = stored.status in LEADS_TO[settlement.action]
     return "ok" if spot is not None and token == spot.token and same and stored.finished_at is not None else "lost"

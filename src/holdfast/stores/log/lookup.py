@@ -194,7 +194,7 @@ def _is_archived(state: State) -> bool:
 # Counts.
 
 
-def stats(live: Glance, dead: Glance, files: list[ArchiveName]) -> Stats:
+def stats(live: Glance, dead: list[Glance], files: list[ArchiveName]) -> Stats:
     """Counted from keys and heads; payloads are not read."""
     now = live.view.now
     counts = dict.fromkeys(("pending", "delayed", "processing", "retry"), 0)
@@ -204,11 +204,10 @@ def stats(live: Glance, dead: Glance, files: list[ArchiveName]) -> Stats:
             counts[status] += mask.bit_count() if mask >= 0 else block.name.count
             if status == "pending":
                 oldest = min(oldest, since)
-    head = live.seen.head
-    buried = sum(_remaining(dead, block) for block in dead.blocks()) + _settled(head, "dead")
-    archived = sum(file.rows for file in files) + sum(
-        _settled(each.seen.head, status) for each in (live, dead) for status in ("completed", "failed", "moved")
-    )
+    heads = [each.seen.head for each in (live, *dead)]
+    buried = sum(_remaining(each, block) for each in dead for block in each.blocks()) + _settled(heads[0], "dead")
+    ended = [_settled(head, status) for head in heads for status in ("completed", "failed", "moved")]
+    archived = sum(file.rows for file in files) + sum(ended)
     return Stats(
         sum(counts.values()) + buried + archived,
         counts["pending"],
@@ -217,8 +216,8 @@ def stats(live: Glance, dead: Glance, files: list[ArchiveName]) -> Stats:
         counts["retry"],
         buried,
         archived,
-        head.completed + dead.seen.head.completed,
-        head.failed + dead.seen.head.failed,
+        sum(head.completed for head in heads),
+        sum(head.failed for head in heads),
         now - oldest if counts["pending"] else None,
     )
 

@@ -72,6 +72,7 @@ class Waiting(msgspec.Struct, frozen=True, gc=False):
     crashed: bool
     error: str | None
     token: str
+    status: Literal["retry", "release"]
 
 
 class Settled(msgspec.Struct, frozen=True, gc=False):

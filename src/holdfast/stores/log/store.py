@@ -142,22 +142,16 @@ class LogStore:
 
     async def extend(self, queue: str, held: Sequence[tuple[str, str]], seconds: float) -> list[float | None]:
         intents, where = leases.extend_intents(held, seconds)
-        if not intents:
-            return [None] * len(held)
         return leases.extended(await self._log(queue).committer.ask(*intents), intents, where)
 
     def extend_from_thread(
         self, queue: str, held: Sequence[tuple[str, str]], seconds: float
     ) -> list[float | None] | None:
         intents, where = leases.extend_intents(held, seconds)
-        if not intents:
-            return [None] * len(held)
         return leases.extended(self._log(queue).committer.ask_from_thread(*intents), intents, where)
 
     async def settle(self, queue: str, settlements: Sequence[Settlement]) -> list[Answer]:
         batch = leases.settle_intents(settlements)
-        if not batch.intents:
-            return ["unknown"] * len(settlements)
         then = leases.keep_results(batch.large) if batch.large else None
         answer = await self._log(queue).committer.ask(*batch.intents, then=then)
         results = cast(list[int], answer.results)
@@ -200,7 +194,8 @@ class LogStore:
     # Looking.
 
     def _finder(self, queue: str) -> Finder:
-        return Finder(self._log(queue).committer, self._log(queue + DEAD).committer, self._cache)
+        dead = None if queue.endswith(DEAD) else self._log(queue + DEAD).committer
+        return Finder(self._log(queue).committer, dead, self._cache)
 
     async def get(self, queue: str, ids: Sequence[str]) -> list[Stored | None]:
         self._looked[queue] = self._space.ticket(done_topic(queue))

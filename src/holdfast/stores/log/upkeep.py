@@ -9,7 +9,7 @@ from itertools import groupby
 import msgspec
 
 from . import archive, letters, queues
-from .log import FLUSH_AGE, Log
+from .log import Log
 from .names import ArchiveName
 from .space import Reading, Space, Transaction
 from .state import Expire
@@ -53,8 +53,7 @@ def _begin(tx: Transaction, queue: str) -> queues.Config | None:
 async def _flush(log: Log) -> int:
     """Expire what has no attempt left, and write outcomes that a process left behind."""
     head = (await log.committer.ask(Expire())).head
-    old = any(head.now - group.at >= FLUSH_AGE for group in head.settled[:1])
-    return int(await log.flusher.flush()) if old or head.frozen is not None else 0
+    return int(await log.flusher.flush()) if head.settled or head.frozen is not None else 0
 
 
 def _retire(tx: Transaction, root: str, config: queues.Config) -> int:
