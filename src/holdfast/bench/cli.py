@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import asyncio
+import logging
 from pathlib import Path
 from typing import Annotated, Any
 
@@ -16,6 +17,7 @@ app = typer.Typer(
 
 Url = Annotated[str | None, typer.Option(help="The store to measure; a temporary folder when not given.")]
 Json = Annotated[bool, typer.Option("--json", help="JSON instead of a table.")]
+Verbose = Annotated[bool, typer.Option("--verbose", "-v", help="Log what happens; show tracebacks.")]
 Count = Annotated[int, typer.Option(min=1, help="Messages.")]
 Size = Annotated[int, typer.Option(min=0, help="Bytes of each.")]
 Folder = Annotated[Path | None, typer.Option(help="A folder on the disk to measure; the temporary one by default.")]
@@ -34,10 +36,16 @@ def _numbers(text: str | None) -> list[int]:
     return numbers
 
 
-def _run(program: Any) -> Any:
+def _run(program: Any, *, verbose: bool) -> Any:
+    if verbose:
+        logging.basicConfig(level=logging.DEBUG)
+    else:  # failing messages are part of some loads
+        logging.getLogger("holdfast").setLevel(logging.ERROR)
     try:
         return asyncio.run(program)
     except HoldfastError as error:
+        if verbose:
+            raise
         typer.echo(f"error: {error}", err=True)
         raise typer.Exit(1) from error
 
@@ -60,6 +68,7 @@ def queue(
     waiting: Annotated[str | None, typer.Option(help="A curve over backlogs: 1000,100000,1000000.")] = None,
     archive: Annotated[bool, typer.Option(help="Keep completed messages, as queues do by default.")] = True,
     json: Json = False,
+    verbose: Verbose = False,
 ) -> None:
     """Enqueue and drain; the classic load is --count 1000000 --size 1024."""
     from . import queue as program
@@ -80,7 +89,7 @@ def queue(
                     return {"waiting": await program.waiting(base, _numbers(waiting), bar)}
                 return {"processes": await program.curve(base, "processes", many, bar)}
 
-    found: dict[str, list[program.Point]] = _run(measured())
+    found: dict[str, list[program.Point]] = _run(measured(), verbose=verbose)
     if json:
         as_json(found)
         return
@@ -97,6 +106,7 @@ def store(
     batch_size: Annotated[int, typer.Option(min=1, help="Objects of one batch.")] = 100,
     test_get: Annotated[int, typer.Option(min=1, help="Random gets.")] = 1000,
     json: Json = False,
+    verbose: Verbose = False,
 ) -> None:
     """The space underneath alone: put, batch put, get, ranged and full scan."""
     from . import queue as places
@@ -114,7 +124,7 @@ def store(
             finally:
                 await space.close()
 
-    found: list[program.Operation] = _run(measured())
+    found: list[program.Operation] = _run(measured(), verbose=verbose)
     if json:
         as_json(found)
     else:
@@ -128,6 +138,7 @@ def latency(
     rate: Annotated[float, typer.Option(min=0.1, help="Messages per second.")] = 50.0,
     idle: Annotated[float, typer.Option(min=0.1, help="Seconds the worker is idle first.")] = 5.0,
     json: Json = False,
+    verbose: Verbose = False,
 ) -> None:
     """From enqueue to the start of the handler in an idle worker of another process."""
     from . import latency as program
@@ -139,7 +150,7 @@ def latency(
             with progress("latency", count, quiet=json) as bar:
                 return await program.measure(where, count=count, rate=rate, idle=idle, bar=bar)
 
-    found: program.PickUp = _run(measured())
+    found: program.PickUp = _run(measured(), verbose=verbose)
     if json:
         as_json(found)
         return
@@ -154,12 +165,13 @@ def compare(
     count: Count = 20_000,
     size: Size = 1024,
     single: Annotated[int, typer.Option(min=1, help="Single awaited calls.")] = 2000,
-    concurrency: Annotated[int, typer.Option(min=1, help="Handlers of the worker.")] = 100,
+    concurrency: Annotated[int, typer.Option(min=1, help="Handlers of the worker.")] = 1000,
     repeats: Annotated[int, typer.Option(min=1, help="Turns of each system.")] = 3,
     folder: Folder = None,
     output: Output = None,
     requirements: Pinned = None,
     json: Json = False,
+    verbose: Verbose = False,
 ) -> None:
     """Holdfast, its peers on SQLite and the bare medium, side by side; a table and a chart."""
     from . import compare as program
@@ -180,7 +192,7 @@ def compare(
             python = peers_python(pinned(requirements))
             return await program.compare(load, python, folder=folder, note=note)
 
-    found: program.Comparison = _run(measured())
+    found: program.Comparison = _run(measured(), verbose=verbose)
     if json:
         as_json(found)
     else:
@@ -194,11 +206,12 @@ def bars(
     only: Annotated[list[str] | None, typer.Option(help="A bar's name; may be repeated.")] = None,
     quick: Annotated[bool, typer.Option(help="Small sizes, for a look.")] = False,
     repeats: Annotated[int, typer.Option(min=1, help="Turns of each side.")] = 3,
-    concurrency: Annotated[int, typer.Option(min=1, help="Handlers of the worker that drains.")] = 100,
+    concurrency: Annotated[int, typer.Option(min=1, help="Handlers of the worker that drains.")] = 1000,
     folder: Folder = None,
     output: Output = None,
     requirements: Pinned = None,
     json: Json = False,
+    verbose: Verbose = False,
 ) -> None:
     """Every bar of the project for file://, each as a ratio with both sides; exit 1 when one fails."""
     import msgspec
@@ -218,7 +231,7 @@ def bars(
             bench = program.Bench(folder, scale, bar.note, lambda: peers_python(pinned(requirements)))
             return await program.measure(bench, names, lambda lines: bar.add(1))
 
-    found: program.Report = _run(measured())
+    found: program.Report = _run(measured(), verbose=verbose)
     if json:
         as_json(found)
     else:

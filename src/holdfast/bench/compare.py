@@ -35,7 +35,7 @@ class Load(msgspec.Struct, frozen=True, kw_only=True):
     single: int = 2000
     size: int = 1024
     batch: int = 1000
-    concurrency: int = 100
+    concurrency: int = 1000  # of our worker: its best setting, as every peer gets its own
     repeats: int = 3
 
 

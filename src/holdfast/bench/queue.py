@@ -20,7 +20,7 @@ from .show import Bar, milliseconds, rate
 SINGLES = 2000  # single awaited calls: enough for a p99, and a fsync each
 TOGETHER = 20_000  # single calls of many callers
 TIMEOUT = 4 * 3600.0
-COLUMNS = ("phase", "messages", "seconds", "messages/s", "p50 ms", "p95 ms", "p99 ms", "max ms", "bytes/message")
+COLUMNS = ("phase", "messages", "seconds", "per s", "p50 ms", "p95 ms", "p99 ms", "max ms", "bytes each")
 
 
 class Load(msgspec.Struct, frozen=True, kw_only=True):

@@ -28,7 +28,7 @@ class Scale(msgspec.Struct, frozen=True, kw_only=True):
     starts: int = 15
     size: int = 1024
     batch: int = 1000
-    concurrency: int = 100
+    concurrency: int = 1000  # of the worker that drains: its best setting, as every peer gets its own
 
 
 QUICK = Scale(
