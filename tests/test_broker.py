@@ -8,7 +8,7 @@ import pytest
 
 import holdfast
 from holdfast import Broker, ConfigError, Fixed, QueueExists, QueueNotEmpty, QueueNotFound
-from holdfast.config import Settings
+from holdfast.config import QueueOptions, Settings
 from toy_store import ToyStore
 
 
@@ -104,6 +104,28 @@ async def test_queue_is_created_once(broker):
     with pytest.raises(QueueNotFound, match="'absent'"):
         await broker.queue("absent", create=False)
     assert [info.name for info in await broker.queues()] == ["q"]
+
+
+async def test_opening_a_queue_for_every_message_asks_the_store_once_a_second():
+    class Counting(ToyStore):
+        looks = 0
+
+        async def queue(self, name):
+            self.looks += 1
+            return await super().queue(name)
+
+    store = Counting()
+    broker = Broker(store)
+    for _ in range(100):
+        await broker.queue("q", dict, lease=5)
+    assert store.looks <= 3  # one, and others should this have been a long second
+    await store.configure("q", QueueOptions(lease=6))
+    await (await broker.queue("q", lease=5)).refresh()
+    assert (await broker.queue("q", lease=5)).options.lease == 5
+    assert (await store.queue("q")).options.lease == 5
+    await store.delete_queue("q")
+    with pytest.raises(QueueNotFound):
+        await broker.queue("q", create=False)
 
 
 async def test_create_queue(broker):

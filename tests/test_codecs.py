@@ -8,7 +8,7 @@ import typing
 import msgspec
 import pytest
 
-from holdfast.codecs import Codec, decode_result, encode_result
+from holdfast.codecs import Codec, codec_for, decode_result, encode_result
 from holdfast.errors import CodecError, ConfigError
 
 NOW = datetime.datetime(2024, 5, 1, 12, tzinfo=datetime.UTC)
@@ -31,6 +31,13 @@ class Row(typing.TypedDict):
     a: int
 
 
+class Odd:
+    """Nothing that could be sent."""
+
+    def __repr__(self):
+        return "Odd()"
+
+
 VALUES = [
     (None, {"a": [1, 2.5, None, True, "é🙂"]}),
     (None, b"\0raw"),
@@ -46,6 +53,7 @@ VALUES = [
     (dict[str, int], {"x": 1}),
     (datetime.datetime, NOW),
     (bytes, b"12"),
+    (bytearray, bytearray(b"12")),
     (typing.Any, {"a": 1}),
 ]
 
@@ -53,7 +61,7 @@ VALUES = [
 @pytest.mark.parametrize("name", [None, "json", "msgpack"])
 @pytest.mark.parametrize(("type", "value"), VALUES, ids=str)
 def test_round_trip(type, value, name):
-    codec = Codec(type, name)
+    codec = Codec(type, None if type is bytearray else name)
     assert codec.decode(*codec.encode(value)) == value
 
 
@@ -119,8 +127,8 @@ def test_bad_payloads(type, payload, content_type, sentence):
 @pytest.mark.parametrize(
     ("type", "value"),
     [
-        (None, object()),
-        (None, {"a": object()}),
+        (None, Odd()),
+        (None, {"a": Odd()}),
         (Email, {"to": "a"}),
         (Email, Sms(1)),
         (Email | Sms, Point(1)),
@@ -154,7 +162,18 @@ def test_unknown_codec():
     with pytest.raises(ConfigError, match="did you mean 'json'"):
         Codec(None, "jsn")
     with pytest.raises(ConfigError, match="encode"):
-        Codec(None, object())
+        Codec(None, Odd())
+
+
+@pytest.mark.parametrize("name", ["json", "msgpack"])
+def test_a_type_that_cannot_be_told_apart_is_refused_at_once(name):
+    with pytest.raises(ConfigError, match="cannot be the type of a queue"):
+        Codec(Email | Point, name)
+
+
+def test_codecs_are_kept():
+    assert codec_for(Email, "json") is codec_for(Email, "json")
+    assert codec_for(typing.Annotated[int, []], None).decode(b"1", "application/json") == 1  # not hashable
 
 
 def test_own_codec():

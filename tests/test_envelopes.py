@@ -45,6 +45,13 @@ def test_headers_are_copied():
     assert made.headers == {"a": "b"}
 
 
+class Odd:
+    """Nothing that could be sent."""
+
+    def __repr__(self):
+        return "Odd()"
+
+
 class Level(enum.IntEnum):
     HIGH = 9
 
@@ -99,7 +106,7 @@ def test_size_limit():
 @pytest.mark.parametrize(
     ("bad", "error"),
     [
-        (object(), CodecError),
+        (Odd(), CodecError),
         ("x" * 100, MessageTooLarge),
         (Message(1, priority=999), InvalidPriority),
         (Message(1, delay=-1), ConfigError),

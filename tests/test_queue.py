@@ -331,6 +331,26 @@ async def test_wait(queue):
         await queue.wait("nope", 1)
 
 
+async def test_wait_looks_again_when_something_changes(queue):
+    id, other = await queue.enqueue_many([1, 2])
+    waiting = asyncio.create_task(queue.wait(id))
+    deliveries = {delivery.id: delivery for delivery in await queue.dequeue_many(2)}
+    await deliveries[other].complete()
+    await asyncio.wait({waiting}, timeout=0.05)
+    assert not waiting.done()
+    await deliveries[id].fail(Dead("why"))
+    assert (await asyncio.wait_for(waiting, 10)).status == "dead"
+
+
+async def test_a_message_that_vanished_is_not_found(queue, store):
+    id = await queue.enqueue(1)
+    delivery = await queue.dequeue()
+    store.rooms["q"].rows.clear()
+    with pytest.raises(MessageNotFound, match=id):
+        await delivery.complete()
+    assert await queue.complete_many([delivery]) == [False]
+
+
 async def test_pause_resume_purge_cleanup(queue, clock):
     await queue.pause()
     await queue.enqueue_many([1, 2, 3])

@@ -10,7 +10,7 @@ from types import TracebackType
 from typing import Any, TypeVar, cast, overload
 
 from . import config
-from .codecs import Codec, Format
+from .codecs import Format, codec_for
 from .config import QueueOptions, Settings, StoreOptions
 from .errors import ConfigError, QueueExists, QueueNotFound
 from .events import Callback, Emitter
@@ -113,22 +113,22 @@ class Broker:
         `type` and `codec` say how values are read and written here; the options are stored with the queue.
         """
         config.queue_name(name)
-        made: Codec[Any] = Codec(type, codec)
-        config.options(QueueOptions, options, where=f"queue {name}")
-        info = await self.store.queue(name)
-        if info is None:
-            info = await self._create_absent(name, options) if create else None
-        if info is None:
-            raise QueueNotFound(f"there is no queue {name!r}")
-        return self._handle(await self._brought_up_to(info, options), made)
+        made = codec_for(type, codec)
+        opened = self._queues.get(name)
+        if opened is None or not create or not opened.is_known(options):
+            config.options(QueueOptions, options, where=f"queue {name}")
+            info = await self._brought_up_to(await self._found(name, options, create=create), options)
+            opened = self._open(info, options)
+        return Queue(opened, made, worker_options=self._settings.worker)
 
     async def create_queue(
         self, name: str, type: Any = None, *, codec: str | Format | None = None, **options: Any
     ) -> Queue[Any]:
         """A new queue; QueueExists."""
         config.queue_name(name)
-        made: Codec[Any] = Codec(type, codec)
-        return self._handle(await self.store.create_queue(name, self._initial(name, options)), made)
+        made = codec_for(type, codec)
+        opened = self._open(await self.store.create_queue(name, self._initial(name, options)), options)
+        return Queue(opened, made, worker_options=self._settings.worker)
 
     async def queues(self) -> list[QueueInfo]:
         """All queues, by name."""
@@ -138,10 +138,8 @@ class Broker:
         """Change some of the options stored with a queue."""
         config.queue_name(name)
         config.options(QueueOptions, options, where=f"queue {name}")
-        info = await self.store.queue(name)
-        if info is None:
-            raise QueueNotFound(f"there is no queue {name!r}")
-        return await self._brought_up_to(info, options)
+        info = await self._brought_up_to(await self._found(name, options, create=False), options)
+        return self._open(info, options).info
 
     async def delete_queue(self, name: str, force: bool = False) -> None:
         """Delete a queue; QueueNotEmpty while it keeps live messages or dead letters, unless forced."""
@@ -156,15 +154,21 @@ class Broker:
         """What a queue is created with: the code's word, the environment's, the file's, the defaults."""
         return config.options(QueueOptions, self._settings.for_queue(name), options, where=f"queue {name}")
 
-    async def _create_absent(self, name: str, options: Mapping[str, Any]) -> QueueInfo | None:
-        try:
-            return await self.store.create_queue(name, self._initial(name, options))
-        except QueueExists:  # somebody else was faster
-            return await self.store.queue(name)
+    async def _found(self, name: str, options: Mapping[str, Any], *, create: bool) -> QueueInfo:
+        """The stored queue, created when that is wanted."""
+        info = await self.store.queue(name)
+        if info is None and create:
+            try:
+                return await self.store.create_queue(name, self._initial(name, options))
+            except QueueExists:  # somebody else was faster
+                info = await self.store.queue(name)
+        if info is None:
+            raise QueueNotFound(f"there is no queue {name!r}")
+        return info
 
     async def _brought_up_to(self, info: QueueInfo, options: Mapping[str, Any]) -> QueueInfo:
         """The stored queue with what the code says about it."""
-        wanted = config.changed(info.options, options, where=f"queue {info.name}")
+        wanted = config.changed(info.options, options, where=f"queue {info.name}") if options else info.options
         if wanted == info.options:
             return info
         if wanted.shards != info.options.shards:
@@ -173,17 +177,15 @@ class Broker:
             )
         info = await self.store.configure(info.name, wanted)
         _LOG.info("queue %s: options changed: %s", info.name, ", ".join(sorted(options)))
-        if (opened := self._queues.get(info.name)) is not None:
-            opened.learn(info)
         return info
 
-    def _handle(self, info: QueueInfo, codec: Codec[T]) -> Queue[T]:
+    def _open(self, info: QueueInfo, options: Mapping[str, Any]) -> Opened:
+        """What all handles of this queue share, knowing what the store and the code have just said."""
         opened = self._queues.get(info.name)
         if opened is None:
-            opened = Opened(self.store, info, self.events, store_options=self.options)
-            self._queues[info.name] = opened
-        opened.learn(info)
-        return Queue(opened, codec, worker_options=self._settings.worker)
+            opened = self._queues[info.name] = Opened(self.store, info, self.events, store_options=self.options)
+        opened.learn(info, options)
+        return opened
 
     # ------------------------------------------------------------------ the store as a whole
 

@@ -34,7 +34,7 @@ class Opened:
         self.events = events
         self.held = Held()
         self._room = Room()
-        self._said: Mapping[str, Any] = {}
+        self._said: Mapping[str, Any] | None = None  # what the code said about the options, and is so
         self._read_at = time.monotonic()
 
     def learn(self, info: QueueInfo, said: Mapping[str, Any]) -> None:
@@ -54,8 +54,9 @@ class Opened:
     async def refresh(self) -> None:
         """Read the stored options again."""
         self._read_at = time.monotonic()  # before the await: whoever else is here goes on with what we have
-        if (info := await self.store.queue(self.info.name)) is not None:
-            self.info = info
+        info = await self.store.queue(self.info.name)
+        if info is not None and info != self.info:
+            self.info, self._said = info, None
 
     async def append(self, messages: Sequence[Envelope]) -> list[str]:
         limit = self.info.options.max_messages

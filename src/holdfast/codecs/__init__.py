@@ -6,6 +6,7 @@ in `_FORMATS` and `_BY_CONTENT_TYPE`.
 
 from __future__ import annotations
 
+import functools
 import importlib
 from collections.abc import Callable
 from typing import Any, Generic, Protocol, TypeVar, cast
@@ -106,6 +107,19 @@ class Codec(Generic[T]):
         return self._decoders[plain]
 
 
+def codec_for(type: Any, codec: str | Format | None) -> Codec[Any]:
+    """The codec of a type, the same for the same: making one can take longer than using it a hundred times."""
+    try:
+        return _kept(type, codec)
+    except TypeError:  # not hashable, or no type at all: then this says so
+        return Codec(type, codec)
+
+
+@functools.lru_cache(maxsize=256)
+def _kept(type: Any, codec: str | Format | None) -> Codec[Any]:
+    return Codec(type, codec)
+
+
 def encode_result(result: Any) -> bytes | None:
     """What a handler returned, as it is stored: JSON, or nothing for None."""
     if result is None:
@@ -135,4 +149,4 @@ def _shown(value: object) -> str:
     return f"a value of type {type(value).__qualname__}"
 
 
-__all__ = ["RAW", "Codec", "Format", "decode_result", "encode_result"]
+__all__ = ["RAW", "Codec", "Format", "codec_for", "decode_result", "encode_result"]
