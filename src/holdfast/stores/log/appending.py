@@ -4,7 +4,9 @@ from __future__ import annotations
 
 import asyncio
 import hashlib
-from collections.abc import Awaitable, Callable, Sequence
+from collections.abc import Awaitable, Callable, Iterable, Sequence
+from itertools import groupby
+from operator import attrgetter
 
 import msgspec
 
@@ -16,7 +18,7 @@ from . import queues, rows
 from .committer import work_topic
 from .names import BlockName
 from .rows import Rows
-from .space import Space, Transaction
+from .space import Buffer, Space, Transaction
 
 BLOCK_MESSAGES = 1000
 BLOCK_BYTES = 4 << 20
@@ -41,16 +43,27 @@ class Draft(msgspec.Struct, gc=False):
     messages: list[Envelope]
     size: int = 0
 
-    def has_room(self, size: int) -> bool:
-        return len(self.messages) < BLOCK_MESSAGES and self.size + size <= BLOCK_BYTES
+    def fill(self, messages: Iterable[Envelope], drafts: list[Draft]) -> Draft:
+        """Add messages of this kind, opening further drafts as they fill up; the last one."""
+        draft, room = self, BLOCK_MESSAGES - len(self.messages)
+        for message in messages:
+            size = len(message.payload)
+            if draft.messages and (not room or draft.size + size > BLOCK_BYTES):
+                draft, room = Draft(self.priority, self.due, self.max_attempts, []), BLOCK_MESSAGES
+                drafts.append(draft)
+            draft.messages.append(message)
+            draft.size += size
+            room -= 1
+        return draft
 
     def rows(self) -> Rows:
         messages = self.messages
         content_types = {each.content_type for each in messages}
+        headers = [each.headers for each in messages]
         return Rows(
             [each.payload for each in messages],
             content_types.pop() if len(content_types) == 1 else [each.content_type for each in messages],
-            [each.headers for each in messages] if any(each.headers for each in messages) else None,
+            headers if any(headers) else None,
         )
 
 
@@ -58,7 +71,7 @@ class Block(msgspec.Struct, frozen=True, gc=False):
     """A block ready to be written: its key, relative to the queue, and its bytes."""
 
     key: str
-    data: bytes
+    data: Buffer
 
 
 class Appender:
@@ -188,10 +201,17 @@ class Appender:
         return blocks
 
 
-def _due(message: Envelope, now: float) -> float:
+_terms = attrgetter("priority", "delay", "at", "max_attempts")
+
+
+def _due(delay: float, at: float | None, now: float) -> float:
     """When it is visible; 0: at once."""
-    due = message.at if message.at is not None else now + message.delay if message.delay > 0 else 0.0
+    due = at if at is not None else now + delay if delay > 0 else 0.0
     return due if due > now else 0.0
+
+
+def _kind(message: Envelope, now: float) -> tuple[int, float, int]:
+    return message.priority, _due(message.delay, message.at, now), message.max_attempts or 0
 
 
 def _drafts(calls: list[_Call], now: float) -> list[Draft]:
@@ -199,19 +219,17 @@ def _drafts(calls: list[_Call], now: float) -> list[Draft]:
 
     Within a priority another kind starts another block, so that ids and order follow the input.
     """
-    current: dict[int, tuple[tuple[int, float, int], Draft]] = {}
-    drafts = []
+    current: dict[int, Draft] = {}
+    drafts: list[Draft] = []
     for call in calls:
-        for message in call.messages:
-            kind = (message.priority, _due(message, now), message.max_attempts or 0)
-            size = len(message.payload)
-            open_kind, draft = current.get(message.priority, (None, None))
-            if draft is None or open_kind != kind or not draft.has_room(size):
-                draft = Draft(*kind, [])
-                current[message.priority] = (kind, draft)
+        for terms, messages in groupby(call.messages, key=_terms):
+            priority, delay, at, max_attempts = terms
+            due = _due(delay, at, now)
+            draft = current.get(priority)
+            if draft is None or (draft.due, draft.max_attempts) != (due, max_attempts or 0):
+                draft = Draft(priority, due, max_attempts or 0, [])
                 drafts.append(draft)
-            draft.messages.append(message)
-            draft.size += size
+            current[priority] = draft.fill(messages, drafts)
     return drafts
 
 
@@ -226,7 +244,7 @@ def _hand_out(calls: list[_Call], made: dict[tuple[int, float, int], list[str]],
         return
     rest = {kind: iter(texts) for kind, texts in made.items()}
     for call in calls:
-        call.ids = [next(rest[each.priority, _due(each, now), each.max_attempts or 0]) for each in call.messages]
+        call.ids = [next(rest[_kind(each, now)]) for each in call.messages]
 
 
 def dedup_key(root: str, key: str) -> str:

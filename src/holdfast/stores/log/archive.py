@@ -9,7 +9,7 @@ from typing import Any
 from ...messages import Stored
 from . import names
 from .names import ArchiveName
-from .space import Reading
+from .space import Buffer, Reading
 
 _COLUMNS = tuple(name for name in Stored.__struct_fields__ if name not in ("payload", "visible_at"))
 _PAGE = 10_000
@@ -42,7 +42,7 @@ def _schema() -> Any:
     )
 
 
-def encode(queue: str, records: Sequence[Stored], tokens: Sequence[str | None]) -> bytes:
+def encode(queue: str, records: Sequence[Stored], tokens: Sequence[str | None]) -> Buffer:
     """A Parquet file of these records, which come in id order."""
     import pyarrow as pa
     import pyarrow.parquet as pq
@@ -68,7 +68,7 @@ def encode(queue: str, records: Sequence[Stored], tokens: Sequence[str | None]) 
     table = pa.table([pa.array(columns[field.name], field.type) for field in schema], schema=schema)
     sink = pa.BufferOutputStream()
     pq.write_table(table, sink, compression="zstd", compression_level=1, use_dictionary=_REPETITIVE)
-    return sink.getvalue().to_pybytes()  # type: ignore[no-any-return]  # pyarrow has no types
+    return memoryview(sink.getvalue())
 
 
 # A dictionary of ids or payloads would be built, found useless and thrown away.

@@ -16,7 +16,7 @@ from .committer import Seen
 from .names import BlockName
 from .queues import Address
 from .rows import Rows
-from .space import Reading
+from .space import Buffer, Reading
 from .state import Block, Settled, Waiting
 
 _BLOCK_ROWS = 1000
@@ -41,14 +41,14 @@ class Moved(msgspec.Struct, frozen=True):
     """Blocks for another queue; keys are relative to it."""
 
     queue: str
-    blocks: list[tuple[str, bytes]]
+    blocks: list[tuple[str, Buffer]]
 
 
 class Written(msgspec.Struct, frozen=True):
     """What a flush writes: the archive file, blocks by full key, what moves on, and result objects to delete."""
 
-    archive: tuple[str, bytes] | None
-    blocks: list[tuple[str, bytes]]
+    archive: tuple[str, Buffer] | None
+    blocks: list[tuple[str, Buffer]]
     moved: Moved | None
     results: list[str]
 
@@ -93,7 +93,7 @@ def _ending(found: Sequence[Leaving], ending: str) -> list[Leaving]:
     return [row for row in found if row.ending == ending]
 
 
-def _archived(address: Address, seen: Seen, found: Sequence[Leaving]) -> tuple[str, bytes] | None:
+def _archived(address: Address, seen: Seen, found: Sequence[Leaving]) -> tuple[str, Buffer] | None:
     endings = ("completed", "failed", "moved") if seen.rules.archive else ("completed", "failed")
     kept = [row for row in found if row.ending in endings]
     if not kept:
@@ -105,7 +105,7 @@ def _archived(address: Address, seen: Seen, found: Sequence[Leaving]) -> tuple[s
     return address.archive_root(seen.config) + key, data
 
 
-def _dead(found: list[Leaving], numbers: Iterator[str]) -> list[tuple[str, bytes]]:
+def _dead(found: list[Leaving], numbers: Iterator[str]) -> list[tuple[str, Buffer]]:
     """Dead letters in blocks of their own log; priority and attempts are columns there."""
     blocks = []
     for part in _bounded(found):
@@ -114,7 +114,7 @@ def _dead(found: list[Leaving], numbers: Iterator[str]) -> list[tuple[str, bytes
     return blocks
 
 
-def _moved(source: str, found: list[Leaving], numbers: Iterator[str]) -> list[tuple[str, bytes]]:
+def _moved(source: str, found: list[Leaving], numbers: Iterator[str]) -> list[tuple[str, Buffer]]:
     """Messages for another queue, with headers that say where from and why."""
     copies = []
     for row in found:
@@ -126,7 +126,7 @@ def _moved(source: str, found: list[Leaving], numbers: Iterator[str]) -> list[tu
     return fresh_blocks(copies, numbers)
 
 
-def fresh_blocks(found: list[Leaving], numbers: Iterator[str]) -> list[tuple[str, bytes]]:
+def fresh_blocks(found: list[Leaving], numbers: Iterator[str]) -> list[tuple[str, Buffer]]:
     """Messages with ids of their own that start anew, in inbox blocks by priority and attempts."""
     kinds: dict[tuple[int, int], list[Leaving]] = {}
     for row in found:
@@ -148,7 +148,7 @@ def fresh_blocks(found: list[Leaving], numbers: Iterator[str]) -> list[tuple[str
     return blocks
 
 
-def _spilled(found: list[Leaving], now: float, numbers: Iterator[str]) -> list[tuple[str, bytes]]:
+def _spilled(found: list[Leaving], now: float, numbers: Iterator[str]) -> list[tuple[str, Buffer]]:
     """Retries that wait outside the head, in blocks of alike messages that are due about together."""
     kinds: dict[tuple[int, int, int, bool], list[Leaving]] = {}
     for row in sorted(found, key=lambda row: row.due):

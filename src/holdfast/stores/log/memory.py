@@ -12,7 +12,7 @@ from typing import TypeVar
 
 from ...errors import Unavailable
 from ..base import Check
-from .space import Found, Reading, Transaction
+from .space import Buffer, Found, Reading, Transaction
 from .topics import Topics, deliver
 
 T = TypeVar("T")
@@ -62,7 +62,7 @@ class _View:
             page.append(keys[at])
         return page
 
-    def create(self, key: str, data: bytes) -> bool:
+    def create(self, key: str, data: Buffer) -> bool:
         if key in self._objects.found:
             return False
         self.put(key, data)
@@ -79,7 +79,7 @@ class _View:
         self.put(key, file[0])
         return True
 
-    def put(self, key: str, data: bytes) -> None:
+    def put(self, key: str, data: Buffer) -> None:
         self._set(key, Found(bytes(data), next(self._objects.tags)))
 
     def delete(self, key: str) -> bool:
@@ -138,7 +138,7 @@ class MemorySpace:
         with self._lock:
             return step(_View(self._objects, self._clock()))
 
-    async def write_file(self, key: str, data: bytes) -> None:
+    async def write_file(self, key: str, data: Buffer) -> None:
         with self._lock:
             self._objects.files[key] = (bytes(data), time.monotonic())
 

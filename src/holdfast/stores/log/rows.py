@@ -8,6 +8,7 @@ from typing import Any
 import msgspec
 
 from ...errors import StoreError
+from .space import Buffer
 
 FORMAT = 1
 ARROW_FROM = 16  # rows; below, an Arrow stream costs more than it holds
@@ -71,7 +72,7 @@ _encoder = msgspec.msgpack.Encoder()
 _decoder = msgspec.msgpack.Decoder(_Wire)
 
 
-def encode(rows: Rows) -> bytes:
+def encode(rows: Rows) -> Buffer:
     """The bytes of a block."""
     return _encoder.encode(_Wire(FORMAT, rows)) if len(rows) < ARROW_FROM else _encode_arrow(rows)
 
@@ -90,7 +91,7 @@ def _check_format(format: int) -> None:
         raise StoreError(f"a block has format {format}, this version reads up to {FORMAT}: upgrade holdfast")
 
 
-def _encode_arrow(rows: Rows) -> bytes:
+def _encode_arrow(rows: Rows) -> Buffer:
     import pyarrow as pa
 
     columns, fields = [], []
@@ -106,7 +107,7 @@ def _encode_arrow(rows: Rows) -> bytes:
     sink = pa.BufferOutputStream()
     with pa.ipc.new_stream(sink, schema) as writer:
         writer.write_batch(pa.record_batch(columns, schema=schema))
-    return sink.getvalue().to_pybytes()  # type: ignore[no-any-return]  # pyarrow has no types
+    return memoryview(sink.getvalue())
 
 
 def _decode_arrow(data: bytes) -> Rows:

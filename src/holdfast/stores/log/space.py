@@ -7,13 +7,14 @@ of the protocol is 0 and its rules collapse to "decide and write inside one tran
 from __future__ import annotations
 
 from collections.abc import Callable
-from typing import Protocol, TypeVar
+from typing import Protocol, TypeAlias, TypeVar
 
 import msgspec
 
 from ..base import Check
 
 T = TypeVar("T")
+Buffer: TypeAlias = bytes | memoryview
 
 
 class Found(msgspec.Struct, frozen=True, gc=False):
@@ -38,13 +39,13 @@ class Reading(Protocol):
 class Transaction(Reading, Protocol):
     """A view that writes; everything of a step happens, or nothing."""
 
-    def create(self, key: str, data: bytes) -> bool:
+    def create(self, key: str, data: Buffer) -> bool:
         """Only if absent; False: it is there already."""
 
     def adopt(self, key: str) -> bool:
         """Make a file written by `Space.write_file` an object; False: it is one already."""
 
-    def put(self, key: str, data: bytes) -> None:
+    def put(self, key: str, data: Buffer) -> None:
         """Create or replace."""
 
     def delete(self, key: str) -> bool:
@@ -75,7 +76,7 @@ class Space(Protocol):
     async def read(self, step: Callable[[Reading], T], *, deadline: float | None = None) -> T:
         """Run the step on a snapshot, without holding anybody up."""
 
-    async def write_file(self, key: str, data: bytes) -> None:
+    async def write_file(self, key: str, data: Buffer) -> None:
         """Write bytes durably under a key that is no object yet; invisible until `Transaction.adopt`."""
 
     def ticket(self, topic: str) -> int:

@@ -13,7 +13,7 @@ from typing import Any
 import apsw
 
 from ....errors import ConfigError, Unavailable, UnsafeStore
-from ..space import Found
+from ..space import Buffer, Found
 from .clock import SCHEMA as CLOCK_SCHEMA
 from .files import Files
 
@@ -184,7 +184,7 @@ class Writing(Snapshot):
                 self._execute("SAVEPOINT step")
                 self._saved = True
 
-    def create(self, key: str, data: bytes) -> bool:
+    def create(self, key: str, data: Buffer) -> bool:
         return self._insert(key, data)
 
     def adopt(self, key: str) -> bool:
@@ -192,7 +192,7 @@ class Writing(Snapshot):
             raise Unavailable(f"the file {key} is gone: it waited too long to become an object; write it again")
         return self._insert(key, None)
 
-    def put(self, key: str, data: bytes) -> None:
+    def put(self, key: str, data: Buffer) -> None:
         # Over an object that is a file, the file stays behind for the sweep: looking first would cost every put.
         self._writes()
         self._execute(
@@ -211,7 +211,7 @@ class Writing(Snapshot):
     def signal(self, topic: str) -> None:
         self.topics.append(topic)
 
-    def _insert(self, key: str, data: bytes | None) -> bool:
+    def _insert(self, key: str, data: Buffer | None) -> bool:
         self._writes()
         self._execute(
             "INSERT INTO objects (key, data, tag) VALUES (?, ?, ?) ON CONFLICT (key) DO NOTHING",

@@ -13,6 +13,7 @@ from collections.abc import Iterable, Iterator
 from pathlib import Path
 
 from ....errors import ConfigError
+from ..space import Buffer
 
 TEMPORARY = ".tmp"
 
@@ -37,7 +38,7 @@ class Files:
         except FileNotFoundError:
             return None
 
-    def write(self, key: str, data: bytes) -> None:
+    def write(self, key: str, data: Buffer) -> None:
         """Durable when it returns: the bytes, the name and the directories above it."""
         path = self.path(key)
         try:
@@ -70,7 +71,7 @@ class Files:
                 with contextlib.suppress(OSError):
                     os.rmdir(directory)
 
-    def _write(self, path: str, data: bytes) -> None:
+    def _write(self, path: str, data: Buffer) -> None:
         # Always under another name first: whoever lists the folder never sees half a file, and two processes that
         # write the same key cannot cut each other's bytes. The rename costs little beside the directory's fsync.
         directory = os.path.dirname(path)
@@ -101,7 +102,7 @@ class Files:
         self._durable.add(directory)
 
 
-def _write_all(fd: int, data: bytes) -> None:
+def _write_all(fd: int, data: Buffer) -> None:
     rest = memoryview(data)
     while rest:
         rest = rest[os.write(fd, rest) :]

@@ -13,7 +13,7 @@ from typing import TypeVar, cast
 
 from ....errors import ConfigError, Unavailable
 from ...base import Check
-from ..space import Reading, Transaction
+from ..space import Buffer, Reading, Transaction
 from . import doctor
 from .committer import Committer, Reader
 from .database import NAME, Snapshot, Writing
@@ -107,7 +107,7 @@ class FolderSpace:
         self._usable()
         return await cast(Lane, self._reads).submit(step, deadline=self._timeout if deadline is None else deadline)
 
-    async def write_file(self, key: str, data: bytes) -> None:
+    async def write_file(self, key: str, data: Buffer) -> None:
         self._usable()
         root = key.partition("/")[0]
         if root not in self._roots:
