@@ -79,6 +79,7 @@ async def test_an_expired_step_never_runs(space: FolderSpace):
     cancelled = asyncio.create_task(space.transact(lambda tx: tx.put("late", b"x")))
     await asyncio.sleep(0)
     cancelled.cancel()
+    await asyncio.wait([cancelled])  # a caller that is gone has taken its step back; one that is going has not yet
     leave.set()
     await blocking
     assert await space.transact(keys()) == []
