@@ -29,7 +29,7 @@ DOCS = ROOT / "docs"
 PAGES = sorted(DOCS.rglob("*.md"))
 ALL = [ROOT / "README.md", *PAGES]
 
-FENCE = re.compile(r"^```(\S*)[ ]*(.*?)\n(.*?)^```$", re.M | re.S)
+FENCE = re.compile(r"^```(?P<language>\S*) *(?P<note>[^\n]*)\n(?P<code>.*?)^```$", re.M | re.S)
 LINK = re.compile(r"(?<!!)\[[^\]]*\]\(([^)\s]+)\)")
 
 
@@ -97,20 +97,18 @@ def programs() -> list[Any]:
     """Every ```python block of the pages, unless its fence says `no-run`. The README's run in test_project.py."""
     found = []
     for page in PAGES:
-        blocks = [(block[2], block.start()) for block in FENCE.finditer(page.read_text()) if _runs(block)]
-        for code, start in blocks:
-            line = page.read_text()[:start].count("\n") + 1
-            found.append(pytest.param(code, id=f"{name_of(page)}:{line}"))
+        text = page.read_text()
+        for block in FENCE.finditer(text):
+            if block["language"] == "python" and block["note"] != "no-run":
+                line = text[: block.start()].count("\n") + 1
+                found.append(pytest.param(block["code"], id=f"{name_of(page)}:{line}"))
     return found
-
-
-def _runs(block: re.Match[str]) -> bool:
-    return block[1] == "python" and block[2] != "no-run"
 
 
 @pytest.mark.parametrize("code", programs())
 def test_code_runs(code: str, tmp_path: Path) -> None:
     """Each block is a program of its own, in a folder of its own."""
+    assert "import holdfast" in code
     program = tmp_path / "program.py"
     program.write_text(code)
     env = {key: value for key, value in os.environ.items() if not key.startswith("HOLDFAST_")}
@@ -122,9 +120,9 @@ def test_code_runs(code: str, tmp_path: Path) -> None:
 
 def test_python_fences_say_what_they_are() -> None:
     """`python` runs, `python no-run` does not; anything else would be a block that nobody checks."""
-    fences = [(name_of(page), block[1], block[2]) for page in ALL for block in FENCE.finditer(page.read_text())]
-    python = [fence for fence in fences if fence[1].startswith("py")]
-    assert [fence for fence in python if fence[1] != "python" or fence[2] not in ("", "no-run")] == []
+    blocks = [(name_of(page), block) for page in ALL for block in FENCE.finditer(page.read_text())]
+    fences = [(page, block["language"], block["note"]) for page, block in blocks if block["language"][:2] == "py"]
+    assert [fence for fence in fences if fence[1:] not in (("python", ""), ("python", "no-run"))] == []
 
 
 # ---------------------------------------------------------------------- the command line
@@ -170,8 +168,8 @@ def shell_lines() -> list[Any]:
     found = []
     for page in ALL:
         for block in FENCE.finditer(page.read_text()):
-            if block[1] == "sh":
-                lines = [line for line in block[3].splitlines() if line.startswith("holdfast ")]
+            if block["language"] == "sh":
+                lines = [line for line in block["code"].splitlines() if line.startswith("holdfast ")]
                 found += [pytest.param(line, id=f"{name_of(page)}: {line}") for line in lines]
     return found
 
