@@ -33,6 +33,9 @@ class StoreContract:
     unreachable_url: str | None = None  # a host where nobody listens, for stores on a network
     wrong_credentials_url: str | None = None
 
+    patience = PATIENCE  # seconds until a message that must come counts as lost
+    blocking = False  # the tests run through `holdfast.sync`
+
     broker: Broker
 
     async def open_broker(self) -> Broker:
@@ -93,7 +96,7 @@ class StoreContract:
 
     async def take(self, queue: Queue[Any], *, lease: float = LONG) -> Delivery[Any]:
         """The next message; it must be there, or come soon."""
-        delivery = await queue.dequeue(lease=lease, wait=PATIENCE)
+        delivery = await queue.dequeue(lease=lease, wait=self.patience)
         assert delivery is not None, "no message came"
         return delivery
 
@@ -117,7 +120,7 @@ class StoreContract:
         """So many messages, in the order they come."""
         taken: list[Delivery[Any]] = []
         while len(taken) < count:
-            more = await queue.dequeue_many(count - len(taken), lease=LONG, wait=PATIENCE)
+            more = await queue.dequeue_many(count - len(taken), lease=LONG, wait=self.patience)
             assert more, f"only {len(taken)} of {count} messages came"
             taken += more
         return taken

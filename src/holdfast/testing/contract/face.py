@@ -29,10 +29,10 @@ class Awaited:
             return wrap(found)
 
         async def call(*args: Any, **kwargs: Any) -> Any:
-            return wrap(await asyncio.to_thread(found, *unwrap(args), **unwrap(kwargs)))
+            return wrap(await asyncio.to_thread(found, *map(unwrap, args), **{key: unwrap(one) for key, one in kwargs.items()}))
 
         def call_now(*args: Any, **kwargs: Any) -> Any:
-            return wrap(found(*unwrap(args), **unwrap(kwargs)))
+            return wrap(found(*map(unwrap, args), **{key: unwrap(one) for key, one in kwargs.items()}))
 
         return call_now if name in _PLAIN else call
 
@@ -48,15 +48,18 @@ def wrap(value: Any) -> Any:
 
 
 def unwrap(value: Any) -> Any:
+    """Awaited objects become the blocking ones, also in lists; values of the tests stay as they are."""
     if isinstance(value, Awaited):
         return value._blocking
-    if isinstance(value, tuple | list):
-        return type(value)(unwrap(one) for one in value)
-    return {key: unwrap(one) for key, one in value.items()} if isinstance(value, dict) else value
+    if isinstance(value, list) and any(isinstance(one, Awaited) for one in value):
+        return [unwrap(one) for one in value]
+    return value
 
 
 class SyncFace(StoreContract):
     """Mix in first, and say how a blocking broker is opened: `class TestSync(SyncFace, All)`."""
+
+    blocking = True
 
     def open_blocking(self) -> Any:
         """What `holdfast.sync.connect(url)` gives."""
