@@ -113,6 +113,7 @@ class Committer:
         self._task: asyncio.Task[None] | None = None
         self._writer = headfile.HeadWriter()
         self._config: tuple[bytes, Config] | None = None
+        self._root = ""
         self._head: tuple[bytes, Head] = (b"", Head())
 
     # What callers use.
@@ -200,27 +201,44 @@ class Committer:
 
     def look(self, view: Reading) -> Seen:
         """The log as this view shows it."""
-        found = view.get(names.config_key(self.address.queue))
-        if found is None:
-            raise QueueNotFound(f"there is no queue {self.address.queue!r}")
-        if self._config is None or self._config[0] != found.data:
-            self._config = (found.data, queues.decode(found.data))
-        config = self._config[1]
-        root = self.address.root(config)
-        stored = view.get(root + "head")
+        return self._survey(view)[0]
+
+    def _survey(self, view: Reading, demand: int = 0) -> tuple[Seen, list[list[str]]]:
+        """The log, and the first keys of its inbox and of `later/` when messages are wanted; mostly in one trip."""
+        while True:
+            root = self._root
+            held = len(self._head[1].blocks)
+            prefixes = _prefixes(root, held + demand) if demand else []
+            (stored, head), keys = view.survey([names.config_key(self.address.queue), root + "head"], prefixes)
+            if stored is None:
+                raise QueueNotFound(f"there is no queue {self.address.queue!r}")
+            if self._config is None or self._config[0] != stored:
+                self._config = (stored, queues.decode(stored))
+            config = self._config[1]
+            self._root = self.address.root(config)
+            if self._root != root:  # the queue is new to us, or was made anew
+                continue
+            seen = Seen(config, self.address.rules(config), root, self._decoded(head))
+            if demand and len(seen.head.blocks) > held:  # absorbed blocks must not hide the ones behind them
+                keys = view.survey([], _prefixes(root, len(seen.head.blocks) + demand))[1]
+            return seen, keys
+
+    def _decoded(self, stored: bytes | None) -> Head:
         if stored is None:
-            head = Head()
-        elif self._head[0] == stored.data:  # bytes, not tags: what a failed commit left here can never look current
-            head = self._head[1]
-        else:
-            head = headfile.decode(stored.data)
-        return Seen(config, self.address.rules(config), root, head)
+            return Head()
+        data, head = self._head
+        if data != stored:  # bytes, not tags: what a failed commit left here can never look current
+            head = headfile.decode(stored)
+            self._head = (stored, head)
+        return head
 
     def _commit(self, tx: Transaction, requests: list[Request]) -> Head | None:
         """Apply everything; the new head, or None when nothing changed."""
-        session = Session(tx, self.look(tx), self._cache)
-        keys, next_due = self._absorbable(tx, session.seen, requests)
-        intents: list[Intent] = [Absorb(keys), Expire()]
+        demand = sum(each.limit for request in requests for each in request.intents if type(each) is Claim)
+        seen, keys = self._survey(tx, min(demand, _PAGE))
+        session = Session(tx, seen, self._cache)
+        absorbed, next_due = _absorbable(seen, keys, min(demand, _PAGE), tx.now)
+        intents: list[Intent] = [Absorb(absorbed), Expire()]
         for request in requests:
             intents += request.intents
         results = session.do(intents)
@@ -245,21 +263,6 @@ class Committer:
             tx.signal(f"{self.address.text}/{topic}")
         return session.head
 
-    def _absorbable(self, tx: Transaction, seen: Seen, requests: list[Request]) -> tuple[list[str], float | None]:
-        """Blocks that the waiting claims need, and when the next one under `later/` is due."""
-        demand = sum(each.limit for request in requests for each in request.intents if type(each) is Claim)
-        if not demand or seen.rules.paused:
-            return [], None
-        demand = min(demand, _PAGE)
-        cut = len(seen.root)
-        held = len(seen.head.blocks)
-        keys = [key[cut:] for key in tx.list(seen.root + "inbox/", limit=held + demand)]
-        for key in tx.list(seen.root + "later/", limit=held + demand):
-            if names.due_of(key) > tx.now:
-                return wanted(seen.head, keys, demand), names.due_of(key)
-            keys.append(key[cut:])
-        return wanted(seen.head, keys, demand), None
-
     def _answer(self, session: Session, requests: list[Request], results: list[Result], later: float | None) -> None:
         place = 2
         expired = cast(list[Exhausted], results[1])
@@ -273,6 +276,23 @@ class Committer:
             expired = []  # told once, to the first
             if request.then is not None:
                 request.then(session.tx, session.seen, own)
+
+
+def _prefixes(root: str, limit: int) -> list[tuple[str, int]]:
+    return [(root + "inbox/", limit), (root + "later/", limit)]
+
+
+def _absorbable(seen: Seen, keys: list[list[str]], demand: int, now: float) -> tuple[list[str], float | None]:
+    """Blocks that the waiting claims need, and when the next one under `later/` is due."""
+    if not keys or seen.rules.paused:
+        return [], None
+    cut = len(seen.root)
+    ready = [key[cut:] for key in keys[0]]
+    for key in keys[1]:
+        if names.due_of(key) > now:
+            return wanted(seen.head, ready, demand), names.due_of(key)
+        ready.append(key[cut:])
+    return wanted(seen.head, ready, demand), None
 
 
 def work_topic(queue: str) -> str:

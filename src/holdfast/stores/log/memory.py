@@ -6,13 +6,13 @@ import asyncio
 import threading
 import time
 from bisect import bisect_left, bisect_right, insort
-from collections.abc import Callable
+from collections.abc import Callable, Sequence
 from itertools import count
 from typing import TypeVar
 
 from ...errors import Unavailable
 from ..base import Check
-from .space import Buffer, Found, Reading, Transaction
+from .space import Buffer, Found, Reading, Survey, Transaction
 from .topics import Topics, deliver
 
 T = TypeVar("T")
@@ -61,6 +61,10 @@ class _View:
                 break
             page.append(keys[at])
         return page
+
+    def survey(self, keys: Sequence[str], prefixes: Sequence[tuple[str, int]]) -> Survey:
+        found = [self.get(key) for key in keys]
+        return [each.data if each else None for each in found], [self.list(prefix, limit=most) for prefix, most in prefixes]
 
     def create(self, key: str, data: Buffer) -> bool:
         if key in self._objects.found:

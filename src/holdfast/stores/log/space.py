@@ -6,7 +6,7 @@ of the protocol is 0 and its rules collapse to "decide and write inside one tran
 
 from __future__ import annotations
 
-from collections.abc import Callable
+from collections.abc import Callable, Sequence
 from typing import Protocol, TypeAlias, TypeVar
 
 import msgspec
@@ -15,6 +15,7 @@ from ..base import Check
 
 T = TypeVar("T")
 Buffer: TypeAlias = bytes | memoryview
+Survey: TypeAlias = tuple[list[bytes | None], list[list[str]]]
 
 
 class Found(msgspec.Struct, frozen=True, gc=False):
@@ -34,6 +35,9 @@ class Reading(Protocol):
 
     def list(self, prefix: str, *, after: str = "", limit: int = 1000) -> list[str]:
         """Keys that start with `prefix` and lie above `after`, in order of their bytes."""
+
+    def survey(self, keys: Sequence[str], prefixes: Sequence[tuple[str, int]]) -> Survey:
+        """Several looks in one trip: the bytes of objects that are no files, and lists of (prefix, limit)."""
 
 
 class Transaction(Reading, Protocol):

@@ -6,6 +6,7 @@ import os
 import secrets
 import sys
 from collections.abc import Callable, Sequence
+from functools import cache
 from itertools import count
 from pathlib import Path
 from typing import Any
@@ -13,7 +14,7 @@ from typing import Any
 import apsw
 
 from ....errors import ConfigError, Unavailable, UnsafeStore
-from ..space import Buffer, Found
+from ..space import Buffer, Found, Survey
 from .clock import SCHEMA as CLOCK_SCHEMA
 from .files import Files
 
@@ -81,6 +82,14 @@ def create_schema(connection: apsw.Connection, path: Path) -> bool:
     return True
 
 
+@cache
+def _survey_sql(gets: int, lists: int) -> str:
+    """One row for everything, for the reason given at `Snapshot.list`."""
+    get = "(SELECT data FROM objects WHERE key = ?)"
+    keys = "SELECT key FROM objects WHERE key >= ? AND key < ? ORDER BY key LIMIT ?"
+    return "SELECT " + ", ".join([get] * gets + [f"(SELECT group_concat(key, char(0)) FROM ({keys}))"] * lists)
+
+
 class Snapshot:
     """A step's view for reading."""
 
@@ -109,6 +118,14 @@ class Snapshot:
             (after, prefix, prefix + "\U0010ffff", limit),
         ).fetchone()
         return row[0].split("\0") if row and row[0] is not None else []
+
+    def survey(self, keys: Sequence[str], prefixes: Sequence[tuple[str, int]]) -> Survey:
+        bindings: list[Any] = list(keys)
+        for prefix, limit in prefixes:
+            bindings += (prefix, prefix + "\U0010ffff", limit)
+        row = self._execute(_survey_sql(len(keys), len(prefixes)), bindings).fetchone()
+        assert row is not None
+        return list(row[: len(keys)]), [keys.split("\0") if keys else [] for keys in row[len(keys) :]]
 
     def is_file(self, key: str) -> bool:
         """There is an object of this key whose bytes are a file."""

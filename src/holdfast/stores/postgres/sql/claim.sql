@@ -1,0 +1,80 @@
+-- Lease up to n messages, highest priority first, then oldest. What is due comes over from the waiting ones first.
+-- A message that must run alone is the only one of its answer; those whose last lease is over are only told.
+-- $1 queue  $2 n  $3 seconds  $4 token  $5 $6 $7 ranges of (rank, id): from, from, before rank
+WITH t AS MATERIALIZED (SELECT {schema}.now() AS now),
+queue AS MATERIALIZED (SELECT id, max_attempts, no_retry FROM {schema}.queues WHERE name = $1 AND NOT paused),
+due AS (
+    DELETE FROM {w} WHERE id = ANY (ARRAY(
+        SELECT w.id FROM {w} w, queue
+        WHERE w.visible_at <= (SELECT now FROM t)
+        ORDER BY w.visible_at LIMIT greatest($2::integer, 500) FOR UPDATE OF w SKIP LOCKED
+    ))
+    RETURNING *
+),
+ready AS MATERIALIZED (
+    SELECT r.*
+    FROM unnest($5::smallint[], $6::uuid[], $7::smallint[]) AS range (low_rank, low_id, end_rank), queue,
+    LATERAL (
+        SELECT q.ctid AS place, q.rank, q.id, q.attempts, q.token, q.recovered, q.max_attempts
+        FROM {q} q
+        WHERE (q.rank, q.id) >= (range.low_rank, range.low_id) AND q.rank < range.end_rank
+            AND q.visible_at <= (SELECT now FROM t)
+        ORDER BY q.rank, q.id LIMIT $2::integer FOR UPDATE SKIP LOCKED
+    ) r
+    LIMIT $2::integer
+),
+judged AS MATERIALIZED (
+    SELECT c.*,
+        c.token IS NOT NULL AND (c.attempts >= coalesce(c.max_attempts, queue.max_attempts) OR queue.no_retry) AS spent,
+        (c.token IS NOT NULL OR c.recovered) AND c.attempts + 1 = coalesce(c.max_attempts, queue.max_attempts) AS alone,
+        queue.max_attempts AS usual
+    FROM (
+        SELECT place, rank, id, attempts, token, recovered, max_attempts FROM ready
+        UNION ALL SELECT NULL, rank, id, attempts, NULL, recovered, max_attempts FROM due
+    ) c, queue
+),
+chosen AS MATERIALIZED (
+    SELECT *
+    FROM (
+        SELECT *, row_number() OVER line AS nth, count(*) FILTER (WHERE alone) OVER line AS alones
+        FROM judged WHERE NOT spent
+        WINDOW line AS (ORDER BY rank, id ROWS UNBOUNDED PRECEDING)
+    ) c
+    WHERE alones = 0 OR (alone AND nth = 1)
+    ORDER BY rank, id LIMIT $2::integer
+),
+taken AS (
+    UPDATE {q} q
+    SET token = $4::bigint, visible_at = t.now + $3::float8 * interval '1 second', attempts = q.attempts + 1,
+        recovered = c.recovered OR c.token IS NOT NULL
+    FROM chosen c, t
+    WHERE q.ctid = c.place
+    RETURNING q.id, q.rank, q.payload, q.content_type, q.headers, q.attempts,
+        coalesce(q.max_attempts, c.usual) AS most, q.enqueued_at, c.token IS NOT NULL AS again, c.alone
+),
+moved AS (
+    INSERT INTO {q} (id, enqueued_at, visible_at, token, attempts, max_attempts, rank, recovered, used, content_type,
+        headers, error, worker, payload)
+    SELECT d.id, d.enqueued_at,
+        CASE WHEN c.id IS NULL THEN d.visible_at ELSE t.now + $3::float8 * interval '1 second' END,
+        CASE WHEN c.id IS NOT NULL THEN $4::bigint END,
+        CASE WHEN c.id IS NULL THEN d.attempts ELSE d.attempts + 1 END,
+        d.max_attempts, d.rank, d.recovered, d.used, d.content_type, d.headers, d.error, d.worker, d.payload
+    FROM t, due d LEFT JOIN chosen c ON c.id = d.id
+    RETURNING *
+),
+counted AS (
+    INSERT INTO {schema}.deltas (queue, live, delayed, retry)
+    SELECT queue.id, d.moved, -d.delayed, d.delayed - d.moved
+    FROM queue, (SELECT count(*) AS moved, count(*) FILTER (WHERE waits = 'delayed') AS delayed FROM due) d
+    WHERE d.moved > 0
+)
+SELECT id, rank, payload, content_type, headers, attempts, most, date_part('epoch', enqueued_at) AS enqueued_at, again,
+    alone, date_part('epoch', t.now) AS now, NULL::bigint AS spent
+FROM taken, t
+UNION ALL
+SELECT m.id, m.rank, m.payload, m.content_type, m.headers, m.attempts, coalesce(m.max_attempts, c.usual),
+    date_part('epoch', m.enqueued_at), false, c.alone, date_part('epoch', t.now), NULL
+FROM moved m JOIN chosen c ON c.id = m.id, t
+UNION ALL
+SELECT id, rank, NULL, NULL, NULL, attempts, 0, 0, false, false, date_part('epoch', t.now), token FROM judged, t WHERE spent

@@ -1,0 +1,50 @@
+"""Statements live in `sql/*.sql`. Loading one puts the quoted names of schema and tables into its `{places}`."""
+
+from __future__ import annotations
+
+import re
+from collections.abc import Mapping
+from functools import cache
+from importlib.resources import files
+
+from . import names
+
+_PLACE = re.compile(r"\{([a-z_]+)\}")
+_COMMENT = re.compile(r"^\s*--.*\n", re.MULTILINE)
+
+
+@cache
+def text(name: str) -> str:
+    """A file as it is."""
+    return (files(__package__) / "sql" / f"{name}.sql").read_text("utf-8")
+
+
+def filled(sql: str, places: Mapping[str, str]) -> str:
+    """The statement with its places filled in; an unknown place is a mistake of ours."""
+    return _PLACE.sub(lambda match: places[match[1]], sql)
+
+
+def migrations() -> list[str]:
+    """Their names in order, such as `001_tables`."""
+    folder = files(__package__) / "sql" / "migrations"
+    return sorted(file.name.removesuffix(".sql") for file in folder.iterdir() if file.name.endswith(".sql"))
+
+
+class Statements:
+    """The statements of one schema, or of one queue in it, ready to be sent."""
+
+    def __init__(self, schema: str, queue: str | None = None) -> None:
+        self._places = {"schema": names.quoted(schema), "schema_text": names.literal(schema)}
+        if queue is not None:
+            self._places |= names.tables(schema, queue)
+        self._ready: dict[str, str] = {}
+
+    def __getitem__(self, name: str) -> str:
+        ready = self._ready.get(name)
+        if ready is None:
+            ready = self._ready[name] = filled(_COMMENT.sub("", text(name)).strip(), self._places)
+        return ready
+
+    def whole(self, name: str, **more: str) -> str:
+        """A file of several statements, with its comments."""
+        return filled(text(name), {**self._places, **more})
