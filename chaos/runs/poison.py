@@ -6,7 +6,7 @@ from collections import defaultdict
 
 from holdfast.retry import Fixed
 
-from ..history import Claimed, Found, read_folder
+from ..history import Claimed, Found, Settled, read_folder
 from ..settings import Settings
 from ..stage import Stage, staged
 from ..verdict import Verdict
@@ -53,12 +53,19 @@ async def _supervise(stage: Stage) -> dict[str, str]:
 def _outcomes(stage: Stage) -> tuple[dict[str, Found], dict[str, int]]:
     found: dict[str, Found] = {}
     claims: dict[str, int] = defaultdict(int)
+    keys: dict[str, str] = {}
+    releases: list[str] = []
     for events in read_folder(stage.fleet.folder).values():
         for event in events:
             if isinstance(event, Found):
                 found[event.key] = event
             elif isinstance(event, Claimed):
                 claims[event.key] += 1
+                keys[event.id] = event.key
+            elif isinstance(event, Settled) and event.action == "release" and event.answer == "ok":
+                releases.append(event.id)
+    for id in releases:  # a release takes the attempt back
+        claims[keys[id]] -= 1
     return found, dict(claims)
 
 
