@@ -99,7 +99,7 @@ async def test_queue_with_several_processes(tmp_path: Path) -> None:
 
 async def test_queue_with_a_backlog(tmp_path: Path) -> None:
     load = queue.Load(url=f"file://{tmp_path}", size=10, batch=100)
-    points = await queue.waiting(load, [100, 300], Bar(None, 1), claims=2)
+    points = await queue.waiting(load, [100, 300], Bar(None, 1))
     assert [point.at for point in points] == [100, 300]
     assert all(fine(phase.rate) for point in points for phase in point.phases)
 

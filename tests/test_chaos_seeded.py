@@ -2,13 +2,17 @@
 
 import asyncio
 from collections.abc import Callable, Iterator, Sequence
+from typing import Any
 
 import msgspec
 import pytest
 from chaos.rehearsal import Rehearsal
-from chaos.verdict import DECIDING, Verdict
+from chaos.verdict import DECIDING, Verdict, lines
 
+from holdfast.config import StoreOptions
 from holdfast.messages import Answer, Claimed, Claims, Envelope, Settlement, Status
+from holdfast.stores.base import Store
+from holdfast.stores.log import open_memory
 from holdfast.testing.clock import ManualClock
 from toy_store import Room, Row, ToyStore
 
@@ -198,6 +202,87 @@ SEEDED: dict[str, tuple[Callable[[ManualClock], Opener], str]] = {
     "released too early": (shared(ReleasesTooEarly), "early_steals"),
     "attempt counted at failure": (shared(CountsAttemptAtFailure), "miscounted_attempts"),
 }
+
+
+# ---------------------------------------------------------------------- the real engine, broken from outside
+
+
+class Broken:
+    """A real store with something wrong in front of it."""
+
+    def __init__(self, store: Store) -> None:
+        self.store = store
+        self.newest: dict[str, str] = {}  # the last token given out, by id
+        self.calls = 0
+
+    def __getattr__(self, name: str) -> Any:
+        return getattr(self.store, name)
+
+
+class HalfTheLease(Broken):
+    async def claim(self, queue: str, limit: int, lease: float, *, wait: float = 0.0) -> Claims:
+        return await self.store.claim(queue, limit, lease / 2, wait=wait)
+
+
+class AnyToken(Broken):
+    async def claim(self, queue: str, limit: int, lease: float, *, wait: float = 0.0) -> Claims:
+        claims = await self.store.claim(queue, limit, lease, wait=wait)
+        self.newest |= {message.id: message.token for message in claims.messages}
+        return claims
+
+    async def settle(self, queue: str, settlements: Sequence[Settlement]) -> list[Answer]:
+        return await self.store.settle(
+            queue, [msgspec.structs.replace(each, token=self.newest[each.id]) for each in settlements]
+        )
+
+
+class SaysDone(Broken):
+    async def settle(self, queue: str, settlements: Sequence[Settlement]) -> list[Answer]:
+        self.calls += 1
+        return ["ok"] * len(settlements) if self.calls % 20 == 0 else await self.store.settle(queue, settlements)
+
+
+class RepeatsAppend(Broken):
+    async def append(self, queue: str, messages: Sequence[Envelope]) -> list[str]:
+        self.calls += 1
+        if self.calls % 20 == 0:
+            await self.store.append(queue, messages)
+        return await self.store.append(queue, messages)
+
+
+ENGINE = {
+    HalfTheLease: "early_steals",
+    AnyToken: "zombie_completions",
+    SaysDone: "zombie_completions",
+    RepeatsAppend: "unexpected",
+}
+
+
+async def rehearse_engine(kind: type[Broken], seed: int) -> Verdict:
+    clock = ManualClock()
+    store = kind(await open_memory("", StoreOptions(), clock=clock))
+    try:
+        return await Rehearsal(lambda process: store, clock, seed=seed).run()
+    finally:
+        await store.close()
+
+
+@pytest.mark.parametrize("kind", ENGINE, ids=lambda kind: kind.__name__)
+async def test_a_seeded_bug_around_the_real_engine_is_caught(kind: type[Broken]) -> None:
+    verdict = await rehearse_engine(kind, seed=1)
+    assert getattr(verdict, ENGINE[kind]) > 0, verdict
+    assert not verdict.valid
+
+
+@pytest.mark.parametrize("seed", range(4))
+async def test_the_real_engine_is_valid(seed: int) -> None:
+    verdict = await rehearse_engine(Broken, seed)
+    assert verdict.valid, "\n".join(lines(verdict))
+    assert verdict.order_inversions == 0
+    assert (verdict.acknowledged, verdict.refused > 0, verdict.effective_kills > 0) == (400, True, True)
+
+
+# ---------------------------------------------------------------------- the toy, broken from inside
 
 
 async def rehearse(opener: Callable[[ManualClock], Opener], seed: int) -> Verdict:

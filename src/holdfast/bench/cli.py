@@ -95,7 +95,8 @@ def queue(
         return
     for what, points in found.items():
         for point in points:
-            as_table(f"{what}: {point.at:,}", program.COLUMNS, program.rows(point.phases))
+            memory = "" if point.memory is None else f", {point.memory / 2**20:.0f} MiB resident"
+            as_table(f"{what}: {point.at:,}{memory}", program.COLUMNS, program.rows(point.phases))
 
 
 @app.command()

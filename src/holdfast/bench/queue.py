@@ -136,6 +136,7 @@ class Point(msgspec.Struct, frozen=True):
 
     at: int
     phases: list[Phase]
+    memory: int | None = None  # bytes resident in a process that only claims
 
 
 async def curve(base: Load, over: str, values: Sequence[int], bar: Bar) -> list[Point]:
@@ -150,17 +151,18 @@ async def curve(base: Load, over: str, values: Sequence[int], bar: Bar) -> list[
     return points
 
 
-async def waiting(base: Load, backlogs: Sequence[int], bar: Bar, *, claims: int = 50) -> list[Point]:
-    """What a claim costs with so many messages waiting; each in a folder or queue of its own."""
+async def waiting(base: Load, backlogs: Sequence[int], bar: Bar) -> list[Point]:
+    """What a claim of ten costs with so many messages waiting; at least half of them still wait at the end."""
     points = []
     for backlog in backlogs:
         bar.note(f"{backlog} waiting")
-        spec = _spec(base, count=max(backlog, claims * 100), queue=f"bench-waiting-{backlog}")
+        spec = _spec(base, count=backlog, queue=f"bench-waiting-{backlog}")
         await run("enqueue", spec, timeout=TIMEOUT)
-        ask = msgspec.structs.replace(spec, count=claims, batch=100)
-        report = await run("claims", ask, timeout=TIMEOUT)
-        claim = Phase("claim of 100", claims, sum(report.calls), claims / sum(report.calls), latency(report.calls))
-        points.append(Point(backlog, [claim, Phase("memory, MiB", 1, 1.0, report.memory / 2**20)]))
+        claims = max(1, min(50, backlog // 20))
+        report = await run("claims", msgspec.structs.replace(spec, count=claims, batch=10), timeout=TIMEOUT)
+        seconds = sum(report.calls)
+        claim = Phase("claim of 10", 10 * claims, seconds, 10 * claims / seconds, latency(report.calls))
+        points.append(Point(backlog, [claim], report.memory))
         async with holdfast.connect(base.url) as broker:
             await broker.delete_queue(spec.queue, force=True)
     return points
