@@ -94,6 +94,7 @@ class Claimer:
     async def _turn(self) -> None:
         """Wait until there is reason to claim, claim, pass on what came."""
         await self._source.gate.opened()
+        await self._source.gate.calm()
         await self._settler.well.wait()  # what cannot be settled must not pile up
         room = await self._room()
         if not self._source.gate.is_open:
@@ -105,8 +106,9 @@ class Claimer:
         if self._closing:
             self._settler.release(jobs)
         elif jobs and jobs[0].message.alone:
-            await self._run_alone(jobs[0])
+            await self._meet(jobs[0])
         elif jobs:
+            self._source.gate.suspect(job for job in jobs if job.message.recovered)
             self._lanes.put(jobs)
             self._thin_later()
         await self._pace(len(jobs), room)
@@ -171,22 +173,33 @@ class Claimer:
 
     # ------------------------------------------------------------------ dangerous messages
 
-    async def _run_alone(self, job: Job) -> None:
-        """Run it when nothing else is in the hands of this process; until it is settled nothing else is claimed."""
-        if not self._source.gate.is_open:  # another one is waiting or running: this one is not to die with it
-            self._settler.release([job])
-            return
-        self._alone = job
-        handed = False
+    async def _meet(self, job: Job) -> None:
+        """A message that must run alone. Unless this process is idle it goes back first: whatever runs here now may
+        be just what kills processes, and this message has no attempt to lose."""
+        gate, self._alone = self._source.gate, job
         try:
-            async with self._source.gate.alone():
-                if not job.lost:
-                    self._lanes.put([job])
-                    handed = True
-                await self._hands.empty.wait()
-        except asyncio.CancelledError:
-            if not handed and not job.lost:
+            if gate.is_open and gate.is_quiet():
+                async with gate.alone():
+                    await self._run_alone(job)
+            else:
                 self._settler.release([job])
-            raise
+                if gate.is_open:
+                    await self._claim_when_quiet()
         finally:
             self._alone = None
+
+    async def _claim_when_quiet(self) -> None:
+        """Let everything else end, then claim again: most likely the same message."""
+        async with self._source.gate.alone():
+            self._wait = 0.0
+            claims = await self._patience.until_done(lambda: self._claim(1))
+            self._herald.claimed(claims)
+            for job in self._hands.take(claims.messages, monotonic()):
+                await self._run_alone(job)
+
+    async def _run_alone(self, job: Job) -> None:
+        if self._closing:
+            self._settler.release([job])
+        else:
+            self._lanes.put([job])
+            await self._hands.empty.wait()

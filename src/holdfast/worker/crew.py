@@ -53,7 +53,7 @@ class Crew:
         self._gone = gone
         self._worker_id = worker_id
         self._concurrency = options.concurrency
-        self._hands = Hands()
+        self._hands = Hands(source.gate.settled)
         self._threads = Threads(options.concurrency, f"holdfast-{source.name}")
         self._callback_threads = None if handler.is_async else Threads(1, f"holdfast-{source.name}-callbacks")
         judge = Judge(source, worker_id, retry=retry)

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import asyncio
 from collections import deque
-from collections.abc import Iterable
+from collections.abc import Callable, Collection, Iterable
 from typing import TYPE_CHECKING, Any
 
 import msgspec
@@ -34,7 +34,8 @@ class Job(msgspec.Struct, eq=False):
 class Hands:
     """Everything one worker holds, and the signals between its loops."""
 
-    def __init__(self) -> None:
+    def __init__(self, gone: Callable[[Collection[Job]], None]) -> None:
+        self._gone = gone  # told whatever is no longer held
         self.held: set[Job] = set()  # claimed, not yet settled
         self.buffer: deque[Job] = deque()  # waiting for a lane
         self.open = 0  # buffered or running
@@ -71,11 +72,12 @@ class Hands:
         self.news.clear()
         return jobs
 
-    def settled(self, jobs: Iterable[Job]) -> None:
+    def settled(self, jobs: Collection[Job]) -> None:
         """The outcomes are durable, or no longer ours to decide."""
         self.held.difference_update(jobs)
         if not self.held:
             self.empty.set()
+        self._gone(jobs)
 
     def drop(self, job: Job) -> None:
         """A job that is no longer ours leaves without an outcome."""

@@ -57,8 +57,6 @@ class Settler:
         settlements = [job.settlement for job in jobs if job.settlement is not None]
         answers = await self._patience.until_done(lambda: self._tell(settlements))
         self._hands.settled(jobs)
-        if not self._source.gate.is_open:
-            self._source.gate.changed()
         await self._herald.settled(jobs, answers)
 
     async def _tell(self, settlements: Sequence[Settlement]) -> list[Answer]:
