@@ -35,8 +35,9 @@ async def test_connect_as_context_and_awaited():
         queue = await broker.queue("q")
         await queue.enqueue(1)
         assert (await broker.stats())["q"].pending == 1
-    with pytest.raises(ConfigError, match="closed"):
-        await queue.enqueue(1)
+    for call in (queue.enqueue(1), queue.stats(), broker.queue("q"), broker.queues()):
+        with pytest.raises(ConfigError, match="closed"):
+            await call
     broker = await holdfast.connect("memory://")
     assert await broker.queues() == []
     await broker.close()

@@ -227,6 +227,7 @@ class Broker:
         for opened in self._queues.values():
             opened.store = self.store
             opened.held.clear()
+        self._queues.clear()  # a handle keeps its own; nobody gets another
 
     async def __aenter__(self) -> Broker:
         return self
