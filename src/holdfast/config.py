@@ -73,7 +73,7 @@ class StoreOptions(_Options, frozen=True, kw_only=True, forbid_unknown_fields=Tr
     operation_timeout: float = 30.0  # seconds one operation may take before it is Unavailable
 
     def check(self) -> None:
-        for name in self.__struct_fields__:
+        for name in ("poll_interval", "maintenance_interval", "connect_timeout", "operation_timeout"):
             positive(name, getattr(self, name))
 
 
