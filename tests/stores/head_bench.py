@@ -2,15 +2,24 @@
 
 from __future__ import annotations
 
+from pathlib import Path
 from types import ModuleType
 from typing import Any
 
-from holdfast.stores.log import bits
+from holdfast.stores.log import bits, head
 from holdfast.stores.log.names import BlockName
 from holdfast.stores.log.state import Absorb, Block, Claim, Drop, Freeze, Head, Intent, Rules, Settle
 
 T0 = 1_700_000_000.0
-WORDS = {"complete": "completed", "dead": "dead"}
+SOURCE = Path(head.__file__).read_text()
+
+
+def compiled(source: str) -> ModuleType:
+    """Source of a head module, as a module of its own beside the real one."""
+    module = ModuleType("holdfast.stores.log.head_copy")
+    module.__package__ = head.__package__
+    exec(compile(source, "head_copy.py", "exec"), module.__dict__)
+    return module
 
 
 def key(number: int, count: int, *, due: float | None = None, **said: Any) -> str:

@@ -2,15 +2,11 @@
 
 from __future__ import annotations
 
-from pathlib import Path
 from types import ModuleType
 
 import pytest
+from head_bench import SOURCE, compiled
 from head_checks import CHECKS
-
-from holdfast.stores.log import head
-
-SOURCE = Path(head.__file__).read_text()
 
 MUTATIONS = {
     "a stale token settles": (
@@ -19,10 +15,14 @@ MUTATIONS = {
         "if each.block == intent.block]:\n        part = lease.mask & intent.mask\n        if part:\n            held",
     ),
     "a repeated settlement is lost": ("return held | _repeated(head, intent)", "return held"),
-    "a repeat may say the opposite": ('if group.status == "completed"]', "]"),
+    "a repeat may say the opposite": (" and group.status in LEADS_TO[intent.action]:", ":"),
     "a repeated retry is lost once it is frozen": ("*head.waiting, *frozen.waiting]", "*head.waiting]"),
-    "a spent retry comes back": ('spent = intent.action == "retry" and', 'spent = intent.action == "never" and'),
-    "a retry too few": ("lease.attempts >= head.blocks[lease.block].limit(rules)\n    if", "True\n    if"),
+    "a repeated retry is lost once it was claimed": (
+        "        _remember(head, source.group.token, block.no, part, source.group.status)\n",
+        "",
+    ),
+    "a spent retry comes back": ('(intent.action == "retry" and not spent)', 'intent.action == "retry"'),
+    "a retry too few": ("spent = lease.attempts >=", "spent = lease.attempts + 1 >="),
     "a release costs an attempt": ('lease.attempts - (intent.action == "release")', "lease.attempts"),
     "a delay is forgotten": ("due = head.now + intent.delay", "due = head.now"),
     "a crash is forgotten by a retry": (
@@ -106,10 +106,8 @@ MUTATIONS = {
         "return (loner if first else before), True",
     ),
     "claimed places stay fresh": ("done = part.bit_length()", "done = 0"),
-    "the old lease stays": (
-        "_take(head.waiting if isinstance(source.group, Waiting) else head.leases, source.group, part)",
-        "pass",
-    ),
+    "the old lease stays": ("        _take(head.leases, source.group, part)\n", "        pass\n"),
+    "a retry that was claimed waits on": ("        _take(head.waiting, source.group, part)\n", ""),
     "an attempt is not counted": ("attempt = source.attempts + 1", "attempt = source.attempts"),
     "two sets are frozen": (
         "if head.frozen is not None or not (head.settled or spilled):",
@@ -138,14 +136,6 @@ MUTATIONS = {
     "a flush is never old enough": ("head.now - head.settled[0].at >= age", "head.now - head.settled[-1].at > age"),
     "results weigh nothing": ('sum(len(result or b"") for result in group.results or ())', "0"),
 }
-
-
-def compiled(source: str) -> ModuleType:
-    """The source as a module beside the real one."""
-    module = ModuleType("holdfast.stores.log.head_changed")
-    module.__package__ = head.__package__
-    exec(compile(source, "head_changed.py", "exec"), module.__dict__)
-    return module
 
 
 def failing(module: ModuleType) -> list[str]:
