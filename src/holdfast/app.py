@@ -94,7 +94,8 @@ class App:
         self._broker: Broker | None = None
         self._loop: asyncio.AbstractEventLoop | None = None
         self._opening: asyncio.Lock | None = None
-        self._observer: Observer | None = None  # testing.inline looks on through this
+        self._opener: Opener = self._connect  # testing.inline puts another store here
+        self._observer: Observer | None = None  # and looks on through this
 
     # ------------------------------------------------------------------ handlers
 
@@ -133,7 +134,7 @@ class App:
             assert self._opening is not None
             async with self._opening:
                 if self._broker is None:
-                    self._broker = await self._open()
+                    self._broker = await self._opener()
         return self._broker
 
     async def queue(
@@ -167,7 +168,7 @@ class App:
             raise ConfigError("this app is open in another event loop; close it there, or use an app of your own")
         self._broker, self._loop, self._opening = None, loop, asyncio.Lock()
 
-    async def _open(self) -> Broker:
+    async def _connect(self) -> Broker:
         return await connect(self.url, **self._options)
 
     async def _enqueued(self, handler: AppHandler[Any, Any, Any], ids: list[str]) -> None:

@@ -93,7 +93,8 @@ class Crew:
             return BatchLanes(self._hands, judge, call, batch=options.batch, **common)
         return Lanes(self._hands, judge, call, **common)
 
-    def start(self) -> None:
+    def start(self, watch: Callable[[Job], None] | None = None) -> None:
+        self._herald.watch = watch
         self._running = self._lanes.start()
         self._settling = self._settler.start()
         self._claiming = self._claimer.start()

@@ -34,6 +34,7 @@ class Herald:
         self._on_error = on_error
         self._on_complete = on_complete
         self._threads = threads
+        self.watch: Callable[[Job], None] | None = None  # told of every durable outcome; for `holdfast.testing`
         self._waiting: deque[Callable[[], Any]] = deque()
         self._task: asyncio.Task[None] | None = None
 
@@ -61,6 +62,9 @@ class Herald:
         if answers.count("ok") < len(answers):
             self._tell_lost(jobs, answers)
             jobs = [job for job, answer in zip(jobs, answers, strict=True) if answer == "ok"]
+        if self.watch is not None:
+            for job in jobs:
+                self.watch(job)
         if not self._hears_success():
             jobs = [job for job in jobs if job.error is not None]  # most often none
         for job in jobs:

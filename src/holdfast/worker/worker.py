@@ -52,6 +52,7 @@ class Worker:
         self.worker_id = worker_id or f"{socket.gethostname()}-{os.getpid()}-{secrets.token_hex(4)}"
         self._maintenance_interval = config.positive("maintenance_interval", maintenance_interval)
         self._crew: Crew | None = None
+        self._watch: Callable[[Job], None] | None = None  # see Herald.watch
 
     @property
     def queue(self) -> Queue[Any]:
@@ -78,7 +79,7 @@ class Worker:
                 on_complete=self._on_complete,
                 gone=self._forget,
             )
-            self._crew.start()
+            self._crew.start(self._watch)
 
     async def stop(self, grace: float | None = None) -> None:
         """No new claims; running handlers finish within the grace, the rest is released without costing an attempt.
