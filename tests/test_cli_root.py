@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import json
+import logging
 import os
 import pty
 import subprocess
@@ -110,6 +111,18 @@ def test_verbose_shows_the_traceback_and_the_log(cli: Cli) -> None:
     result = cli("queue", "show", "nope", "--verbose", code=1)
     assert "Traceback" in result.stderr
     assert result.stderr.endswith("holdfast: there is no queue 'nope'\n")
+
+
+def test_verbose_wins_over_the_environment_and_leaves_no_trace(cli: Cli, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setenv("HOLDFAST_LOG_LEVEL", "error")
+    logger = logging.getLogger("holdfast")
+    before = (logger.level, list(logger.handlers))
+    cli("queue", "create", "q")
+    result = cli("queue", "configure", "q", "lease=5", "--verbose")
+    assert "options changed: lease" in result.stderr
+    assert "options changed" not in cli("queue", "configure", "q", "lease=6").stderr
+    assert (logger.level, list(logger.handlers)) == before
+    assert os.environ["HOLDFAST_LOG_LEVEL"] == "error"
 
 
 def test_a_bad_url_is_one_line(cli: Cli) -> None:

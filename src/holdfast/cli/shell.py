@@ -3,9 +3,10 @@
 from __future__ import annotations
 
 import inspect
+import os
 import sys
-from collections.abc import AsyncIterator, Callable
-from contextlib import asynccontextmanager
+from collections.abc import AsyncIterator, Callable, Iterator
+from contextlib import asynccontextmanager, contextmanager
 from typing import TYPE_CHECKING, Annotated, Any
 
 import typer
@@ -21,6 +22,7 @@ Json = Annotated[bool, typer.Option("--json", help="Answer with one JSON documen
 Verbose = Annotated[bool, typer.Option("--verbose", "-v", help="Log what happens; show tracebacks.")]
 Yes = Annotated[bool, typer.Option("--yes", "-y", help="Do not ask.")]
 
+LOG_LEVEL = "HOLDFAST_LOG_LEVEL"
 COMMON: dict[str, tuple[Any, Any]] = {"url": (Url, None), "json": (Json, False), "verbose": (Verbose, False)}
 
 
@@ -90,10 +92,10 @@ def _run(shell: Shell, function: Callable[..., Any], values: dict[str, Any]) -> 
     from ..errors import HoldfastError
 
     try:
-        log(verbose=shell.verbose)
-        answer = function(shell, **values)
-        if inspect.iscoroutine(answer):
-            asyncio.run(answer)
+        with log_on_stderr(verbose=shell.verbose):
+            answer = function(shell, **values)
+            if inspect.iscoroutine(answer):
+                asyncio.run(answer)
     except HoldfastError as error:
         if shell.verbose:
             import traceback
@@ -103,18 +105,29 @@ def _run(shell: Shell, function: Callable[..., Any], values: dict[str, Any]) -> 
         raise typer.Exit(1) from error
 
 
-def log(*, verbose: bool) -> None:
-    """Holdfast's log on stderr: all of it when verbose, else as configured, else warnings."""
+@contextmanager
+def log_on_stderr(*, verbose: bool) -> Iterator[None]:
+    """Holdfast's log on stderr: all of it when verbose, else as configured, else warnings. Undone afterwards."""
     import logging
 
     from .. import config
 
-    settings = config.load()
-    handler = logging.StreamHandler()
-    handler.setFormatter(logging.Formatter("%(asctime)s %(levelname)s %(name)s %(message)s"))
+    before = os.environ.get(LOG_LEVEL)
+    if verbose:  # in the environment, where worker processes find it too
+        os.environ[LOG_LEVEL] = "debug"
     logger = logging.getLogger("holdfast")
-    logger.handlers[:] = [handler]
-    logger.setLevel("DEBUG" if verbose else (settings.log_level or "warning").upper())
+    level, handler = logger.level, logging.StreamHandler()
+    handler.setFormatter(logging.Formatter("%(asctime)s %(levelname)s %(name)s %(message)s"))
+    logger.addHandler(handler)
+    try:
+        logger.setLevel((config.load().log_level or "warning").upper())
+        yield
+    finally:
+        logger.removeHandler(handler)
+        logger.setLevel(level)
+        os.environ.pop(LOG_LEVEL, None)
+        if before is not None:
+            os.environ[LOG_LEVEL] = before
 
 
 def group(help: str) -> typer.Typer:
