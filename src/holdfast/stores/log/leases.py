@@ -98,7 +98,7 @@ def enqueued_at(block: Block, rows: Rows, place: int) -> float:
 
 def expired(answer: Answer, error: str) -> list[Expired]:
     """What the commit of this claim ended because its lease was over."""
-    status: Literal["dead", "failed"] = "dead" if answer.rules.dead == "dead" else "failed"
+    status: Literal["dead", "failed"] = "failed" if answer.rules.dead == "failed" else "dead"
     return [
         Expired(id_at(*answer.blocks[group.block], place), group.attempts, status, error)
         for group in answer.expired

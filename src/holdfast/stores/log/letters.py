@@ -108,17 +108,21 @@ def replay_archived(tx: Transaction, queue: str, found: Sequence[Stored], maker:
         number = ids.number(copy.stored.id) or 0
         key = f"{root}replayed/{ids.block_of(number):032x}"
         if key not in marks:
-            mark = tx.get(key)
-            marks[key] = int.from_bytes(mark.data, "little") if mark else 0
+            marks[key] = _marked(tx.get(key))
         bit = 1 << ids.place_of(number)
         if not marks[key] & bit:
             marks[key] |= bit
             fresh.append(copy)
     for key, mask in marks.items():
-        tx.put(key, mask.to_bytes((mask.bit_length() + 7) // 8, "little"))
+        tx.put(key, msgspec.msgpack.encode((tx.now, mask.to_bytes((mask.bit_length() + 7) // 8, "little"))))
     if fresh:
         _add(tx, root, queue, fresh, maker)
     return len(fresh)
+
+
+def _marked(mark: SpaceFound | None) -> int:
+    """The places of a block that were copied before."""
+    return int.from_bytes(msgspec.msgpack.decode(mark.data, type=tuple[float, bytes])[1], "little") if mark else 0
 
 
 def _copy(old: Stored) -> Leaving:

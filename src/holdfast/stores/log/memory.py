@@ -64,7 +64,9 @@ class _View:
 
     def survey(self, keys: Sequence[str], prefixes: Sequence[tuple[str, int]]) -> Survey:
         found = [self.get(key) for key in keys]
-        return [each.data if each else None for each in found], [self.list(prefix, limit=most) for prefix, most in prefixes]
+        return [each.data if each else None for each in found], [
+            self.list(prefix, limit=most) for prefix, most in prefixes
+        ]
 
     def create(self, key: str, data: Buffer) -> bool:
         if key in self._objects.found:

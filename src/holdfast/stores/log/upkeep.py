@@ -5,6 +5,7 @@ from __future__ import annotations
 import math
 from collections.abc import Iterator
 from itertools import groupby
+from typing import Any
 
 import msgspec
 
@@ -90,16 +91,18 @@ def mergeable(files: list[ArchiveName]) -> Iterator[list[ArchiveName]]:
 
 
 def _forget(tx: Transaction, root: str, config: queues.Config) -> int:
-    """Dedup keys past their window."""
-    over = [key for key in _keys(tx, root + "dedup/") if _is_over(tx, key, config.options.dedup_window)]
+    """Dedup keys past their window, and marks of replays whose originals the archive has forgotten too."""
+    windows = {"dedup/": config.options.dedup_window, "replayed/": config.options.archive_days * _DAY}
+    over = [key for kind, window in windows.items() for key in _keys(tx, root + kind) if _is_over(tx, key, window)]
     for key in over:
         tx.delete(key)
     return len(over)
 
 
 def _is_over(tx: Transaction, key: str, window: float) -> bool:
+    """Both kinds of object begin with the time they were written."""
     found = tx.get(key)
-    return found is not None and msgspec.msgpack.decode(found.data, type=tuple[float, str])[0] + window <= tx.now
+    return found is not None and msgspec.msgpack.decode(found.data, type=tuple[float, Any])[0] + window <= tx.now
 
 
 def _keys(view: Reading, prefix: str) -> Iterator[str]:
