@@ -12,7 +12,7 @@ MOST_DEAD = 0
 OLDEST = 60.0  # seconds
 
 
-async def alerts(queue: holdfast.Queue) -> AsyncIterator[str]:
+async def alerts(queue: holdfast.Queue[int]) -> AsyncIterator[str]:
     """What a person should be told about this queue, now. Asking is cheap: it never blocks the queue."""
     stats = await queue.stats()
     if stats.pending > MOST_WAITING:
