@@ -10,7 +10,8 @@ class ManualClock:
     """Give it to a store as its clock: `clock()` is seconds since 1970, `advance` moves it and wakes who waits."""
 
     def __init__(self, now: float | None = None) -> None:
-        self._now = time.time() if now is None else now
+        # Whole seconds: a store may round due times up to its own resolution, and `advance(delay)` must reach them.
+        self._now = float(int(time.time())) if now is None else now
         self._callbacks: list[Callable[[], object]] = []
 
     def __call__(self) -> float:
