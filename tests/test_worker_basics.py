@@ -143,6 +143,21 @@ async def test_system_exit_and_a_leaked_cancellation_fail_the_attempt_only(broke
         assert await finished(queue, *ids) == ["dead", "dead", "completed"]
 
 
+async def test_system_exit_in_a_thread_fails_the_attempt_only(broker):
+    queue = await broker.queue("q", max_attempts=1)
+
+    def handle(value):
+        if value == "exit":
+            raise SystemExit(3)
+        if value == "stop":
+            raise StopIteration
+        return value
+
+    ids = await queue.enqueue_many(["exit", "stop", "fine"])
+    async with queue.worker(handle, concurrency=1):
+        assert await finished(queue, *ids) == ["dead", "dead", "completed"]
+
+
 async def test_an_undecodable_payload_is_dead_and_the_worker_lives(broker):
     queue = await broker.queue("orders", Order)
     bad = (await broker.store.append("orders", [Envelope(b"{not json")]))[0]

@@ -166,3 +166,38 @@ async def test_stop_has_a_deadline_even_when_nothing_can_be_settled(broker, stor
     await until(lambda: store.refused)
     await asyncio.wait_for(worker.stop(grace=0), 10)
     assert "could not be settled" in caplog.text
+
+
+async def test_an_outcome_the_store_will_never_take_fails_its_message_only(broker, store):
+    queue = await broker.queue("q", max_attempts=1)
+    settle = store.settle
+
+    async def picky(name, settlements):
+        if any(settlement.result and len(settlement.result) > 100 for settlement in settlements):
+            raise holdfast.MessageTooLarge("a result of 102 bytes", actual=102, limit=100)
+        return await settle(name, settlements)
+
+    store.settle = picky
+
+    async def handle(value):
+        return "x" * value
+
+    ids = await queue.enqueue_many([1, 100, 2])
+    async with queue.worker(handle, concurrency=3):
+        assert await finished(queue, *ids) == ["completed", "dead", "completed"]
+    assert (await queue.get(ids[1])).error.startswith("MessageTooLarge: a result of 102 bytes")
+
+
+async def test_outcomes_of_a_deleted_queue_do_not_hold_up_the_stop(broker, store):
+    queue = await broker.queue("q")
+    started = asyncio.Event()
+
+    async def handle(value):
+        started.set()
+        await broker.delete_queue("q", force=True)
+
+    await queue.enqueue(1)
+    worker = queue.worker(handle)
+    await worker.start()
+    await asyncio.wait_for(started.wait(), 20)
+    await asyncio.wait_for(worker.stop(), 10)

@@ -154,6 +154,39 @@ async def test_a_handler_that_will_not_end_is_given_back_all_the_same(monkeypatc
         free.set()
 
 
+async def test_stop_does_not_wait_for_a_thread_that_has_no_outcome_any_more(broker):
+    queue = await broker.queue("q", max_attempts=1)
+    free = threading.Event()
+
+    def stuck(value):
+        free.wait(30)
+
+    id = await queue.enqueue(1)
+    worker = queue.worker(stuck, timeout=0.05, concurrency=1)
+    await worker.start()
+    assert await finished(queue, id) == ["dead"]
+    before = time.monotonic()
+    await worker.stop(grace=30)
+    assert time.monotonic() - before < 10
+    free.set()
+
+
+async def test_a_batch_is_released_as_a_whole(broker):
+    queue = await broker.queue("q", lease=600)
+    started = asyncio.Event()
+
+    async def forever(values):
+        started.set()
+        await asyncio.Event().wait()
+
+    ids = await queue.enqueue_many([1, 2, 3])
+    worker = queue.worker(forever, batch=3, concurrency=1)
+    await worker.start()
+    await asyncio.wait_for(started.wait(), 20)
+    await worker.stop(grace=0)
+    assert {(record.status, record.attempts) for record in [await queue.get(id) for id in ids]} == {("pending", 0)}
+
+
 async def test_a_handler_may_stop_its_own_worker(broker):
     queue = await broker.queue("q")
 
@@ -241,7 +274,7 @@ async def test_a_second_signal_stops_at_once(broker):
 
 
 async def test_a_worker_whose_broker_is_closed_ends(tmp_path):
-    async with broker_on("toy", tmp_path) as broker:
+    async with broker_on("file", tmp_path) as broker:
         queue = await broker.queue("q")
         worker = queue.worker(nothing, concurrency=1)
         await worker.start()

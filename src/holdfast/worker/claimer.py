@@ -132,7 +132,7 @@ class Claimer:
         finally:
             self._call = None
             self._source.gate.changed()
-        in_vain = not claims.messages and monotonic() - asked_at < min(self._wait, _BREATH)
+        in_vain = not (claims.messages or claims.expired) and monotonic() - asked_at < min(self._wait, _BREATH)
         self._breath = min(_LONGEST_BREATH, self._breath * 2 or _BREATH) if in_vain else 0.0
         return claims
 

@@ -32,6 +32,7 @@ _CLAIM_DEADLINE = 5.0  # seconds a claim under way gets to be answered on stop
 _CANCEL_DEADLINE = 5.0  # seconds a cancelled handler gets to clean up
 _SETTLE_DEADLINE = 30.0  # seconds to make the last outcomes durable
 _SHORT = 5.0  # seconds for everything else on the way out
+_MOMENT = 1.0  # seconds for cancelled loops to end
 
 
 class Crew:
@@ -168,6 +169,7 @@ class Crew:
         await self._wait_for([self._settling], lambda: _SETTLE_DEADLINE)
         await self._herald.close(_SHORT)
         await self._keeper.stop(_SHORT)
+        await self._end_tasks()
         self._end()
 
     def _give_back_buffer(self) -> None:
@@ -187,10 +189,15 @@ class Crew:
                 return
             waiting -= done
 
+    async def _end_tasks(self) -> None:
+        tasks = [self._claiming, self._settling, self._maintaining, *self._running]
+        waiting = [task for task in tasks if task is not None and not task.done()]
+        for task in waiting:
+            task.cancel()
+        if waiting:
+            await asyncio.wait(waiting, timeout=_MOMENT)
+
     def _end(self) -> None:
-        for task in (self._claiming, self._settling, self._maintaining, *self._running):
-            if task is not None:
-                task.cancel()
         self._threads.close()
         if self._callback_threads is not None:
             self._callback_threads.close()

@@ -8,12 +8,12 @@ import random
 from collections.abc import Awaitable, Callable
 from typing import TypeVar
 
-from ..errors import ConfigError, Fenced, HoldfastError, UnsafeStore
+from ..errors import ConfigError, Fenced, HoldfastError, MessageError, UnsafeStore
 
 LONGEST_PAUSE = 5.0
 _FIRST_PAUSE = 0.05
 _LOG = logging.getLogger("holdfast.worker")
-_FINAL = (ConfigError, Fenced, UnsafeStore)  # trying again cannot help
+_FINAL = (ConfigError, Fenced, UnsafeStore, MessageError)  # trying again cannot help
 T = TypeVar("T")
 
 

@@ -3,14 +3,18 @@
 from __future__ import annotations
 
 import asyncio
+import logging
 from collections.abc import Iterable, Sequence
 
+from ..errors import MessageError, QueueNotFound
 from ..messages import Answer, Settlement
 from .herald import Herald
 from .job import Hands, Job
 from .judge import Judge
 from .patience import Outage, Patience
 from .source import Source
+
+_LOG = logging.getLogger("holdfast.worker")
 
 
 class Settler:
@@ -54,10 +58,33 @@ class Settler:
                 self._hands.news.set()
 
     async def _settle(self, jobs: Sequence[Job]) -> None:
-        settlements = [job.settlement for job in jobs if job.settlement is not None]
-        answers = await self._patience.until_done(lambda: self._tell(settlements))
+        try:
+            answers = await self._told(jobs)
+        except MessageError as error:
+            await self._settle_without(jobs, error)
+            return
         self._hands.settled(jobs)
         await self._herald.settled(jobs, answers)
 
+    async def _told(self, jobs: Sequence[Job]) -> list[Answer]:
+        settlements = [job.settlement for job in jobs if job.settlement is not None]
+        return await self._patience.until_done(lambda: self._tell(settlements))
+
     async def _tell(self, settlements: Sequence[Settlement]) -> list[Answer]:
-        return await self._source.store.settle(self._source.name, settlements)
+        try:
+            return await self._source.store.settle(self._source.name, settlements)
+        except QueueNotFound:  # the messages went with their queue
+            return ["unknown"] * len(settlements)
+
+    async def _settle_without(self, jobs: Sequence[Job], error: MessageError) -> None:
+        """One of these the store will never take, a result too large for it: the others must not wait for it."""
+        if len(jobs) > 1:
+            for job in jobs:
+                await self._settle([job])
+        elif jobs[0].error is None:
+            jobs[0].error = error
+            jobs[0].settlement = self._judge.failed(jobs[0], error)
+            await self._settle(jobs)
+        else:
+            _LOG.error("the outcome of %s cannot be stored; its lease will expire: %s", jobs[0].message.id, error)
+            self._hands.settled(jobs)
