@@ -1,0 +1,222 @@
+"""What a flush writes: the same bytes for the same set, everything once, and retries at the right time."""
+
+from __future__ import annotations
+
+from itertools import pairwise
+from typing import Any
+
+import pytest
+from hypothesis import given, settings
+from hypothesis import strategies as st
+
+from holdfast import ids
+from holdfast.config import QueueOptions
+from holdfast.messages import Stored
+from holdfast.stores.log import archive, leaving, names, queues, rows
+from holdfast.stores.log.committer import Seen
+from holdfast.stores.log.leaving import Leaving, Written
+from holdfast.stores.log.names import BlockName
+from holdfast.stores.log.rows import Rows
+from holdfast.stores.log.state import Frozen, Head
+
+T0 = 1_700_000_000.0
+BLOCK = ids.Ids().block(T0 - 60.0)
+FLUSH = f"{ids.Ids().block(T0):032x}"
+ADDRESS = queues.address("q")
+ROOT = "q@01234567/"
+
+
+def seen(**options: Any) -> Seen:
+    """A log with a frozen set, as the flusher sees it."""
+    config = queues.Config(incarnation="01234567", created_at=0.0, options=QueueOptions(**options))
+    return Seen(config, ADDRESS.rules(config), ADDRESS.root(config), Head(now=T0, frozen=Frozen(FLUSH, T0, [], [])))
+
+
+def row(place: int, ending: str, *, due: float = 0.0, own: int = 0, crashed: bool = False, **said: Any) -> Leaving:
+    """One leaving message."""
+    status = {"moved": "failed", "waiting": "retry"}.get(ending, ending)
+    fields: dict[str, Any] = {
+        "payload": b"%d" % place,
+        "content_type": "text/plain",
+        "headers": None,
+        "priority": 0,
+        "attempts": 1,
+        "max_attempts": own or 3,
+        "enqueued_at": T0 - 60.0,
+        "error": None if ending == "completed" else "why",
+        "finished_at": None if ending == "waiting" else T0 - 1.0,
+        "worker": "w",
+    }
+    stored = Stored(ids.text(BLOCK + place), status, **fields | said)
+    return Leaving(stored, ending, f"t{place}", None, own, crashed, due)
+
+
+def later(written: Written) -> list[tuple[float, BlockName, Rows]]:
+    """The blocks of spilled retries."""
+    assert all(key.startswith(ROOT + "later/") for key, _ in written.blocks)
+    return [(names.due_of(key), names.parse_block(key), rows.decode(bytes(data))) for key, data in written.blocks]
+
+
+MIXED = [
+    *(row(place, "completed", result=b"r" * place) for place in range(20)),
+    *(row(place, "dead", headers={"k": "v"}, priority=place) for place in range(20, 40)),
+    *(row(place, "waiting", due=T0 + place) for place in range(40, 80)),
+    *(row(place, "failed") for place in range(80, 83)),
+]
+
+
+def test_the_same_set_is_the_same_bytes():
+    one, other = leaving.encode(ADDRESS, seen(), MIXED), leaving.encode(ADDRESS, seen(), list(MIXED))
+    assert one.archive is not None
+    assert other.archive is not None
+    assert (one.archive[0], bytes(one.archive[1])) == (other.archive[0], bytes(other.archive[1]))
+    assert [(key, bytes(data)) for key, data in one.blocks] == [(key, bytes(data)) for key, data in other.blocks]
+    assert len({key for key, _ in one.blocks}) == len(one.blocks) > 2
+
+
+def test_nothing_is_written_for_nothing():
+    assert leaving.encode(ADDRESS, seen(), []) == Written(None, [], None, [])
+
+
+@pytest.mark.parametrize(
+    ("options", "endings", "archived"),
+    [
+        ({}, ["completed", "failed", "moved", "dead"], ["completed", "failed", "moved"]),
+        ({"archive": False}, ["completed", "failed", "moved", "dead"], ["completed", "failed"]),
+        ({}, ["dead", "waiting"], []),
+    ],
+)
+def test_what_is_archived(options: Any, endings: list[str], archived: list[str]):
+    found = [row(place, ending) for place, ending in enumerate(endings)]
+    written = leaving.encode(ADDRESS, seen(**options), found)
+    if not archived:
+        assert written.archive is None
+        return
+    assert written.archive is not None
+    key, data = written.archive
+    kept = [each for each in found if each.ending in archived]
+    assert archive.decode(bytes(data)) == ([each.stored for each in kept], [each.token for each in kept])
+    name = names.parse_archive(key)
+    assert key.startswith(ROOT + "archive/date=2023-11-14/")
+    assert (name.first, name.last) == (names.plain(kept[0].stored.id), names.plain(kept[-1].stored.id))
+    assert (name.rows, name.flush) == (len(archived), FLUSH)
+
+
+@pytest.mark.parametrize("count", [1, 15, 16, 1000, 1001])
+def test_dead_letters_keep_everything(count: int):
+    found = [
+        row(place, "dead", priority=place % 9, headers={"n": str(place)} if place % 2 else None, attempts=place % 3)
+        for place in range(count)
+    ]
+    written = leaving.encode(ADDRESS, seen(), found)
+    assert written.archive is None
+    assert len(written.blocks) == (count + 999) // 1000
+    carried: list[tuple[Any, ...]] = []
+    for key, data in written.blocks:
+        assert key.startswith(ROOT + "dead/inbox/255/")
+        name, block = names.parse_block(key), rows.decode(bytes(data))
+        assert (name.count, name.attempts, name.max_attempts, name.crashed) == (len(block), 0, 0, False)
+        assert block.id is not None
+        assert (name.first, name.last) == (block.id[0], block.id[-1])
+        assert block.priority is not None
+        assert block.attempts is not None
+        headers = block.headers or [None] * len(block)
+        carried += zip(block.id, block.payload, headers, block.priority, block.attempts, block.token or (), strict=True)
+    assert carried == [
+        (
+            names.plain(each.stored.id),
+            each.stored.payload,
+            each.stored.headers,
+            each.stored.priority,
+            each.stored.attempts,
+            each.token,
+        )
+        for each in found
+    ]
+
+
+RETRIES = st.lists(
+    st.tuples(
+        st.sampled_from([0.0, 0.001, 0.049, 0.051, 1.0, 1.5, 60.0, 61.3, 3600.0, 3660.0, 86400.0])
+        | st.floats(0.0, 100_000.0),
+        st.sampled_from([0, 0, 0, 7]),
+        st.sampled_from([0, 0, 5]),
+        st.sampled_from([1, 1, 2]),
+        st.booleans(),
+    ),
+    max_size=60,
+)
+
+
+@settings(max_examples=60, deadline=None)
+@given(retries=RETRIES)
+def test_spilled_retries_are_never_early_and_hardly_late(retries: list[tuple[float, int, int, int, bool]]):
+    found = [
+        row(place, "waiting", due=T0 + delay, priority=priority, own=own, attempts=attempts, crashed=crashed)
+        for place, (delay, priority, own, attempts, crashed) in enumerate(retries)
+    ]
+    wanted = {names.plain(each.stored.id): each for each in found}
+    came: list[str] = []
+    for due, name, block in later(leaving.encode(ADDRESS, seen(), found)):
+        assert block.id == sorted(block.id or [])
+        assert (name.first, name.last, name.count) == (block.id[0], block.id[-1], len(block))
+        came += block.id
+        for id in block.id:
+            retry = wanted[id]
+            asked = retry.due - T0
+            assert -1e-6 <= due - retry.due <= max(0.05, 0.02 * asked) + 0.0011
+            kind = (retry.stored.priority, retry.max_attempts, retry.stored.attempts, retry.crashed)
+            assert (name.priority, name.max_attempts, name.attempts, name.crashed) == kind
+    assert sorted(came) == sorted(wanted)
+
+
+def test_neighbours_share_blocks():
+    """A burst of failures does not become a block a message."""
+    found = [row(place, "waiting", due=T0 + 3600.0 + place * 0.01) for place in range(3000)]
+    assert len(leaving.encode(ADDRESS, seen(), found).blocks) == 3
+
+
+def test_blocks_are_bounded():
+    """By rows, and by bytes; what is too large for any block has one to itself."""
+    small = [row(place, "waiting", due=T0 + 9.0) for place in range(2500)]
+    assert [name.count for _, name, _ in later(leaving.encode(ADDRESS, seen(), small))] == [1000, 1000, 500]
+    sizes = [3 << 20, 1 << 20, 1, 9 << 20, 1, 1]
+    large = [row(place, "waiting", due=T0 + 9.0, payload=b"x" * size) for place, size in enumerate(sizes)]
+    blocks = [block for _, _, block in later(leaving.encode(ADDRESS, seen(), large))]
+    assert [[len(payload) for payload in block.payload] for block in blocks] == [
+        [3 << 20, 1 << 20],
+        [1],
+        [9 << 20],
+        [1, 1],
+    ]
+
+
+def test_ranges_of_blocks_follow_each_other():
+    found = [row(place, "waiting", due=T0 + 9.0) for place in range(2500)]
+    ranges = [(name.first, name.last) for _, name, _ in later(leaving.encode(ADDRESS, seen(), found))]
+    assert all(one[1] < other[0] for one, other in pairwise(ranges))
+
+
+def test_messages_for_another_queue_say_where_they_come_from():
+    found = [
+        row(0, "moved", priority=3, headers={"k": "v", "dead_from": "before"}),
+        row(1, "moved", error=None),
+        row(2, "dead"),
+    ]
+    written = leaving.encode(ADDRESS, seen(dead_letter="graves"), found)
+    assert written.moved is not None
+    assert written.moved.queue == "graves"
+    moved = {names.parse_block(key).priority: rows.decode(bytes(data)) for key, data in written.moved.blocks}
+    assert sorted(moved) == [0, 3]
+    old = found[0].stored.id
+    assert moved[3].headers == [{"k": "v", "dead_from": "q", "dead_id": old, "dead_reason": "why"}]
+    assert moved[3].payload == [b"0"]
+    assert moved[3].id == [f"{ids.derived(ids.number(old) or 0, 'moved'):032x}"]
+    assert moved[0].headers == [{"dead_from": "q", "dead_id": found[1].stored.id, "dead_reason": ""}]
+    assert moved[0].attempts is None
+
+
+def test_results_outside_the_head_are_named_for_deletion():
+    found = [row(0, "completed"), row(1, "completed")]
+    found[1] = Leaving(found[1].stored, "completed", "t", "results/t.1.1")
+    assert leaving.encode(ADDRESS, seen(), found).results == ["results/t.1.1"]
