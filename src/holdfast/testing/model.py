@@ -3,8 +3,10 @@
 Every method takes what a store was asked and what it answered, raises `Divergence` when no right store could have
 answered so, and remembers the answer. Where the contract leaves freedom several answers pass:
 - the last holder of a lease that is over, and that nobody has taken since, may still settle or extend it, or not;
-- a message whose last lease is over is pending or dead until a claim reports it as expired;
-- a settlement for a message that was deleted since is lost or unknown;
+- a message whose last lease is over is pending or dead until a claim, or the loss of it, says which;
+- a settlement for a message that was deleted since is lost or unknown; one repeated after that, or after the next
+  claim, has any answer and no effect;
+- a replayed message may come anywhere among those of its priority;
 - a message released with a delay is called delayed or retrying until it is due.
 """
 
@@ -47,11 +49,8 @@ class Entry:
     ended: str = ""
     error: str | None = None
     result: bytes | None = None
+    copied: bool = False  # by a replay
     used: dict[str, str] = field(default_factory=dict)  # token → the action it settled with
-
-    @property
-    def order(self) -> tuple[int, str]:
-        return (-self.sent.priority, self.id)
 
 
 class Model:
@@ -88,26 +87,33 @@ class Model:
     def claim(self, limit: int, lease: float, answer: Claims, *, dead: bool = False) -> None:
         """The first `limit` of what is visible, in order; a message that must be alone is."""
         for over in answer.expired:
-            agree(over.id in {entry.id for entry in self._limbo()}, "claim: not expired:", over)
+            agree(over.id in [entry.id for entry in self._limbo()], "claim: not expired:", over)
             entry = self.entries[over.id]
-            agree(over.attempts == entry.attempts and over.error == "lease expired", "claim:", over)
+            agree((over.attempts, over.error) == (entry.attempts, "lease expired"), "claim:", over)
             self._bury(entry, "lease expired")
             agree(over.status == entry.ended, "claim: ended as", entry.ended, "not", over.status)
-        expected = self._deliverable(limit, dead)
-        got = [message.id for message in answer.messages]
-        agree(got == [entry.id for entry in expected], "claim: expected", [e.id for e in expected], "got", got)
-        for entry, message in zip(expected, answer.messages, strict=True):
+        ready = [] if self.paused and not dead else self._ready("dead" if dead else "live")
+        for number, message in enumerate(answer.messages):
+            turn = {entry.id: entry for entry in self._next(ready)}
+            agree(message.id in turn, "claim: out of turn", message, "ready were", ready)
+            entry = turn[message.id]
+            agree(number == 0 or not self._alone(entry), "claim: must come alone:", message)
+            ready.remove(entry)
             self._take(entry, message, lease)
+        more = bool(ready) and not any(message.alone for message in answer.messages)
+        stopped = bool(answer.messages) and any(self._alone(entry) for entry in self._next(ready))
+        agree(len(answer.messages) <= limit, "claim: more than", limit)
+        agree(len(answer.messages) == limit or not more or stopped, "claim: left", [e.id for e in ready], "got", answer)
 
-    def _deliverable(self, limit: int, dead: bool) -> list[Entry]:
-        """Either the first one alone, or those before the first that must be alone."""
-        place, limbo = "dead" if dead else "live", {entry.id for entry in self._limbo()}
-        ready = [e for e in self.entries.values() if e.place == place and self._visible(e) and e.id not in limbo]
-        ready.sort(key=lambda entry: entry.order)
-        if self.paused and not dead:
-            return []
-        alone = next((n for n, entry in enumerate(ready) if self._alone(entry)), None)
-        return ready[:limit] if alone is None else ready[: max(1, min(alone, limit))][:limit]
+    def _ready(self, place: str) -> list[Entry]:
+        limbo = self._limbo()
+        return [e for e in self.entries.values() if e.place == place and self._visible(e) and e not in limbo]
+
+    def _next(self, ready: list[Entry]) -> list[Entry]:
+        """What may come first: the oldest of the highest priority, or any replayed one of it."""
+        highest = max((entry.sent.priority for entry in ready), default=0)
+        among = sorted((entry for entry in ready if entry.sent.priority == highest), key=lambda entry: entry.id)
+        return [e for e in among if e.copied] + [e for e in among if not e.copied][:1]
 
     def _take(self, entry: Entry, message: Claimed, lease: float) -> None:
         recovered, alone = entry.token is not None, self._alone(entry)
@@ -143,14 +149,15 @@ class Model:
             agree(answer == "unknown", "settle: nobody knows", settlement.id, "but got", answer)
             return
         if settlement.token in entry.used:
-            same = entry.used[settlement.token] == settlement.action
-            agree(answer == "ok" or not same, "settle: a repeat is ok, not", answer)
+            fresh = entry.place != "gone" and entry.used[settlement.token] == settlement.action
+            fresh = fresh and entry.token is None and settlement.token == [*entry.used][-1]
+            agree(answer == "ok" or not fresh, "settle: a repeat is ok, not", answer)
             return
         if entry.token != settlement.token:
             allowed = ("lost", "unknown") if entry.place == "gone" else ("lost",)
             agree(answer in allowed, "settle: a stale token got", answer)
             return
-        if entry.until <= self.now and answer == "lost":
+        if entry.until <= self.now and answer in ("lost", "unknown" if None in self.statuses(entry.id) else "lost"):
             return
         agree(answer == "ok", "settle: the holder got", answer)
         self._settle(entry, settlement, dead)
@@ -191,7 +198,7 @@ class Model:
             agree(answer is None, "cancel: nobody knows", id, "but got", answer)
             return
         waiting = entry.place == "live" and not self._held(entry)
-        if entry in self._limbo() and answer is False:
+        if entry in self._limbo() and answer is (None if None in self.statuses(id) else False):
             self._bury(entry, "lease expired")
             return
         agree(answer is waiting, "cancel: expected", waiting, "got", answer)
@@ -213,6 +220,7 @@ class Model:
     def replay(self, view: View, ids: Iterable[str], answer: int, copies: dict[str, str]) -> None:
         """`copies` says which new id the store gave to each old one. Held dead letters must not be asked for."""
         known = [self.entries[id] for id in dict.fromkeys(ids) if id in self.entries]
+        self._found_dead(view, [entry for entry in known if entry.id in copies])
         fresh = [entry for entry in known if entry.place == view and entry.id not in self.copied]
         agree(answer == len(fresh), "replay: expected", len(fresh), "got", answer)
         for entry in fresh:
@@ -220,14 +228,16 @@ class Model:
             self.copied.add(entry.id)
             headers = dict(entry.sent.headers or {}) | {"replayed_from": entry.id}
             own = msgspec.structs.replace(entry.sent, headers=headers, delay=0.0, at=None, dedup_key=None)
-            self.entries[copies[entry.id]] = Entry(copies[entry.id], own, self.now)
+            self.entries[copies[entry.id]] = Entry(copies[entry.id], own, self.now, copied=True)
             if view == "dead":
                 entry.place = "gone"
 
     def discard(self, view: View, ids: Iterable[str] | None, answer: int) -> None:
         """These of `dead` or `archive`, or all of it. Held dead letters must not be asked for."""
-        chosen = self.entries if ids is None else set(ids)
-        gone = [entry for entry in self.entries.values() if entry.place == view and entry.id in chosen]
+        chosen = [entry for entry in self.entries.values() if ids is None or entry.id in set(ids)]
+        if answer > sum(entry.place == view for entry in chosen):
+            self._found_dead(view, chosen)
+        gone = [entry for entry in chosen if entry.place == view]
         agree(answer == len(gone), "discard: expected", len(gone), "got", answer)
         for entry in gone:
             entry.place = "gone"
@@ -253,7 +263,8 @@ class Model:
         if entry.place in ("dead", "archive"):
             return {entry.ended}
         if entry in self._limbo():
-            return {"pending", "dead" if self.options.dead_letter else "failed"}
+            kept = "failed" if self.options.archive else None
+            return {"pending", "dead" if self.options.dead_letter else kept}
         if self._held(entry):
             return {"processing"}
         return {"pending"} if self._visible(entry) else set(entry.names)
@@ -300,6 +311,12 @@ class Model:
         """Live messages whose lease is over and that may not run again."""
         over = [e for e in self.entries.values() if e.place == "live" and e.token and not self._held(e)]
         return [e for e in over if e.attempts >= self._most(e) or isinstance(self.options.retry, NoRetry)]
+
+    def _found_dead(self, view: View, entries: list[Entry]) -> None:
+        """The store counts these as dead already, though no claim has told so."""
+        for entry in entries:
+            if entry in self._limbo() and view == ("archive" if self.options.dead_letter is False else "dead"):
+                self._bury(entry, "lease expired")
 
     def _same(self, entry: Entry, answer: Claimed | Stored) -> None:
         sent = entry.sent

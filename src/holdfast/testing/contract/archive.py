@@ -33,7 +33,7 @@ class Archive(StoreContract):
         queue = await self.queue()
         id = await queue.enqueue({"n": 1}, priority=6, headers={"k": "v"})
         await (await self.take(queue)).complete("done")
-        assert await queue.archive.replay([id]) == 1
+        assert await queue.archive.replay([id, id, "no-such-id"]) == 1
         again = await self.take(queue)
         assert (again.value, again.priority, again.attempt) == ({"n": 1}, 6, 1)
         assert again.headers == {"k": "v", "replayed_from": id}
@@ -67,7 +67,7 @@ class Archive(StoreContract):
     async def test_archive_is_deleted_by_id_and_purged(self) -> None:
         queue = await self.queue()
         ids = await self.finish(queue, *range(4))
-        assert await queue.archive.delete([ids[0], "no-such-id"]) == 1
+        assert await queue.archive.delete([ids[0], ids[0], "no-such-id"]) == 1
         assert await queue.status(ids[0]) is None
         assert [record.id for record in await queue.archive.list()] == ids[1:]
         assert await queue.archive.purge() == 3

@@ -57,7 +57,7 @@ class DeadLetters(StoreContract):
     async def test_replay_of_some_leaves_the_others_dead(self) -> None:
         queue = await self.queue()
         ids = await self.bury(queue, *range(4))
-        assert await queue.dead.replay([ids[3], ids[1], "no-such-id"]) == 2
+        assert await queue.dead.replay([ids[3], ids[1], ids[3], "no-such-id"]) == 2
         assert [d.value for d in await self.take_all(queue, 2)] == [1, 3]
         assert [record.id for record in await queue.dead.list()] == [ids[0], ids[2]]
 
@@ -89,7 +89,7 @@ class DeadLetters(StoreContract):
     async def test_dead_letters_are_deleted_by_id(self) -> None:
         queue = await self.queue()
         ids = await self.bury(queue, *range(3))
-        assert await queue.dead.delete([ids[1], "no-such-id"]) == 1
+        assert await queue.dead.delete([ids[1], ids[1], "no-such-id"]) == 1
         assert [record.id for record in await queue.dead.list()] == [ids[0], ids[2]]
         assert await queue.status(ids[1]) is None
 

@@ -69,6 +69,15 @@ class DelayAndDedup(StoreContract):
         await self.advance(SHORT)
         assert [d.value for d in await self.take_all(queue, 3)] == ["high", "ready", "low"]
 
+    async def test_due_message_of_higher_priority_comes_before_those_that_waited(self) -> None:
+        queue = await self.queue()
+        await queue.enqueue_many(["first", "second"])
+        await queue.enqueue("later", delay=SHORT)
+        await queue.enqueue("third")
+        await queue.enqueue("urgent", delay=SHORT, priority=7)
+        await self.advance(SHORT)
+        assert [(await self.take(queue)).value for _ in range(2)] == ["urgent", "first"]
+
     async def test_same_dedup_key_within_the_window_is_one_message(self) -> None:
         queue = await self.queue()
         first = await queue.enqueue("a", dedup_key="k")

@@ -29,7 +29,9 @@ class Awaited:
             return wrap(found)
 
         async def call(*args: Any, **kwargs: Any) -> Any:
-            return wrap(await asyncio.to_thread(found, *map(unwrap, args), **{key: unwrap(one) for key, one in kwargs.items()}))
+            return wrap(
+                await asyncio.to_thread(found, *map(unwrap, args), **{key: unwrap(one) for key, one in kwargs.items()})
+            )
 
         def call_now(*args: Any, **kwargs: Any) -> Any:
             return wrap(found(*map(unwrap, args), **{key: unwrap(one) for key, one in kwargs.items()}))

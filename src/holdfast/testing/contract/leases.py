@@ -177,6 +177,16 @@ class Leases(StoreContract):
         record = await queue.wait(id, PATIENCE)
         assert (record.status, record.attempts, record.error) == ("dead", 2, "lease expired")
 
+    async def test_message_whose_lease_expired_can_be_cancelled_and_purged(self) -> None:
+        queue = await self.queue()
+        first, second = await queue.enqueue_many([1, 2])
+        assert len(await queue.dequeue_many(2, lease=SHORT)) == 2
+        await self.advance(SHORT)
+        assert [await queue.status(id) for id in (first, second)] == ["pending", "pending"]
+        assert await queue.cancel(first)
+        assert await queue.purge() == 1
+        assert [await queue.status(id) for id in (first, second)] == ["failed", None]
+
     async def test_expired_lease_without_retries_is_dead(self) -> None:
         queue = await self.queue(retry=NoRetry(), max_attempts=5)
         id = await queue.enqueue(1)
