@@ -62,20 +62,7 @@ class Crew:
         self._outage = Outage()
         self._settler = Settler(source, self._hands, judge, self._herald, self._outage)
         self._lanes = self._make_lanes(handler, options, judge)
-        per_lane = options.batch or 1
-        at_work = options.concurrency * per_lane
-        self._claimer = Claimer(
-            source,
-            self._hands,
-            self._lanes,
-            self._settler,
-            self._herald,
-            self._outage,
-            prefetch=_prefetch(source, options, at_work),
-            at_work=at_work,
-            per_lane=per_lane,
-            most=max(options.batch_size, at_work),
-        )
+        self._claimer = self._make_claimer(options)
         self._keeper = Keeper(source, self._hands, self._outage, lost=self._lose)
         self._claiming: asyncio.Task[None] | None = None
         self._settling: asyncio.Task[None] | None = None
@@ -85,6 +72,22 @@ class Crew:
         self._deadline = float("inf")
         self._hurry = asyncio.Event()
         self.ended: asyncio.Future[None] = asyncio.get_running_loop().create_future()
+
+    def _make_claimer(self, options: WorkerOptions) -> Claimer:
+        per_lane = options.batch or 1
+        at_work = options.concurrency * per_lane
+        return Claimer(
+            self._source,
+            self._hands,
+            self._lanes,
+            self._settler,
+            self._herald,
+            self._outage,
+            prefetch=_prefetch(self._source, options, at_work),
+            at_work=at_work,
+            per_lane=per_lane,
+            most=max(options.batch_size, at_work),
+        )
 
     def _make_lanes(self, handler: Handler, options: WorkerOptions, judge: Judge) -> Lanes:
         site = Site(self._source, self._worker_id, self._extend)
