@@ -116,6 +116,15 @@ class Bed:
         """Everything that has ended is written after this."""
         assert await self.store.discard("q", "archive", []) == 0
 
+    async def spill(self) -> None:
+        """The retries that are too many for the head have left it after this; it happens by itself."""
+
+        async def is_done() -> bool:
+            head = await self.head()
+            return head.frozen is None and sum(group.mask.bit_count() for group in head.waiting) <= 100
+
+        await eventually(is_done)
+
     async def status(self, id: str) -> str | None:
         stored = await self.get(id)
         return stored.status if stored else None

@@ -335,7 +335,7 @@ async def spilled(bed: Bed, **said: object) -> tuple[list[str], list[Claimed]]:
     ids = await bed.append(400)
     held = await bed.claim(400)
     assert set(await bed.settle(held, "retry", **said)) == {"ok"}
-    await eventually(lambda: bed.keys("later/"))
+    await bed.spill()
     return ids, held
 
 
@@ -348,7 +348,7 @@ async def test_spilled_retries_keep_what_they_are():
     assert {each.attempt for each in held} == {2}
     assert set(await bed.settle(crashed, "complete")) == {"lost"}
     assert set(await bed.settle(held, "retry", delay=60.0, error="why")) == {"ok"}
-    await eventually(lambda: bed.keys("later/"))
+    await bed.spill()
     stored = await bed.get(ids[7])
     assert stored is not None
     assert (stored.status, stored.attempts, stored.max_attempts, stored.priority) == ("retry", 2, 9, 7)
@@ -395,7 +395,7 @@ async def test_a_spilled_retry_keeps_its_place():
     ids = await bed.append(1000)
     held = await bed.claim(400)
     await bed.settle(held, "retry", delay=1.0)
-    await eventually(lambda: bed.keys("later/"))
+    await bed.spill()
     bed.clock.advance(1.1)
     assert [each.id for each in await bed.claim(10)] == ids[:10]
 
