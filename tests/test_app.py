@@ -100,7 +100,11 @@ async def test_a_second_signal_stops_all_at_once(app):
     assert not running.done()
     os.kill(os.getpid(), signal.SIGINT)
     await asyncio.wait_for(running, 20)
-    assert await (await forever.queue()).status(id) == "pending"
+    await until(lambda: is_pending(forever, id))
+
+
+async def is_pending(handler, id):
+    return await (await handler.queue()).status(id) == "pending"
 
 
 async def test_a_retry_function_belongs_to_the_worker_and_a_policy_to_the_queue(app):
