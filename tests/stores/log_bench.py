@@ -107,6 +107,11 @@ class Bed:
         assert set(await self.settle(held, action, **said)) <= {"ok"}
         return ids
 
+    async def end_all(self, action: Any) -> None:
+        """Whatever can be claimed ends so."""
+        while held := await self.claim():
+            await self.settle(held, action)
+
     async def pass_time(self, seconds: float) -> None:
         """Time goes by in a queue that is used."""
         self.clock.advance(seconds)
