@@ -195,6 +195,7 @@ async def test_abandoned_flush_is_finished_by_another_and_then_by_its_owner(benc
             ("again", b.archived),
         ],
     )
+    assert results["b.flush"]["flushed"] == 1
     assert results["b.look"] == results["b.again"] == ids
     assert [await b.complete(n) if b.held else await a.complete(n) for n in range(4)] == ["ok"] * 4
     stats = await a.store.stats("q")
