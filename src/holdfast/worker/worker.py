@@ -52,6 +52,7 @@ class Worker:
         self.worker_id = worker_id or f"{socket.gethostname()}-{os.getpid()}-{secrets.token_hex(4)}"
         self._maintenance_interval = config.positive("maintenance_interval", maintenance_interval)
         self._crew: Crew | None = None
+        self._ended: asyncio.Future[None] | None = None  # of the last run
         self._watch: Callable[[Job], None] | None = None  # see Herald.watch
 
     @property
@@ -79,6 +80,7 @@ class Worker:
                 on_complete=self._on_complete,
                 gone=self._forget,
             )
+            self._ended = self._crew.ended
             self._crew.start(self._watch)
 
     async def stop(self, grace: float | None = None) -> None:
@@ -99,9 +101,9 @@ class Worker:
             self._crew.stop(self._seconds(grace))
 
     async def wait(self) -> None:
-        """Until it has stopped; raises what ended it, if that was an error."""
-        if self._crew is not None:
-            await asyncio.shield(self._crew.ended)
+        """Until the run that was started last has ended; raises what ended it, if that was an error."""
+        if self._ended is not None:
+            await asyncio.shield(self._ended)
 
     async def run(self) -> None:
         """Start, and run until SIGTERM, SIGINT or `stop()`; a second signal stops at once."""
