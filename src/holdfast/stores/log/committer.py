@@ -97,6 +97,11 @@ class Request:
         self.future: asyncio.Future[Answer] | None = None
         self.answer: Answer | None = None
 
+    @property
+    def is_abandoned(self) -> bool:
+        """Nobody waits for it any more, so it need not happen."""
+        return self.future is not None and self.future.cancelled()
+
 
 class Committer:
     """See the module. `written` is called with the head after every commit that wrote it."""
@@ -196,8 +201,8 @@ class Committer:
     # What runs inside the transaction.
 
     def _step(self, taken: list[Request], tx: Transaction) -> Head | None:
-        taken.extend(self._take())
-        return self._commit(tx, taken)
+        taken.extend(request for request in self._take() if not request.is_abandoned)
+        return self._commit(tx, taken) if taken else None
 
     def look(self, view: Reading) -> Seen:
         """The log as this view shows it."""
