@@ -6,3 +6,5 @@ import pytest
 
 # The suite is library code; without this its assertions would say nothing.
 pytest.register_assert_rewrite("holdfast.testing.contract", "toy_store")
+
+from postgres.fixtures import postgres, postgres_server  # noqa: E402, F401 - fixtures for the tests on PostgreSQL

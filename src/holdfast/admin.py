@@ -185,6 +185,7 @@ SURVIVAL = {
     "s3": Survival("yes", "yes", _ELSEWHERE),
     "gs": Survival("yes", "yes", _ELSEWHERE),
     "az": Survival("yes", "yes", _ELSEWHERE),
+    **dict.fromkeys(("postgresql", "postgres"), Survival("yes", "yes, while fsync is on", "with a replica or a backup")),
 }
 
 

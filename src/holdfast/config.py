@@ -23,6 +23,7 @@ PREFIX = "HOLDFAST_"
 LOG_LEVELS = ("debug", "info", "warning", "error", "critical")
 
 _NAME = re.compile(r"[A-Za-z0-9][A-Za-z0-9_.-]{0,127}")
+_SCHEMA = re.compile(r"[A-Za-z_][A-Za-z0-9_]{0,47}")
 _MOST_SECONDS = 100 * 365 * 86400.0  # a century: beyond it a number of seconds is a mistake
 _MOST_ATTEMPTS = 2**31 - 1
 _SECTIONS = ("url", "store", "worker", "queues", "log_level")
@@ -72,9 +73,19 @@ class StoreOptions(_Options, frozen=True, kw_only=True, forbid_unknown_fields=Tr
     connect_timeout: float = 30.0  # seconds to open the store
     operation_timeout: float = 30.0  # seconds one operation may take before it is Unavailable
 
+    # PostgreSQL
+    schema: str = "holdfast"  # where our tables are
+    max_connections: int = 10  # of one process, beside the one that listens
+    statement_timeout: float = 30.0  # seconds the server gives one statement
+    notify: bool = True  # LISTEN/NOTIFY; False: new messages are found by polling only
+
     def check(self) -> None:
         for name in ("poll_interval", "maintenance_interval", "connect_timeout", "operation_timeout"):
             positive(name, getattr(self, name))
+        if not _SCHEMA.fullmatch(self.schema):
+            raise ConfigError(f"schema: 1 to 48 letters, digits and '_', beginning with a letter, not {self.schema!r}")
+        whole("max_connections", self.max_connections)
+        positive("statement_timeout", self.statement_timeout)
 
 
 class WorkerOptions(_Options, frozen=True, kw_only=True, forbid_unknown_fields=True):

@@ -12,7 +12,7 @@ from .deliveries import Delivery, Lease, moment, read_receipt
 from .errors import ConfigError, LeaseLost, MessageNotFound, QueueFull
 from .events import Emitter
 from .messages import Answer, Claims, Envelope, Settlement
-from .stores.base import QueueInfo, Store
+from .stores.base import QueueInfo, Store, within
 
 if TYPE_CHECKING:
     from .queue import Queue
@@ -58,12 +58,13 @@ class Opened:
         if info is not None and info != self.info:
             self.info, self._said = info, None
 
-    async def append(self, messages: Sequence[Envelope]) -> list[str]:
+    async def append(self, messages: Sequence[Envelope], *, connection: Any = None) -> list[str]:
+        store = self.store if connection is None else within(self.store, connection)
         limit = self.info.options.max_messages
         if limit is None:
-            ids = await self.store.append(self.name, messages)
+            ids = await store.append(self.name, messages)
         else:
-            ids = await self._room.append(self.store, self.name, messages, limit=limit)
+            ids = await self._room.append(store, self.name, messages, limit=limit)
         if self.events.wants("message.enqueued"):
             for id in ids:
                 self.events.emit("message.enqueued", queue=self.name, id=id)

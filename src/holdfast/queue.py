@@ -80,14 +80,15 @@ class Queue(Generic[T]):
         headers: Mapping[str, str] | None = None,
         dedup_key: str | None = None,
         max_attempts: int | None = None,
+        connection: Any = None,
     ) -> str:
-        """Add a message; its id, once it is durable."""
+        """Add a message; its id, once it is durable. `connection` (PostgreSQL): with what the caller's own commits."""
         travel = terms(
             priority=priority, delay=delay, at=at, headers=headers, dedup_key=dedup_key, max_attempts=max_attempts
         )
         options = await self._opened.options()
         message = envelope(self.codec, options.max_message_size, value, travel)
-        return (await self._opened.append((message,)))[0]
+        return (await self._opened.append((message,), connection=connection))[0]
 
     async def enqueue_many(
         self,
@@ -98,6 +99,7 @@ class Queue(Generic[T]):
         at: datetime | None = None,
         headers: Mapping[str, str] | None = None,
         max_attempts: int | None = None,
+        connection: Any = None,
     ) -> list[str]:
         """Add messages, all or none; their ids in input order. A `Message` among them has terms of its own."""
         if isinstance(values, str | bytes | Mapping):
@@ -105,7 +107,7 @@ class Queue(Generic[T]):
         travel = terms(priority=priority, delay=delay, at=at, headers=headers, max_attempts=max_attempts)
         options = await self._opened.options()
         messages = envelopes(self.codec, options.max_message_size, values, travel)
-        return await self._opened.append(messages) if messages else []
+        return await self._opened.append(messages, connection=connection) if messages else []
 
     # ------------------------------------------------------------------ out
 

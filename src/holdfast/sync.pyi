@@ -89,6 +89,7 @@ class Queue(Generic[T]):
         headers: Mapping[str, str] | None = None,
         dedup_key: str | None = None,
         max_attempts: int | None = None,
+        connection: Any = None,
     ) -> str: ...
     def enqueue_many(
         self,
@@ -99,6 +100,7 @@ class Queue(Generic[T]):
         at: datetime | None = None,
         headers: Mapping[str, str] | None = None,
         max_attempts: int | None = None,
+        connection: Any = None,
     ) -> list[str]: ...
     def dequeue(self, *, lease: float | None = None, wait: float = 0) -> Delivery[T] | None: ...
     def dequeue_many(self, limit: int, *, lease: float | None = None, wait: float = 0) -> list[Delivery[T]]: ...

@@ -14,11 +14,12 @@ Rules every engine keeps, each with a test in `holdfast.testing.contract`:
 from __future__ import annotations
 
 from collections.abc import Sequence
-from typing import Protocol
+from typing import Any, Protocol, cast
 
 import msgspec
 
 from ..config import QueueOptions
+from ..errors import ConfigError
 from ..messages import Answer, Claims, Envelope, Settlement, Stats, Stored, View
 
 DEAD = "/dead"
@@ -131,3 +132,31 @@ class Store(Protocol):
 
     async def maintain(self, queue: str) -> dict[str, int]:
         """Retention, merging, sweeping; what was done. One process at a time; the others return {}."""
+
+
+class Transactional(Protocol):
+    """A store that can write inside a transaction of the caller's own database connection."""
+
+    transactional: bool
+
+    async def append(self, queue: str, messages: Sequence[Envelope], *, connection: Any = None) -> list[str]:
+        """As `Store.append`; with a connection the messages are there if and only if its transaction commits."""
+
+
+def within(store: Store, connection: Any) -> Store:
+    """The store with appends that join the connection's transaction; ConfigError where there are none."""
+    if not getattr(store, "transactional", False):
+        raise ConfigError("connection= joins a transaction of PostgreSQL; this store has none to join")
+    return cast(Store, _Within(cast(Transactional, store), connection))
+
+
+class _Within:
+    def __init__(self, store: Transactional, connection: Any) -> None:
+        self._store = store
+        self._connection = connection
+
+    def __getattr__(self, name: str) -> Any:
+        return getattr(self._store, name)
+
+    async def append(self, queue: str, messages: Sequence[Envelope]) -> list[str]:
+        return await self._store.append(queue, messages, connection=self._connection)

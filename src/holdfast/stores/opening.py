@@ -21,9 +21,10 @@ from .base import Store
 LATER = (
     *("s3", "gs", "az"),
     *("slatedb+file", "slatedb+s3", "slatedb+gs", "slatedb+az"),
-    *("postgresql", "postgres", "nats", "tls", "http", "https"),
+    *("nats", "tls", "http", "https"),
 )
-_NOW = ("memory", "file")
+_NOW = ("memory", "file", "postgresql", "postgres")
+_POSTGRES = ("postgresql", "postgres")
 
 _SCHEME = re.compile(r"([A-Za-z][A-Za-z0-9+.-]*)://")
 _LIKE_A_URL = re.compile(r"[A-Za-z][A-Za-z0-9+.-]+:")
@@ -41,6 +42,9 @@ class Location(msgspec.Struct, frozen=True):
     scheme: str
     place: str
     options: dict[str, Any]
+
+    def __repr__(self) -> str:  # the place may carry a password
+        return f"Location({self.scheme!r})"
 
 
 def redact(text: str) -> str:
@@ -60,7 +64,7 @@ def locate(url: str | os.PathLike[str]) -> Location:
     scheme = match[1].lower()
     if scheme in LATER:
         raise ConfigError(
-            f"{scheme}:// stores are not part of this version of Holdfast yet; it has file:// and memory://"
+            f"{scheme}:// stores are not part of this version of Holdfast yet; it has file://, memory:// and postgresql://"
         )
     if scheme not in _NOW:
         raise ConfigError(config.unknown(f"{_shown(url)}: unknown scheme", scheme, (*_NOW, *LATER)))
@@ -77,6 +81,10 @@ async def open_store(location: Location, options: StoreOptions) -> Store:
 
 
 async def _open(location: Location, options: StoreOptions) -> Store:
+    if location.scheme in _POSTGRES:
+        from . import postgres
+
+        return await postgres.open_postgres(location.place, options)
     from . import log
 
     if location.scheme == "memory":
@@ -103,7 +111,13 @@ def _take_apart(scheme: str, url: str) -> Location:
         raise ConfigError(f"{_shown(url)}: not a URL") from None
     if parts.fragment:
         raise ConfigError(f"{_shown(url)}: '#' must be written %23")
-    carried = _carried(parse_qsl(parts.query, keep_blank_values=True), _shown(url))
+    query = parse_qsl(parts.query, keep_blank_values=True)
+    if scheme in _POSTGRES:
+        from .postgres import take_apart
+
+        place, ours = take_apart(url, _shown(url))
+        return Location(scheme, place, _carried(ours, _shown(url)))
+    carried = _carried(query, _shown(url))
     if scheme == "memory":
         name = unquote(parts.netloc + parts.path)
         return Location(scheme, config.queue_name(name, what="bad name of a memory store") if name else "", carried)

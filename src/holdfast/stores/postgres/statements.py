@@ -34,9 +34,12 @@ class Statements:
     """The statements of one schema, or of one queue in it, ready to be sent."""
 
     def __init__(self, schema: str, queue: str | None = None) -> None:
+        self.schema = schema
+        self.slug = "" if queue is None else names.slug(queue)
         self._places = {"schema": names.quoted(schema), "schema_text": names.literal(schema)}
         if queue is not None:
-            self._places |= names.tables(schema, queue)
+            own = names.tables(schema, queue)
+            self._places |= own | {f"{kind}_text": names.literal(name) for kind, name in own.items()}
         self._ready: dict[str, str] = {}
 
     def __getitem__(self, name: str) -> str:

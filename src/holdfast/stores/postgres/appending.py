@@ -1,0 +1,257 @@
+"""Messages in: one statement a call, COPY for large ones; calls that wait together travel together."""
+
+from __future__ import annotations
+
+import asyncio
+from collections.abc import Awaitable, Callable, Sequence
+from datetime import UTC, datetime, timedelta
+from typing import Any, Protocol
+
+import msgspec
+
+from ... import ids as makers
+from ...errors import UnknownOutcome
+from ...messages import Envelope
+from . import rows
+from .faults import Unanswered
+from .pool import Pool
+from .statements import Statements
+
+_COPY_FROM = 300  # messages from which COPY pays for its round trips
+_FLIGHTS = 3  # calls on their way at once; those that come meanwhile gather
+_GATHER = 1000  # messages of gathered calls
+_GATHER_BYTES = 4 << 20
+_Q = ["id", "enqueued_at", "visible_at", "max_attempts", "rank", "content_type", "headers", "payload"]
+_W = [*_Q, "waits"]
+
+
+class Speaker(Protocol):
+    """Whoever takes statements: a connection of ours, or the caller's own."""
+
+    async def fetch(self, query: str, *args: Any) -> Sequence[Any]: ...
+
+
+class Batch(msgspec.Struct):
+    """Messages with their ids; the id of the call is that of its first message."""
+
+    messages: list[Envelope]
+    ids: list[str]
+
+    @property
+    def call(self) -> str:
+        return self.ids[0]
+
+
+class _Waiting(msgspec.Struct):
+    batch: Batch
+    landed: asyncio.Future[None]
+
+
+class Appender:
+    """One queue's, in one process."""
+
+    def __init__(
+        self,
+        pool: Pool,
+        statements: Statements,
+        queue: str,
+        *,
+        number: Callable[[], int],
+        heard: Callable[[float], None],
+        dedup_window: Callable[[], Awaitable[float]],
+    ) -> None:
+        self._pool = pool
+        self._sql = statements
+        self._queue = queue
+        self._number = number  # a fresh block id
+        self._heard = heard  # told the time of the store
+        self._dedup_window = dedup_window
+        self._schema, self._slug = statements.schema, statements.slug
+        self._flying = 0
+        self._waiting: list[_Waiting] = []
+
+    async def append(self, messages: Sequence[Envelope]) -> list[str]:
+        """Durable when it returns."""
+        batch = self.batch(messages)
+        try:
+            if any(message.dedup_key is not None for message in batch.messages):
+                return await self._deduplicated(batch)
+            if len(batch.messages) >= _COPY_FROM:
+                await self._send(batch)
+            else:
+                await self._together(batch)
+        except Unanswered as error:
+            raise self._unknown(batch, error) from error
+        return batch.ids
+
+    async def append_within(self, speaker: Speaker, messages: Sequence[Envelope]) -> list[str]:
+        """Part of the transaction of the connection that speaks: there if and only if that commits."""
+        batch = self.batch(messages)
+        answer, rest = batch.ids, batch
+        if any(message.dedup_key is not None for message in batch.messages):
+            answer, rest = await self._take_keys(speaker, batch)
+        for start in range(0, len(rest.ids), _GATHER):
+            part = Batch(rest.messages[start : start + _GATHER], rest.ids[start : start + _GATHER])
+            await self.insert(speaker, part)
+        return answer
+
+    def batch(self, messages: Sequence[Envelope]) -> Batch:
+        """The messages with ids that only go up; the priority is part of an id."""
+        ids: list[str] = []
+        for start in range(0, len(messages), makers.PLACES):
+            block = self._number()
+            bases: dict[int, str] = {}
+            for place, message in enumerate(messages[start : start + makers.PLACES]):
+                base = bases.get(message.priority)
+                if base is None:
+                    base = bases[message.priority] = makers.text(block | message.priority << 54)[:-5]
+                ids.append(f"{base}{place:05x}")
+        return Batch(list(messages), ids)
+
+    def _unknown(self, batch: Batch, error: Exception) -> UnknownOutcome:
+        async def again() -> list[str]:
+            try:
+                if any(message.dedup_key is not None for message in batch.messages):
+                    return await self._deduplicated(batch)
+                await self._send(batch)
+            except Unanswered as error:
+                raise self._unknown(batch, error) from error
+            return batch.ids
+
+        return UnknownOutcome(f"{self._queue}: {error}", ids=batch.ids, retry=again)
+
+    # ------------------------------------------------------------------ gathering
+
+    async def _together(self, batch: Batch) -> None:
+        """At once while few calls are on their way, else with the others that wait."""
+        if self._flying < _FLIGHTS:
+            self._flying += 1
+            try:
+                await self._send(batch)
+            finally:
+                self._landed()
+            return
+        waiting = _Waiting(batch, asyncio.get_running_loop().create_future())
+        self._waiting.append(waiting)
+        await waiting.landed
+
+    def _landed(self) -> None:
+        self._flying -= 1
+        self._fly_on()
+
+    def _fly_on(self) -> None:
+        while self._waiting and self._flying < _FLIGHTS:
+            flight: list[_Waiting] = []
+            size = 0
+            while self._waiting and len(flight) < _GATHER and size < _GATHER_BYTES:
+                flight.append(self._waiting.pop(0))
+                size += sum(len(message.payload) for message in flight[-1].batch.messages)
+            self._flying += 1
+            asyncio.create_task(self._fly_for(flight))  # noqa: RUF006 - the futures of the flight keep it alive
+
+    async def _fly_for(self, flight: list[_Waiting]) -> None:
+        try:
+            await self._send(_merged(flight))
+        except BaseException as error:  # noqa: BLE001 - each of those who wait hears it
+            _fail(flight, error)
+        else:
+            _land(flight)
+        finally:
+            self._landed()
+
+    # ------------------------------------------------------------------ sending
+
+    async def _send(self, batch: Batch) -> None:
+        if len(batch.messages) >= _COPY_FROM:
+            await self._pool.transact(lambda connection: self._copy(connection, batch), queue=self._queue)
+        else:
+            await self._pool.run(lambda connection: self.insert(connection, batch), queue=self._queue)
+
+    async def insert(self, speaker: Speaker, batch: Batch) -> None:
+        """One statement, on a connection of whoever speaks."""
+        ranks, delays, instants, kinds, headers, most, payloads = rows.columns(batch.messages)
+        named = (self._queue, batch.call, batch.ids, ranks)
+        if any(delays) or any(instants):
+            sql, times = self._sql["append"], [delays, instants]
+        else:
+            sql, times = self._sql["append_now"], []
+        answer = await speaker.fetch(sql, *named, *times, kinds, headers, most, payloads)
+        self._heard(answer[0][0])
+
+    async def _copy(self, connection: Any, batch: Batch) -> None:
+        """Inside a transaction."""
+        [(now, fresh)] = await connection.fetch(self._sql["append_begin"], batch.call)
+        if not fresh:
+            return
+        self._heard(now.timestamp())
+        ready, waiting = [], []
+        for id, message in zip(batch.ids, batch.messages, strict=True):
+            due = now if not message.delay and message.at is None else _due(now, message)
+            head = (id, now, max(due, now), message.max_attempts, 255 - message.priority)
+            kind, headers = rows.content_type(message.content_type), rows.headers_text(message.headers)
+            row = (*head, kind, headers, message.payload)
+            if due <= now:
+                ready.append(row)
+            else:
+                waiting.append((*row, "delayed"))
+        for kind, records, columns in (("q", ready, _Q), ("w", waiting, _W)):
+            if records:
+                table = f"{kind}_{self._slug}"
+                await connection.copy_records_to_table(
+                    table, schema_name=self._schema, records=records, columns=columns
+                )
+        await connection.fetch(self._sql["append_count"], self._queue, len(ready), len(waiting))
+
+    # ------------------------------------------------------------------ dedup keys
+
+    async def _deduplicated(self, batch: Batch) -> list[str]:
+        async def step(connection: Any) -> list[str]:
+            answer, rest = await self._take_keys(connection, batch)
+            if len(rest.ids) >= _COPY_FROM:
+                await self._copy(connection, rest)
+            elif rest.ids:
+                await self.insert(connection, rest)
+            return answer
+
+        return await self._pool.transact(step, queue=self._queue)
+
+    async def _take_keys(self, speaker: Speaker, batch: Batch) -> tuple[list[str], Batch]:
+        """The ids to answer, and the messages that nobody sent before."""
+        keys = [None if m.dedup_key is None else m.dedup_key.encode() for m in batch.messages]
+        first: dict[bytes, str] = {}
+        for key, id in zip(keys, batch.ids, strict=True):
+            if key is not None:
+                first.setdefault(key, id)
+        window = await self._dedup_window()
+        names = sorted(first)
+        await speaker.fetch(self._sql["keys_take"], self._queue, names, [first[key] for key in names], window)
+        found = await speaker.fetch(self._sql["keys_look"], self._queue, names)
+        holders = {bytes(row[0]): str(row[1]) for row in found}
+        answer = [id if key is None else holders.get(key, id) for key, id in zip(keys, batch.ids, strict=True)]
+        places = [place for place, id in enumerate(batch.ids) if answer[place] == id]
+        return answer, Batch([batch.messages[place] for place in places], [batch.ids[place] for place in places])
+
+
+def _due(now: datetime, message: Envelope) -> datetime:
+    if message.at is not None:
+        return datetime.fromtimestamp(message.at, UTC)
+    return now + timedelta(seconds=message.delay)
+
+
+def _merged(flight: Sequence[_Waiting]) -> Batch:
+    if len(flight) == 1:
+        return flight[0].batch
+    messages = [message for waiting in flight for message in waiting.batch.messages]
+    return Batch(messages, [id for waiting in flight for id in waiting.batch.ids])
+
+
+def _land(flight: Sequence[_Waiting]) -> None:
+    for waiting in flight:
+        if not waiting.landed.done():
+            waiting.landed.set_result(None)
+
+
+def _fail(flight: Sequence[_Waiting], error: BaseException) -> None:
+    for waiting in flight:
+        if not waiting.landed.done():
+            waiting.landed.set_exception(error)

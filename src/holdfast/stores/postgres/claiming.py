@@ -1,0 +1,115 @@
+"""Messages out: claims, and what becomes of those whose last lease is over."""
+
+from __future__ import annotations
+
+import os
+import time
+from collections.abc import Callable, Sequence
+from typing import Any
+
+from ...messages import Claimed, Claims, Expired
+from . import rows
+from .bounds import Bounds
+from .pool import Pool
+from .settling import Settler
+from .statements import Statements
+
+EXPIRED = "lease expired"
+_ROUNDS = 20  # of burying in one claim; a mass of crashed messages is spread over several
+
+
+class Claimer:
+    """One queue's, in one process."""
+
+    def __init__(
+        self, pool: Pool, statements: Statements, queue: str, settler: Settler, *, heard: Callable[[float], None]
+    ) -> None:
+        self._pool = pool
+        self._sql = statements
+        self._queue = queue
+        self._settler = settler
+        self._heard = heard
+        self.bounds = Bounds()
+
+    async def claim(self, limit: int, lease: float) -> Claims:
+        """Up to `limit`; messages that a claim finds dead are buried, and it looks again."""
+        token = rows.fresh_token(os.urandom(8))
+        messages: list[Claimed] = []
+        expired: list[Expired] = []
+        for _ in range(_ROUNDS):
+            found, spent = await self._claim(token, limit - len(messages), lease)
+            messages += found
+            if spent:
+                expired += await self._bury(spent)
+            if not spent or len(messages) >= limit or (messages and messages[-1].alone):
+                break
+        return Claims(messages, expired)
+
+    async def _claim(self, token: int, limit: int, lease: float) -> tuple[list[Claimed], list[Any]]:
+        await self._look_at_litter()
+        ranges, whole = self.bounds.ranges()
+        started = time.monotonic()
+        found = await self._ask(token, self._sql["claim"], self._queue, limit, lease, token, *ranges)
+        took = time.monotonic() - started
+        text = rows.token_text(token)
+        messages = in_order([rows.claimed(row, text, lease) for row in found if row[11] is None])
+        spent = [row for row in found if row[11] is not None] if len(messages) < len(found) else []
+        if found:
+            self._heard(found[0][10])
+        if messages:
+            self.bounds.found([(255 - m.priority, m.id) for m in messages], whole=whole, took=took)
+        return messages, spent
+
+    async def _look_at_litter(self) -> None:
+        """How many dead rows the table has, about once a second."""
+        bounds = self.bounds
+        if time.monotonic() >= bounds.next_look:
+            bounds.learn(0 if bounds.next_look == 0 else await self._litter())
+
+    async def _litter(self) -> int:
+        return int((await self._pool.fetch(self._sql["litter"], queue=self._queue))[0][0] or 0)
+
+    async def claim_dead(self, limit: int, lease: float) -> Claims:
+        """Dead letters, which never run out of attempts."""
+        token = rows.fresh_token(os.urandom(8))
+        found = await self._pool.fetch(self._sql["claim_dead"], limit, lease, token, self._queue, queue=self._queue)
+        text = rows.token_text(token)
+        return Claims(in_order([rows.claimed(row, text, lease) for row in found]))
+
+    async def _ask(self, token: int, sql: str, *args: Any) -> list[Any]:
+        """A claim whose answer was lost is taken back before it is repeated."""
+        lost = False
+
+        async def step(connection: Any) -> list[Any]:
+            nonlocal lost
+            if lost:
+                await connection.execute("SET enable_seqscan = on")
+                await connection.execute(self._sql["give_back"], token)
+                await connection.execute("SET enable_seqscan = off")
+            lost = True
+            return list(await connection.fetch(sql, *args))
+
+        return await self._pool.run(step, queue=self._queue)
+
+    async def _bury(self, spent: Sequence[Any]) -> list[Expired]:
+        """Messages whose last lease is over end, unless somebody was faster."""
+        entries = [(str(row[0]), row[1], row[11]) for row in spent]
+        buried = await self._settler.end_expired(entries, EXPIRED)
+        return [
+            Expired(id, attempts, "dead" if verdict == "dead" else "failed", EXPIRED)
+            for id, attempts, verdict in buried
+        ]
+
+    async def next_due(self, *, dead: bool) -> float | None:
+        """Seconds until something becomes visible, as far as we know."""
+        name = "next_due_dead" if dead else "next_due"
+        seconds = (await self._pool.fetch(self._sql[name], queue=self._queue))[0][0]
+        return None if seconds is None else float(seconds)
+
+
+def in_order(messages: list[Claimed]) -> list[Claimed]:
+    """Highest priority first, then oldest; the server mostly answers so, but does not promise it."""
+    ids = [message.id for message in messages]
+    if ids != sorted(ids):
+        messages.sort(key=lambda message: (-message.priority, message.id))
+    return messages

@@ -1,0 +1,73 @@
+"""What the driver raises, and what we raise for it. Messages never carry the connection string."""
+
+from __future__ import annotations
+
+import asyncpg
+
+from ...errors import HoldfastError, QueueNotFound, StoreError, Unavailable
+
+_AGAIN = {
+    "25006",  # read only: a failover has left us with a standby; a new connection finds the new primary
+    "53300",  # too many connections
+    "57P01", "57P02", "57P03", "57P05",  # shutting down, crashed, starting, idle too long
+    "40001", "40P01",  # serialization failure, deadlock
+    "55P03",  # somebody's lock
+}  # fmt: skip
+_AWAY = {"53100", "53200", "53400", "57014"}  # disk full, out of memory, a limit, the statement timeout
+
+
+class Unanswered(Unavailable):
+    """The store went away after the call was sent: it may or may not have taken effect."""
+
+
+def passes(error: BaseException) -> bool:
+    """Whether the same call may work on another connection, or a moment later."""
+    if isinstance(error, asyncpg.PostgresError):
+        state = error.sqlstate or ""
+        return state in _AGAIN or state.startswith("08")
+    return isinstance(error, asyncpg.InterfaceError | asyncpg.InternalClientError | OSError | EOFError | TimeoutError)
+
+
+def spares_connection(error: BaseException) -> bool:
+    """Whether the connection is as good as before: the server itself said no, and is still there."""
+    return isinstance(error, asyncpg.PostgresError) and not passes(error)
+
+
+def translated(error: BaseException, queue: str | None = None) -> HoldfastError:
+    """Our error for the driver's."""
+    if isinstance(error, HoldfastError):
+        return error
+    if isinstance(error, asyncpg.PostgresError):
+        return _said(error.sqlstate or "", first_line(error), queue, passing=passes(error))
+    if isinstance(error, TimeoutError):
+        return Unavailable("PostgreSQL did not answer in time")
+    if passes(error):
+        return Unavailable(f"PostgreSQL is away: {first_line(error)}")
+    return _by_other_drivers(error, queue)
+
+
+def _by_other_drivers(error: BaseException, queue: str | None) -> HoldfastError:
+    """On the caller's own connection another driver speaks; it tells the same states."""
+    state = getattr(error, "sqlstate", None)
+    if isinstance(state, str):
+        return _said(state, first_line(error), queue, passing=state.startswith("08") or state in _AGAIN)
+    return StoreError(f"PostgreSQL: {first_line(error)}")
+
+
+def _said(state: str, said: str, queue: str | None, *, passing: bool) -> HoldfastError:
+    if state in ("42P01", "3F000") and queue is not None:
+        return QueueNotFound(f"there is no queue {queue!r}")
+    if state.startswith("28"):
+        return StoreError(f"PostgreSQL refuses the connection: {said}")
+    if state == "42501":
+        return StoreError(f"PostgreSQL: {said}; the role lacks what sql/grants.sql gives")
+    if state == "57014":
+        return Unavailable("PostgreSQL ended a statement that took longer than its timeout")
+    if state in _AWAY or passing:
+        return Unavailable(f"PostgreSQL: {said}")
+    return StoreError(f"PostgreSQL: {said}")
+
+
+def first_line(error: BaseException) -> str:
+    """What the server said, without its details: those may quote data."""
+    return (str(error) or type(error).__name__).splitlines()[0][:300]

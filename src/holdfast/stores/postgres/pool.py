@@ -1,0 +1,114 @@
+"""Connections: a bounded pool, and calls that are repeated on a new connection when the old one breaks."""
+
+from __future__ import annotations
+
+import asyncio
+import random
+import time
+from collections.abc import AsyncIterator, Awaitable, Callable
+from contextlib import asynccontextmanager
+from typing import Any, TypeVar
+
+import asyncpg
+
+from ...errors import Unavailable
+from . import faults
+
+T = TypeVar("T")
+
+_FIRST_PAUSE = 0.02
+_LONGEST_PAUSE = 1.0
+_IDLE = 60.0  # seconds after which an unused connection is given back
+
+
+class Pool:
+    """At most `size` connections, made when needed. Every call on it is one that may be repeated."""
+
+    def __init__(self, connect: Callable[[], Awaitable[Any]], *, size: int, timeout: float) -> None:
+        self._connect = connect
+        self._timeout = timeout
+        self._slots = asyncio.Semaphore(size)
+        self._idle: list[tuple[Any, float]] = []
+        self.made = 0  # connections ever made
+        self.closed = False
+
+    async def fetch(self, sql: str, *args: Any, queue: str | None = None) -> list[Any]:
+        """The rows of one statement."""
+
+        async def ask(connection: Any) -> list[Any]:
+            return list(await connection.fetch(sql, *args))
+
+        return await self.run(ask, queue=queue)
+
+    async def transact(self, step: Callable[[Any], Awaitable[T]], *, queue: str | None = None) -> T:
+        """What the step answers, in one transaction; the step may run more than once."""
+
+        async def whole(connection: Any) -> T:
+            async with connection.transaction():
+                return await step(connection)
+
+        return await self.run(whole, queue=queue)
+
+    async def run(self, step: Callable[[Any], Awaitable[T]], *, queue: str | None = None) -> T:
+        """What the step answers on some connection; repeated while the server is away, until the deadline."""
+        deadline = time.monotonic() + self._timeout
+        sent, pause = False, _FIRST_PAUSE
+        try:
+            async with asyncio.timeout(self._timeout):
+                while True:
+                    try:
+                        async with self.connection() as connection:
+                            sent = True
+                            return await step(connection)
+                    except Exception as error:
+                        if not faults.passes(error) or isinstance(error, TimeoutError) or time.monotonic() > deadline:
+                            raise
+                    # Old connections die together; an idle one left over from before is tried at once.
+                    await asyncio.sleep(0 if self._idle else pause * random.uniform(0.5, 1.0))
+                    pause = min(_LONGEST_PAUSE, pause * 2)
+        except Exception as error:
+            ours = faults.translated(error, queue)
+            if sent and isinstance(ours, Unavailable):
+                ours = faults.Unanswered(str(ours))
+            raise ours from error
+
+    @asynccontextmanager
+    async def connection(self) -> AsyncIterator[Any]:
+        """A connection for a moment. It is kept only when we know that it is well."""
+        async with self._slots:
+            connection = await self._take()
+            try:
+                yield connection
+            except BaseException as error:
+                if not faults.spares_connection(error) or connection.is_closed():
+                    connection.terminate()
+                else:
+                    self._give(connection)
+                raise
+            self._give(connection)
+
+    async def _take(self) -> Any:
+        while self._idle:
+            connection, _ = self._idle.pop()
+            if not connection.is_closed():
+                return connection
+        self.made += 1
+        return await self._connect()
+
+    def _give(self, connection: Any) -> None:
+        now = time.monotonic()
+        if self.closed or connection.is_closed():
+            connection.terminate()
+            return
+        self._idle.append((connection, now))
+        if now - self._idle[0][1] > _IDLE and len(self._idle) > 1:
+            self._idle.pop(0)[0].terminate()
+
+    async def close(self) -> None:
+        self.closed = True
+        idle, self._idle = self._idle, []
+        for connection, _ in idle:
+            try:
+                await connection.close(timeout=1)
+            except (OSError, TimeoutError, asyncpg.PostgresError, asyncpg.InterfaceError):
+                connection.terminate()

@@ -1,0 +1,94 @@
+"""Between the seam's records and the columns of the database."""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from typing import Any
+
+import msgspec
+
+from ... import ids as makers
+from ...messages import JSON, Claimed, Envelope, Stored
+
+_TOKEN_BITS = 60
+ACTIONS = {"complete": 0, "retry": 1, "dead": 2, "release": 3}
+_headers = msgspec.json.Decoder(dict[str, str]).decode
+_encode = msgspec.json.Encoder().encode
+
+
+def token_text(token: int) -> str:
+    return f"{token:x}"
+
+
+def token_number(token: str) -> int:
+    """The number behind a token; -1, which nobody holds, when it is none of ours."""
+    try:
+        number = int(token, 16)
+    except ValueError:
+        return -1
+    return number if 0 <= number < 1 << _TOKEN_BITS else -1
+
+
+def fresh_token(random: bytes) -> int:
+    return int.from_bytes(random) >> (8 * len(random) - _TOKEN_BITS)
+
+
+def rank(id: str) -> int | None:
+    """255 - priority, from the bits of an id; None when the text is no id of ours."""
+    number = makers.number(id)
+    return None if number is None else 255 - makers.priority_of(number)
+
+
+def known(ids: Sequence[str]) -> tuple[list[str], list[int]]:
+    """Those that can be ids, and their ranks."""
+    pairs = [(id, place) for id in ids if (place := rank(id)) is not None]
+    return [id for id, _ in pairs], [place for _, place in pairs]
+
+
+def headers_text(headers: dict[str, str] | None) -> str | None:
+    return _encode(headers).decode() if headers else None
+
+
+def headers_from(text: str | None) -> dict[str, str] | None:
+    return None if text is None else _headers(text)
+
+
+def plain(text: str | None) -> str | None:
+    """Text as the database can keep it: without NUL."""
+    return text if text is None or "\0" not in text else text.replace("\0", "\N{REPLACEMENT CHARACTER}")
+
+
+def content_type(text: str) -> str | None:
+    return None if text == JSON else text
+
+
+def claimed(row: Any, token: str, lease: float) -> Claimed:
+    """A row of claim.sql."""
+    id, place, payload, kind, headers, attempts, most, enqueued_at, again, alone, now, _ = row
+    own = None if headers is None else _headers(headers)
+    return Claimed(
+        str(id), token, payload, kind or JSON, own, 255 - place, attempts, most, enqueued_at, now + lease, again, alone
+    )
+
+
+def stored(row: Any) -> Stored:
+    """A row of get.sql or scan_*.sql."""
+    (id, status, payload, kind, headers, place, attempts, most, enqueued_at, visible_at, finished_at, result, error,
+     worker) = row  # fmt: skip
+    return Stored(
+        str(id), status, payload, kind or JSON, headers_from(headers), 255 - place, attempts, most, enqueued_at,
+        visible_at, finished_at, result, error, worker,
+    )  # fmt: skip
+
+
+def columns(messages: Sequence[Envelope]) -> tuple[list[Any], ...]:
+    """Ranks, delays, instants, content types, headers, max_attempts, payloads."""
+    return (
+        [255 - message.priority for message in messages],
+        [message.delay for message in messages],
+        [message.at for message in messages],
+        [content_type(message.content_type) for message in messages],
+        [headers_text(message.headers) for message in messages],
+        [message.max_attempts for message in messages],
+        [message.payload for message in messages],
+    )

@@ -1,0 +1,182 @@
+"""Leases end: completed, retried, released, dead; and answers for those that changed nothing."""
+
+from __future__ import annotations
+
+from collections.abc import Awaitable, Callable, Sequence
+from typing import Any, TypeAlias
+
+from ... import ids as makers
+from ...messages import JSON, Answer, Envelope, Settlement
+from . import rows
+from .pool import Pool
+from .statements import Statements
+
+Key: TypeAlias = tuple[str, int]  # id and token
+Move: TypeAlias = Callable[[Any, str, str, Envelope], Awaitable[None]]  # connection, target queue, id, message
+
+
+class Settler:
+    """One queue's, in one process."""
+
+    def __init__(
+        self,
+        pool: Pool,
+        statements: Statements,
+        queue: str,
+        *,
+        keeps: Callable[[], bool],
+        moves: Callable[[], bool],
+        move: Move,
+    ) -> None:
+        self._pool = pool
+        self._sql = statements
+        self._queue = queue
+        self._keeps = keeps  # whether the queue keeps what is completed, as last heard
+        self._moves = moves  # whether its dead letters go to another queue, as last heard
+        self._move = move
+
+    async def settle(self, settlements: Sequence[Settlement], *, dead: bool = False) -> list[Answer]:
+        keys = [(s.id, rows.token_number(s.token)) for s in settlements]
+        ranks = [rows.rank(s.id) for s in settlements]
+        valid = [n for n, place in enumerate(ranks) if place is not None and keys[n][1] >= 0]
+        groups: list[Callable[[list[int]], Awaitable[set[Key]]]] = []
+        places: list[list[int]] = []
+        for wanted, call in self._calls(settlements, keys, ranks, dead=dead):
+            chosen = [n for n in valid if wanted(settlements[n])]
+            if chosen:
+                groups.append(call)
+                places.append(chosen)
+        done: set[Key] = set()
+        for call, chosen in zip(groups, places, strict=True):
+            done |= await call(chosen)
+        answers: list[Answer] = ["ok" if key in done else "lost" for key in keys]
+        if "lost" in answers:
+            await self._judge(settlements, keys, ranks, answers)
+        return answers
+
+    async def extend(
+        self, pool: Pool, leases: Sequence[tuple[str, str]], seconds: float, *, dead: bool
+    ) -> list[float | None]:
+        """The new ends, None where the lease is lost."""
+        keys = [(id, rows.token_number(token)) for id, token in leases]
+        asked = [(id, place, token) for id, token in keys if (place := rows.rank(id)) is not None and token >= 0]
+        if not asked:
+            return [None] * len(leases)
+        ids, ranks, tokens = ([entry[n] for entry in asked] for n in range(3))
+        sql = self._sql["extend_d" if dead else "extend_q"]
+        found = await pool.fetch(sql, ids, ranks, tokens, seconds, queue=self._queue)
+        ends = {(str(row[0]), row[1]): row[2] for row in found}
+        return [ends.get(key) for key in keys]
+
+    def _calls(
+        self, settlements: Sequence[Settlement], keys: Sequence[Key], ranks: Sequence[int | None], *, dead: bool
+    ) -> list[tuple[Callable[[Settlement], bool], Callable[[list[int]], Awaitable[set[Key]]]]]:
+        """Which statement serves which settlements."""
+
+        def pick(chosen: list[int]) -> tuple[list[str], list[Any], list[int], list[Settlement]]:
+            return ([keys[n][0] for n in chosen], [ranks[n] for n in chosen], [keys[n][1] for n in chosen],
+                    [settlements[n] for n in chosen])  # fmt: skip
+
+        if dead:
+            return [(lambda s: True, lambda chosen: self._settle_dead(*pick(chosen)))]
+        return [
+            (lambda s: s.action == "complete", lambda chosen: self._complete(*pick(chosen))),
+            (lambda s: s.action != "complete", lambda chosen: self._other(*pick(chosen))),
+        ]
+
+    async def _complete(self, ids: list[str], ranks: list[Any], tokens: list[int], these: list[Settlement]) -> set[Key]:
+        keeps = self._keeps()
+        if not any(keeps if s.keep is None else s.keep for s in these):
+            found = await self._fetch("settle_gone", ids, ranks, tokens)
+        else:
+            results, keep = [s.result for s in these], [s.keep for s in these]
+            workers = [rows.plain(s.worker) for s in these]
+            found = await self._fetch("settle_done", ids, ranks, tokens, results, keep, workers)
+        return _keys(found, ids, tokens)
+
+    async def _settle_dead(
+        self, ids: list[str], ranks: list[Any], tokens: list[int], these: list[Settlement]
+    ) -> set[Key]:
+        actions, delays = [rows.ACTIONS[s.action] for s in these], [s.delay for s in these]
+        errors, workers = [rows.plain(s.error) for s in these], [rows.plain(s.worker) for s in these]
+        results, keep = [s.result for s in these], [s.keep for s in these]
+        found = await self._fetch("settle_dead", ids, ranks, tokens, actions, delays, errors, workers, results, keep)
+        return _keys(found, ids, tokens)
+
+    async def _other(self, ids: list[str], ranks: list[Any], tokens: list[int], these: list[Settlement]) -> set[Key]:
+        actions, delays = [rows.ACTIONS[s.action] for s in these], [s.delay for s in these]
+        errors, workers = [rows.plain(s.error) for s in these], [rows.plain(s.worker) for s in these]
+        found = await self._end(ids, ranks, tokens, actions, delays, errors, False, workers)
+        return {(str(row[0]), row[1]) for row in found}
+
+    async def end_expired(self, entries: Sequence[tuple[str, int, int]], reason: str) -> list[tuple[str, int, str]]:
+        """Leases that are over and were the last: (id, rank, token) in, (id, attempts, verdict) out."""
+        ids, ranks, tokens = ([entry[n] for entry in entries] for n in range(3))
+        n = len(entries)
+        found = await self._end(ids, ranks, tokens, [2] * n, [0.0] * n, [reason] * n, True, [None] * n)
+        return [(str(row[0]), row[2], row[3]) for row in found]
+
+    async def _end(self, *args: Any) -> list[Any]:
+        """settle_other.sql; what goes to another queue arrives there in the same transaction."""
+
+        async def step(connection: Any) -> list[Any]:
+            found = list(await connection.fetch(self._sql["settle_other"], self._queue, *args))
+            for row in found:
+                if row["payload"] is not None:
+                    await self._carry(connection, row)
+            return found
+
+        if self._moves():
+            return await self._pool.transact(step, queue=self._queue)
+        return await self._pool.run(step, queue=self._queue)
+
+    async def _carry(self, connection: Any, row: Any) -> None:
+        id = str(row["id"])
+        why = {"dead_from": self._queue, "dead_reason": row["reason"], "dead_id": id}
+        headers = (rows.headers_from(row["headers"]) or {}) | why
+        copy = makers.text(makers.derived(makers.number(id) or 0, "dead"))
+        message = Envelope(row["payload"], row["content_type"] or JSON, headers, 255 - row["rank"])
+        await self._move(connection, row["target"], copy, message)
+
+    async def _fetch(self, name: str, *args: Any) -> list[Any]:
+        return await self._pool.fetch(self._sql[name], self._queue, *args, queue=self._queue)
+
+    # ------------------------------------------------------------------ what changed nothing
+
+    async def _judge(
+        self,
+        settlements: Sequence[Settlement],
+        keys: Sequence[Key],
+        ranks: Sequence[int | None],
+        answers: list[Answer],
+    ) -> None:
+        """A repeat is success; a message nobody knows is unknown; everything else is lost."""
+        doubtful = [n for n, answer in enumerate(answers) if answer == "lost" and ranks[n] is not None]
+        entries = {n: keys[n][1] * 4 + rows.ACTIONS[settlements[n].action] for n in doubtful}
+        used = await self._used([keys[n][0] for n in doubtful], [ranks[n] for n in doubtful]) if doubtful else {}
+        gone = await self._gone([entry for n, entry in entries.items() if entry not in used.get(keys[n][0], ())])
+        for n, (id, _) in enumerate(keys):
+            if answers[n] != "ok":
+                entry = entries.get(n, -1)
+                again = entry in used.get(id, ()) or (entry, id) in gone
+                answers[n] = "ok" if again else "lost" if id in used else "unknown"
+
+    async def _used(self, ids: list[str], ranks: list[Any]) -> dict[str, set[int]]:
+        """By what each message that is known was settled so far."""
+        used: dict[str, set[int]] = {}
+        for id, token, entries in await self._pool.fetch(self._sql["judge"], ids, ranks, queue=self._queue):
+            used.setdefault(str(id), set()).update(entries or ())
+            if token is not None:
+                used[str(id)].add(token * 4)
+        return used
+
+    async def _gone(self, entries: Sequence[int]) -> set[tuple[int, str]]:
+        asked = [entry for entry in entries if entry >= 0]
+        found = await self._fetch("judge_gone", asked) if asked else []
+        return {(row[0], str(id)) for row in found for id in row[1]}
+
+
+def _keys(found: Sequence[Any], ids: Sequence[str], tokens: Sequence[int]) -> set[Key]:
+    if len(found) == len(ids):  # the usual case: everything asked for has happened
+        return set(zip(ids, tokens, strict=True))
+    return {(str(row[0]), row[1]) for row in found}

@@ -1,0 +1,1 @@
+SELECT date_part('epoch', {schema}.now())

@@ -1,0 +1,2 @@
+-- $1 name
+SELECT {schema}.drop_queue($1)

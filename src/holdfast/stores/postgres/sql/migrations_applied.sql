@@ -1,0 +1,2 @@
+-- Which migrations are there.
+SELECT name FROM {schema}.migrations ORDER BY name

@@ -1,0 +1,20 @@
+-- One page of the dead letters seen as a queue, by state.  $1 queue  $2 after  $3 limit  $4 status
+WITH t AS MATERIALIZED (SELECT {schema}.now() AS now),
+found AS (
+    SELECT s.* FROM (
+        SELECT m.id, CASE WHEN m.visible_at <= t.now THEN 'pending' WHEN m.token IS NOT NULL THEN 'processing'
+                ELSE coalesce(m.waits, 'retry') END AS status, m.payload, m.content_type, m.headers, m.rank, m.attempts, m.max_attempts,
+        m.enqueued_at,
+            CASE WHEN m.visible_at > t.now THEN m.visible_at END AS visible_at, m.finished_at, NULL::bytea AS result,
+            m.error, m.worker
+        FROM {d} m, t
+        WHERE $2::uuid IS NULL OR m.id > $2::uuid
+    ) s WHERE s.status = $4 ORDER BY s.id LIMIT $3::bigint
+)
+SELECT f.id, f.status, f.payload, f.content_type, f.headers, f.rank, f.attempts,
+    coalesce(f.max_attempts, queues.max_attempts) AS most, date_part('epoch', f.enqueued_at) AS enqueued_at,
+    date_part('epoch', f.visible_at) AS visible_at, date_part('epoch', f.finished_at) AS finished_at, f.result, f.error,
+    f.worker
+FROM found f, {schema}.queues
+WHERE queues.name = $1
+ORDER BY f.id

@@ -1,0 +1,281 @@
+"""PostgreSQL as a store: every method of the seam."""
+
+from __future__ import annotations
+
+import asyncio
+import time
+from collections.abc import Iterable, Sequence
+from typing import Any
+
+from ...config import QueueOptions, StoreOptions
+from ...errors import HoldfastError
+from ...ids import Ids
+from ...messages import Answer, Claims, Envelope, Settlement, Stats, Stored, View
+from ..base import DEAD, Check, QueueInfo
+from . import doctor, rows, upkeep
+from .address import Address
+from .beside import Beside
+from .faults import translated
+from .joining import joined
+from .pool import Pool
+from .registry import Registry
+from .schema import Schema
+from .statements import Statements
+from .topic import Topic
+from .wake import Bell, Listener, Notifier
+
+_WATCH = (0.005, 1.6)  # seconds of the first look again at what another process may have settled, and its growth
+
+
+class PostgresStore:
+    """See `stores/base.py` for the promises."""
+
+    transactional = True  # append takes `connection=`
+
+    def __init__(self, address: Address, options: StoreOptions) -> None:
+        self._options = options
+        self._pool = Pool(address.connect, size=options.max_connections, timeout=options.operation_timeout)
+        self._schema = Schema(self._pool, options.schema)
+        self._sql = Statements(options.schema)
+        self._registry = Registry(self._pool, self._schema)
+        self._bell = Bell()
+        self._listener = (
+            Listener(address.connect, self._pool, self._bell, schema=options.schema) if options.notify else None
+        )
+        self._notifier = Notifier(self._listener.notify) if self._listener else None
+        self._beside = Beside(address.connect, options.operation_timeout)
+        self._topics: dict[str, Topic] = {}
+        self._ids = Ids()
+        self._ahead = 0.0  # seconds the store's clock is ahead of our monotonic one
+        self._background: set[asyncio.Task[Any]] = set()
+
+    async def open(self) -> None:
+        """Connect, and see that the schema fits."""
+        await self._schema.check()
+        await self.clock()
+
+    def _topic(self, queue: str) -> Topic:
+        name = queue.removesuffix(DEAD)
+        topic = self._topics.get(name)
+        if topic is None:
+            topic = self._topics[name] = Topic(
+                self._pool, self._registry, name, schema=self._options.schema, number=self._number, heard=self._heard,
+                find=self._topic,
+            )  # fmt: skip
+        return topic
+
+    async def _exists(self, queue: str, ids: Iterable[str]) -> None:
+        """QueueNotFound; asked only where no id is one of ours, since every statement would say so itself."""
+        if not any(rows.rank(id) is not None for id in ids):
+            await self._registry.must(queue.removesuffix(DEAD))
+
+    def _number(self) -> int:
+        return self._ids.block(time.monotonic() + self._ahead)
+
+    def _heard(self, now: float) -> None:
+        self._ahead = now - time.monotonic()
+
+    def _changed(self, queue: str) -> None:
+        """There may be something to claim."""
+        self._bell.ring(queue)
+        if self._notifier is not None:
+            self._notifier.tell(queue)
+
+    # The store as a whole.
+
+    async def install(self, *, dry_run: bool = False) -> list[str]:
+        return await self._schema.install(dry_run=dry_run)
+
+    async def uninstall(self) -> None:
+        await self._schema.uninstall()
+        self._registry.infos.clear()
+        self._topics.clear()
+
+    async def close(self) -> None:
+        if self._background:
+            await asyncio.wait(set(self._background), timeout=2.0)
+        if self._notifier is not None:
+            await self._notifier.close()
+        if self._listener is not None:
+            await self._listener.close()
+        await asyncio.to_thread(self._beside.close)  # an event loop of its own cannot run in this thread
+        await self._pool.close()
+
+    async def check(self) -> list[Check]:
+        return await doctor.check(self._pool, self._schema, self._listener)
+
+    async def clock(self) -> float:
+        if self._registry.infos or await self._schema.applied() is not None:
+            [(now,)] = await self._pool.fetch(self._sql["clock"])
+        else:
+            [(now,)] = await self._pool.fetch("SELECT date_part('epoch', clock_timestamp())")
+        self._heard(now)
+        return float(now)
+
+    # Queues.
+
+    async def create_queue(self, name: str, options: QueueOptions) -> QueueInfo:
+        return await self._registry.create(name, options)
+
+    async def configure(self, name: str, options: QueueOptions) -> QueueInfo:
+        info = await self._registry.configure(name, options)
+        self._changed(name)
+        return info
+
+    async def queues(self) -> list[QueueInfo]:
+        return await self._registry.all()
+
+    async def queue(self, name: str) -> QueueInfo | None:
+        return await self._registry.find(name)
+
+    async def delete_queue(self, name: str, *, force: bool = False) -> None:
+        await self._registry.delete(name, force=force)
+        self._topics.pop(name, None)
+        self._bell.ring(name)
+
+    async def pause(self, name: str, paused: bool) -> None:
+        await self._registry.pause(name, paused)
+        self._changed(name)
+
+    async def purge(self, queue: str) -> int:
+        return await self._topic(queue).letters.purge(dead=queue.endswith(DEAD))
+
+    # Messages in and out.
+
+    async def append(self, queue: str, messages: Sequence[Envelope], *, connection: Any = None) -> list[str]:
+        """With a connection of the caller's, the messages are part of its transaction; no notification then."""
+        appender = self._topic(queue).appender
+        if not messages:
+            await self._registry.must(queue)
+            return []
+        if connection is not None:
+            speaker = await joined(connection)
+            try:
+                return await appender.append_within(speaker, messages)
+            except HoldfastError:
+                raise
+            except Exception as error:
+                raise translated(error, queue) from error
+        ids = await appender.append(messages)
+        self._topic(queue).claimer.bounds.reset()
+        self._changed(queue)
+        return ids
+
+    async def claim(self, queue: str, limit: int, lease: float, *, wait: float = 0.0) -> Claims:
+        deadline = time.monotonic() + wait
+        claimer, dead = self._topic(queue).claimer, queue.endswith(DEAD)
+        while True:
+            ticket = self._bell.ticket(queue)
+            claims = await self._claim(queue, limit, lease, dead=dead)
+            left = deadline - time.monotonic()
+            if claims.messages or claims.expired or left <= 0:
+                return claims
+            if self._listener is not None:
+                self._listener.start()
+            due = await claimer.next_due(dead=dead)
+            pause = min(left, self._options.poll_interval)
+            if due is not None:
+                pause = min(pause, max(0.001, due))
+            await self._bell.wait(queue, pause, since=ticket)
+
+    async def _claim(self, queue: str, limit: int, lease: float, *, dead: bool) -> Claims:
+        """Once sent, a claim is not left alone: what it brings to a caller that is gone is given back."""
+        claimer = self._topic(queue).claimer
+        asking = asyncio.create_task(claimer.claim_dead(limit, lease) if dead else claimer.claim(limit, lease))
+        try:
+            return await asyncio.shield(asking)
+        except asyncio.CancelledError:
+            self._later(self._give_back(queue, asking))
+            raise
+
+    async def _give_back(self, queue: str, asking: asyncio.Task[Claims]) -> None:
+        try:
+            claims = await asking
+            if claims.messages:
+                await self.settle(queue, [Settlement(m.id, m.token, "release") for m in claims.messages])
+        except HoldfastError:  # their leases run out
+            pass
+
+    def _later(self, work: Any) -> None:
+        task = asyncio.create_task(work)
+        self._background.add(task)
+        task.add_done_callback(self._background.discard)
+
+    async def extend(self, queue: str, leases: Sequence[tuple[str, str]], seconds: float) -> list[float | None]:
+        topic, dead = self._topic(queue), queue.endswith(DEAD)
+        await self._exists(queue, (id for id, _ in leases))
+        return await topic.settler.extend(self._pool, leases, seconds, dead=dead)
+
+    def extend_from_thread(
+        self, queue: str, leases: Sequence[tuple[str, str]], seconds: float
+    ) -> list[float | None] | None:
+        topic, dead = self._topic(queue), queue.endswith(DEAD)
+        return self._beside.run(lambda pool: topic.settler.extend(pool, leases, seconds, dead=dead))
+
+    async def settle(self, queue: str, settlements: Sequence[Settlement]) -> list[Answer]:
+        topic = self._topic(queue)
+        await self._exists(queue, (s.id for s in settlements))
+        answers = await topic.settler.settle(settlements, dead=queue.endswith(DEAD))
+        if any(s.action != "complete" for s in settlements):
+            topic.claimer.bounds.reset()
+            self._changed(queue)
+            if any(s.action in ("retry", "dead") for s in settlements):
+                self._changed(queue.removesuffix(DEAD) + DEAD)
+        self._bell.ring(_done(queue))
+        return answers
+
+    async def cancel(self, queue: str, id: str) -> bool:
+        await self._exists(queue, (id,))
+        done = await self._topic(queue).letters.cancel(id)
+        self._bell.ring(_done(queue))
+        return done
+
+    # Looking.
+
+    async def get(self, queue: str, ids: Sequence[str]) -> list[Stored | None]:
+        await self._exists(queue, ids)
+        return await self._topic(queue).letters.get(ids)
+
+    async def scan(self, queue: str, view: View, *, after: str | None = None, limit: int = 100) -> list[Stored]:
+        return await self._topic(queue).letters.scan(view, after=after, limit=limit, dead=queue.endswith(DEAD))
+
+    async def stats(self, queue: str) -> Stats:
+        await self._registry.known(queue.removesuffix(DEAD))
+        return await self._topic(queue).letters.stats(dead=queue.endswith(DEAD))
+
+    async def watch(self, queue: str, timeout: float) -> None:
+        """This process tells of what it settles; for the others, looks that grow rarer."""
+        name, topic = _done(queue), self._topic(queue)
+        topic.looks += 1
+        first, growth = _WATCH
+        pause = min(timeout, self._options.poll_interval, first * growth ** min(topic.looks, 20))
+        ticket = self._bell.ticket(name)
+        await self._bell.wait(name, pause, since=ticket)
+        if self._bell.ticket(name) != ticket:
+            topic.looks = 0
+
+    # Dead letters and archive.
+
+    async def replay(self, queue: str, view: View, ids: Sequence[str]) -> int:
+        topic = self._topic(queue)
+        await self._exists(queue, ids)
+        count = await topic.letters.replay(view, ids)
+        topic.claimer.bounds.reset()
+        self._changed(queue.removesuffix(DEAD))
+        return count
+
+    async def discard(
+        self, queue: str, view: View, ids: Sequence[str] | None = None, *, before: float | None = None
+    ) -> int:
+        await self._exists(queue, () if ids is None else ids)
+        return await self._topic(queue).letters.discard(view, ids, before)
+
+    async def maintain(self, queue: str) -> dict[str, int]:
+        name = queue.removesuffix(DEAD)
+        info = await self._registry.must(name)
+        return await upkeep.maintain(self._pool, self._topic(name).sql, name, info.options)
+
+
+def _done(queue: str) -> str:
+    """What rings when messages of a queue end; no queue is called so."""
+    return f"{queue.removesuffix(DEAD)}/done"

@@ -1,0 +1,44 @@
+"""libpq URIs: our own keys are taken out, keys that only libpq knows are left out."""
+
+from __future__ import annotations
+
+from urllib.parse import parse_qsl, urlencode, urlsplit, urlunsplit
+
+from ...config import StoreOptions, unknown
+from ...errors import ConfigError
+
+# What the driver understands in a URI; everything else would become a setting of the session.
+_DRIVER = {
+    *("host", "port", "user", "password", "dbname", "database", "passfile", "sslmode", "sslrootcert", "sslcert"),
+    *("sslkey", "sslcrl", "sslpassword", "ssl_min_protocol_version", "ssl_max_protocol_version", "sslnegotiation"),
+    *("target_session_attrs", "krbsrvname", "gsslib", "service", "servicefile", "direct_tls"),
+    *("application_name", "options", "client_encoding"),
+}
+# What libpq knows and the driver does not need: it keeps connections alive, and binds channels, in its own way.
+_LIBPQ = {
+    *(
+        "keepalives",
+        "keepalives_idle",
+        "keepalives_interval",
+        "keepalives_count",
+        "tcp_user_timeout",
+        "channel_binding",
+    ),
+    *("gssencmode", "sslcompression", "sslsni", "requirepeer", "require_auth", "load_balance_hosts", "hostaddr"),
+    *("fallback_application_name", "requiressl", "max_protocol_version", "min_protocol_version"),
+}
+
+
+def take_apart(url: str, shown: str) -> tuple[str, list[tuple[str, str]]]:
+    """The URI for the driver, and what of its query is ours; ConfigError for keys nobody knows."""
+    parts = urlsplit(url)
+    ours, theirs = [], []
+    for key, value in parse_qsl(parts.query, keep_blank_values=True):
+        if key in StoreOptions.__struct_fields__:
+            ours.append((key, value))
+        elif key in _DRIVER:
+            theirs.append((key, value))
+        elif key not in _LIBPQ:
+            known = (*StoreOptions.__struct_fields__, *_DRIVER, *_LIBPQ)
+            raise ConfigError(unknown(f"{shown}: unknown key", key, known))
+    return urlunsplit(("postgresql", parts.netloc, parts.path, urlencode(theirs), "")), ours
