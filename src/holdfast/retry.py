@@ -78,6 +78,7 @@ def policy_from(value: Any) -> RetryPolicy:
     if isinstance(value, RetryPolicy):
         return value
     try:
-        return msgspec.convert(value, RetryPolicy)
+        policy: RetryPolicy = msgspec.convert(value, RetryPolicy)
     except msgspec.ValidationError as error:
         raise ConfigError(f"retry: {error}; write for example {{policy: fixed, delay: 5}}") from error
+    return policy

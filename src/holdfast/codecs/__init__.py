@@ -8,7 +8,7 @@ from __future__ import annotations
 
 import functools
 import importlib
-from collections.abc import Callable
+from collections.abc import Callable, Hashable
 from typing import Any, Generic, Protocol, TypeVar, cast
 
 from ..config import unknown
@@ -110,13 +110,13 @@ class Codec(Generic[T]):
 def codec_for(type: Any, codec: str | Format | None) -> Codec[Any]:
     """The codec of a type, the same for the same: making one can take longer than using it a hundred times."""
     try:
-        return _kept(type, codec)
+        return _kept(type, cast(Hashable, codec))
     except TypeError:  # not hashable, or no type at all: then this says so
         return Codec(type, codec)
 
 
 @functools.lru_cache(maxsize=256)
-def _kept(type: Any, codec: str | Format | None) -> Codec[Any]:
+def _kept(type: Any, codec: Any) -> Codec[Any]:
     return Codec(type, codec)
 
 
