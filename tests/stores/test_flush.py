@@ -72,6 +72,18 @@ async def test_a_frozen_set_is_finished_in_an_idle_queue_too():
     assert await once_in_the_archive(bed, ids)
 
 
+@pytest.mark.xfail(strict=True, reason="as above: nobody can claim them until something else happens in the queue")
+async def test_retries_come_back_although_the_flush_they_were_leaving_in_died():
+    bed = await Bed.made(steps=dies_at("flush.frozen"))
+    ids = await bed.append(400)
+    assert set(await bed.settle(await bed.claim(400), "retry", delay=60.0)) == {"ok"}
+    await eventually(lambda: frozen(bed))
+    bed.clock.advance(70.0)
+    bed.store = bed.another()
+    await bed.store.maintain("q")
+    assert [each.id for each in await bed.claim(400)] == ids
+
+
 @pytest.mark.parametrize("step", STEPS[:2])
 async def test_a_sleeping_flusher_adds_nothing(step: str):
     """It wakes up after another has finished its set, and after the next flush as well."""

@@ -297,6 +297,8 @@ async def test_many_letters_that_fail_all_stay():
     assert set(await bed.settle(held, "retry", delay=60.0, queue=DEAD)) == {"ok"}
     assert ids_of(await bed.all("dead")) == ids
     assert (await bed.store.stats("q")).dead == 400
+    await bed.flush()
+    assert ids_of(await bed.all("dead")) == ids
     bed.clock.advance(61.3)
     assert [each.id for each in await bed.claim(400, queue=DEAD)] == ids
 
