@@ -6,6 +6,7 @@ from collections.abc import Sequence
 from functools import cache
 from typing import Any
 
+from ...errors import StoreError
 from ...messages import Stored
 from . import names
 from .names import ArchiveName
@@ -13,6 +14,7 @@ from .space import Buffer, Reading
 
 _COLUMNS = tuple(name for name in Stored.__struct_fields__ if name not in ("payload", "visible_at"))
 _PAGE = 10_000
+FORMAT = 1
 
 
 @cache
@@ -38,7 +40,7 @@ def _schema() -> Any:
             ("worker", pa.string()),
             ("token", pa.string()),
         ],
-        metadata={"holdfast": "1"},
+        metadata={"holdfast": str(FORMAT)},
     )
 
 
@@ -80,6 +82,10 @@ def decode(data: bytes) -> tuple[list[Stored], list[str | None]]:
     import pyarrow as pa
     import pyarrow.parquet as pq
 
+    reader = pa.BufferReader(data)
+    format = int((pq.read_schema(reader).metadata or {}).get(b"holdfast", b"1"))
+    if format > FORMAT:
+        raise StoreError(f"an archive file has format {format}, this version reads up to {FORMAT}: upgrade holdfast")
     table = pq.read_table(pa.BufferReader(data), schema=_schema())
     instants = {name: table.column(name).cast(pa.int64()).to_pylist() for name in ("enqueued_at", "finished_at")}
     columns = {name: table.column(name).to_pylist() for name in _COLUMNS if name not in instants}

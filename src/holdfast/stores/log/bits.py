@@ -21,6 +21,8 @@ def places(mask: int) -> Sequence[int]:
 
 def lowest(mask: int, count: int) -> int:
     """The first `count` places of a set."""
+    if count <= 0:
+        return 0
     if mask.bit_count() <= count:
         return mask
     chosen = places(mask)[:count]

@@ -15,11 +15,12 @@ from .cache import BlockCache
 from .head import apply, wanted
 from .queues import Address, Config
 from .rows import Rows
-from .space import Reading, Space, Transaction
+from .space import LAST, Range, Reading, Space, Transaction
 from .state import Absorb, Block, Claim, Exhausted, Expire, Head, Intent, Purge, Remove, Result, Rules, Settle
 
 T = TypeVar("T")
 _PAGE = 1000
+_DUE_PAGE = 200
 _WORK, _DONE = "work", "done"
 _BOTH = frozenset((_WORK, _DONE))
 _SIGNALS = {Settle: _BOTH, Remove: _BOTH, Purge: _BOTH, Expire: frozenset((_DONE,))}
@@ -77,17 +78,18 @@ class Answer(msgspec.Struct, frozen=True):
 
     results: list[Result]
     head: Head
+    now: float  # a head that did not change still has the time of its last change
     rules: Rules
     blocks: dict[int, tuple[Block, Rows]]
     next_due: float | None
     expired: list[Exhausted]
 
 
-Then: TypeAlias = Callable[[Transaction, Seen, list[Result]], None]
+Then: TypeAlias = Callable[[Session], None]
 
 
 class Request:
-    """Intents of one caller; `then` writes more in the same transaction, knowing their results."""
+    """Intents of one caller; `then` writes more in the same transaction."""
 
     __slots__ = ("answer", "future", "intents", "then")
 
@@ -213,8 +215,8 @@ class Committer:
         while True:
             root = self._root
             held = len(self._head[1].blocks)
-            prefixes = _prefixes(root, held + demand) if demand else []
-            (stored, head), keys = view.survey([names.config_key(self.address.queue), root + "head"], prefixes)
+            ranges = _ranges(root, view.now, held, demand) if demand else []
+            (stored, head), keys = view.survey([names.config_key(self.address.queue), root + "head"], ranges)
             if stored is None:
                 raise QueueNotFound(f"there is no queue {self.address.queue!r}")
             if self._config is None or self._config[0] != stored:
@@ -225,7 +227,7 @@ class Committer:
                 continue
             seen = Seen(config, self.address.rules(config), root, self._decoded(head))
             if demand and len(seen.head.blocks) > held:  # absorbed blocks must not hide the ones behind them
-                keys = view.survey([], _prefixes(root, len(seen.head.blocks) + demand))[1]
+                keys = view.survey([], _ranges(root, view.now, len(seen.head.blocks), demand))[1]
             return seen, keys
 
     def _decoded(self, stored: bytes | None) -> Head:
@@ -242,7 +244,7 @@ class Committer:
         demand = sum(each.limit for request in requests for each in request.intents if type(each) is Claim)
         seen, keys = self._survey(tx, min(demand, _PAGE))
         session = Session(tx, seen, self._cache)
-        absorbed, next_due = _absorbable(seen, keys, min(demand, _PAGE), tx.now)
+        absorbed, next_due = _absorbable(seen, keys, min(demand, _PAGE))
         intents: list[Intent] = [Absorb(absorbed), Expire()]
         for request in requests:
             intents += request.intents
@@ -277,27 +279,29 @@ class Committer:
             place += len(request.intents)
             taken = [each for result in own if isinstance(result, list) for each in result]
             blocks = {each.block: session.block(each.block) for each in [*taken, *expired]}
-            request.answer = Answer(own, session.head, session.seen.rules, blocks, next_due, expired)
+            now = max(session.head.now, session.tx.now)
+            request.answer = Answer(own, session.head, now, session.seen.rules, blocks, next_due, expired)
             expired = []  # told once, to the first
             if request.then is not None:
-                request.then(session.tx, session.seen, own)
+                request.then(session)
 
 
-def _prefixes(root: str, limit: int) -> list[tuple[str, int]]:
-    return [(root + "inbox/", limit), (root + "later/", limit)]
+def _ranges(root: str, now: float, held: int, demand: int) -> list[Range]:
+    """The first keys of the inbox, of what is due, and the next one that is not; absorbed blocks are among them."""
+    inbox, later = root + "inbox/", root + "later/"
+    due = f"{later}{int(now * 1000) + 1:015d}"
+    # What is due lies by time, not by priority: a page of it, or an urgent one might not be seen.
+    page = held + max(demand, _DUE_PAGE)
+    return [(inbox, inbox + LAST, held + demand), (later, due, page), (due, later + LAST, 1)]
 
 
-def _absorbable(seen: Seen, keys: list[list[str]], demand: int, now: float) -> tuple[list[str], float | None]:
+def _absorbable(seen: Seen, keys: list[list[str]], demand: int) -> tuple[list[str], float | None]:
     """Blocks that the waiting claims need, and when the next one under `later/` is due."""
     if not keys or seen.rules.paused:
         return [], None
-    cut = len(seen.root)
-    ready = [key[cut:] for key in keys[0]]
-    for key in keys[1]:
-        if names.due_of(key) > now:
-            return wanted(seen.head, ready, demand), names.due_of(key)
-        ready.append(key[cut:])
-    return wanted(seen.head, ready, demand), None
+    inbox, due, coming = keys
+    ready = [key[len(seen.root) :] for key in inbox + due]
+    return wanted(seen.head, ready, demand), names.due_of(coming[0]) if coming else None
 
 
 def work_topic(queue: str) -> str:

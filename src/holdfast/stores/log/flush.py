@@ -53,11 +53,16 @@ class Flusher:
             flush = f"{self._ids.block(self._space.clock()):032x}"
             answer = await self._committer.ask(Freeze(flush))
             frozen = answer.head.frozen
-            if frozen is None or (frozen.flush != flush and answer.head.now - frozen.since < TAKEOVER):
+            if frozen is None or (frozen.flush != flush and answer.now - frozen.since < TAKEOVER):
                 return False
             await self._step("flush.frozen")
             await self._finish(frozen.flush)
             return True
+
+    async def thaw(self) -> None:
+        """Return when nothing is frozen: what is being written is out of reach of those who change messages."""
+        if (await self._committer.ask(Expire())).head.frozen is not None:
+            await self.flush_all()
 
     async def flush_all(self) -> None:
         """Return when everything that had ended is written, by us or by whoever is at it."""

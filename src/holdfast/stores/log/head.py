@@ -15,6 +15,7 @@ from . import bits
 from .names import parse_block
 from .state import (
     Absorb,
+    Applied,
     Block,
     Claim,
     Drop,
@@ -53,14 +54,6 @@ LEADS_TO = {  # what a settlement makes of a message; a retry with no attempt le
 _ORDER = (Settle, Extend, Remove, Purge, Absorb, Expire, Claim, Freeze, Drop)
 
 
-class Applied(msgspec.Struct, frozen=True):
-    """The new head, a result per intent in their order, and the keys of blocks of which nothing is left."""
-
-    head: Head
-    results: list[Result]
-    finished: list[str]
-
-
 def apply(head: Head, intents: Sequence[Intent], now: float, rules: Rules) -> Applied:
     """Carry the intents out, kind by kind in the order of the protocol."""
     head = head.copy()
@@ -81,7 +74,7 @@ def wanted(head: Head, keys: Iterable[str], demand: int) -> list[str]:
     known = {block.key for block in head.blocks.values()}
     candidates = [(parse_block(key), key) for key in keys if key not in known]
     stock = [(name.order, name.count, key) for name, key in candidates]
-    stock += [(block.order, _ready(head, block), "") for block in head.blocks.values() if _untouched(block)]
+    stock += [(block.order, block.ready(head.now), "") for block in head.blocks.values() if block.is_untouched]
     chosen = []
     for _, count, key in sorted(stock):
         if demand <= 0:
@@ -90,25 +83,6 @@ def wanted(head: Head, keys: Iterable[str], demand: int) -> list[str]:
         if key:
             chosen.append(key)
     return chosen
-
-
-def _untouched(block: Block) -> bool:
-    """Some of its messages were never claimed."""
-    return block.next < block.name.count
-
-
-def _change(head: Head, no: int, **fields: Any) -> None:
-    head.blocks[no] = msgspec.structs.replace(head.blocks[no], **fields)
-
-
-def _lose(head: Head, no: int, count: int) -> None:
-    """Rows of a block have left."""
-    _change(head, no, gone=head.blocks[no].gone + count)
-
-
-def _ready(head: Head, block: Block) -> int:
-    """How many fresh messages a block can give now; what comes back from waiting or leases is only more."""
-    return 0 if block.due > head.now else block.fresh().bit_count()
 
 
 def _settle(head: Head, intent: Settle, rules: Rules) -> int:
@@ -169,7 +143,7 @@ def _end(head: Head, group: Settled, *, keep: bool) -> None:
     if keep:
         head.settled.append(group)
     else:
-        _lose(head, group.block, count)
+        head.lose(group.block, count)
         _remember(head, group.token, group.block, group.mask, group.status)
 
 
@@ -207,23 +181,31 @@ def _remove(head: Head, intent: Remove, rules: Rules) -> int:
     """The places that were fresh or waiting and have ended now."""
     block = head.blocks[intent.block]
     fresh = block.fresh() & intent.mask
-    _change(head, block.no, skip=block.skip | fresh)
+    head.change(block.no, skip=block.skip | fresh)
     _removed(head, intent, fresh, block.name.attempts, rules)
     removed = fresh
-    for group in [each for each in head.waiting if each.block == intent.block]:
-        part = group.mask & intent.mask
+    for groups, group in _unheld(head):
+        part = group.mask & intent.mask if group.block == intent.block else 0
         if part:
-            _take(head.waiting, group, part)
+            _take(groups, group, part)
             _removed(head, intent, part, group.attempts, rules)
             removed |= part
     return removed
+
+
+def _unheld(head: Head) -> list[tuple[list[Any], Waiting | Lease]]:
+    """Claimed messages that nobody holds, and where: those that wait, and those whose lease is over."""
+    over: list[tuple[list[Any], Waiting | Lease]] = [
+        (head.leases, each) for each in head.leases if each.expires <= head.now
+    ]
+    return over + [(head.waiting, each) for each in head.waiting]
 
 
 def _removed(head: Head, intent: Remove, mask: int, attempts: int, rules: Rules) -> None:
     if not mask:
         return
     if intent.error is None:
-        _lose(head, intent.block, mask.bit_count())
+        head.lose(intent.block, mask.bit_count())
     else:
         group = Settled(intent.block, mask, "failed", head.now, attempts, intent.error, None, "", None)
         _end(head, group, keep=rules.archive)
@@ -234,12 +216,10 @@ def _purge(head: Head, intent: Purge, rules: Rules) -> int:
     before = sum(block.gone for block in head.blocks.values())
     for block in list(head.blocks.values()):
         fresh = block.fresh()
-        _change(head, block.no, skip=block.skip | fresh, gone=block.gone + fresh.bit_count())
-    returning: list[Waiting | Lease] = [*head.waiting, *(each for each in head.leases if each.expires <= head.now)]
-    for group in returning:
-        _lose(head, group.block, group.mask.bit_count())
-    head.waiting = []
-    head.leases = [lease for lease in head.leases if lease.expires > head.now]
+        head.change(block.no, skip=block.skip | fresh, gone=block.gone + fresh.bit_count())
+    for groups, group in _unheld(head):
+        _take(groups, group, group.mask)
+        head.lose(group.block, group.mask.bit_count())
     return sum(block.gone for block in head.blocks.values()) - before
 
 
@@ -292,7 +272,7 @@ def _claim(head: Head, intent: Claim, rules: Rules) -> list[Taken]:
         return taken
     returning = _returning(head)
     room = intent.limit
-    open_blocks = [block for block in head.blocks.values() if _untouched(block) or block.no in returning]
+    open_blocks = [block for block in head.blocks.values() if block.is_untouched or block.no in returning]
     for block in sorted(open_blocks, key=lambda each: each.order):
         sources = returning.get(block.no, [])
         if block.due <= head.now:
@@ -338,7 +318,7 @@ def _choose(sources: list[_Source], limit: int, room: int, *, first: bool) -> tu
 def _lease_out(head: Head, intent: Claim, block: Block, source: _Source, part: int, limit: int) -> Taken:
     if source.group is None:
         done = part.bit_length()
-        _change(head, block.no, next=done, skip=block.skip >> done << done)
+        head.change(block.no, next=done, skip=block.skip >> done << done)
     elif isinstance(source.group, Waiting):
         _take(head.waiting, source.group, part)
         _remember(head, source.group.token, block.no, part, source.group.status)
@@ -382,7 +362,7 @@ def _drop(head: Head, intent: Drop, rules: Rules) -> bool:
         return False
     groups: list[Settled | Waiting] = [*frozen.settled, *frozen.waiting]
     for group in groups:
-        _lose(head, group.block, group.mask.bit_count())
+        head.lose(group.block, group.mask.bit_count())
     head.frozen = None
     return True
 

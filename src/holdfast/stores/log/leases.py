@@ -12,14 +12,13 @@ from typing import Literal, cast
 import msgspec
 
 from ... import ids
+from ...messages import Action, Claimed, Expired, Settlement, Status, Stored
 from ...messages import Answer as SettleAnswer
-from ...messages import Claimed, Expired, Settlement, Stored
 from . import bits, names
-from .committer import Answer, Seen, Then
-from .head import LEADS_TO
+from .committer import Answer, Session, Then
 from .rows import Rows
-from .space import Reading, Transaction
-from .state import Block, Extend, Head, Result, Rules, Settle, Taken
+from .space import Reading
+from .state import Block, Extend, Head, Rules, Settle, Taken
 
 _END = 12  # digits
 INLINE_RESULT = 4096  # bytes; a larger result is an object of its own, so that the head stays small
@@ -37,9 +36,10 @@ def spot_of(token: str, id: str) -> Spot | None:
     """Where a token points; None: it is none of ours, or not this message's."""
     try:
         claim, block, place, end = token.split(".")
-        return Spot(claim, int(block), int(place)) if end == id[-_END:] else None
+        spot = Spot(claim, int(block), int(place))
     except ValueError:
         return None
+    return spot if end == id[-_END:] and 0 <= spot.place < ids.PLACES else None
 
 
 def claimed(answer: Answer, taken: Sequence[Taken], token: str) -> list[Claimed]:
@@ -195,11 +195,13 @@ def _end_of(head: Head, intent: Extend, place: int) -> float | None:
 
 
 def keep_results(large: dict[str, bytes]) -> Then:
-    """Write results too large for the head, in the transaction that settles their messages."""
+    """Write results too large for the head, in the transaction that settles their messages, where the head has them."""
 
-    def then(tx: Transaction, seen: Seen, results: list[Result]) -> None:
+    def then(session: Session) -> None:
+        kept = {result for group in session.head.settled for result in group.results or ()}
         for key, data in large.items():
-            tx.put(seen.root + key, data)
+            if b"@" + key.encode() in kept:
+                session.tx.create(session.seen.root + key, data)
 
     return then
 
@@ -209,5 +211,13 @@ def judged(settlement: Settlement, stored: Stored | None, token: str | None) -> 
     if stored is None:
         return "unknown"
     spot = spot_of(settlement.token, settlement.id)
-    same = stored.status in LEADS_TO[settlement.action]
-    return "ok" if spot is not None and token == spot.token and same and stored.finished_at is not None else "lost"
+    same = stored.status in _SHOWS_AS[settlement.action]
+    return "ok" if spot is not None and token == spot.token and same else "lost"
+
+
+_SHOWS_AS: dict[Action, tuple[Status, ...]] = {
+    "complete": ("completed",),
+    "retry": ("retry", "pending", "dead", "failed"),
+    "dead": ("dead", "failed"),
+    "release": ("pending", "delayed", "retry"),
+}

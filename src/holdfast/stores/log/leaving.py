@@ -35,6 +35,7 @@ class Leaving(msgspec.Struct, frozen=True, gc=False):
     max_attempts: int = 0  # its own; 0: the queue's
     crashed: bool = False
     due: float = 0.0
+    claims: int = 0  # as its log counts them
 
 
 class Moved(msgspec.Struct, frozen=True):
@@ -65,9 +66,15 @@ def rows_of(group: Settled | Waiting, block: Block, loaded: Rows, seen: Seen, vi
         else:
             state = records.State("retry", group.attempts, group.due, error=group.error)
             stored = records.record(block, loaded, place, state, seen.rules, view, seen.root)
-            own = block.name.max_attempts
-            found.append(Leaving(stored, "waiting", group.token, None, own, group.crashed, group.due))
+            found.append(_waits(stored, group, block, loaded, place))
     return found
+
+
+def _waits(stored: Stored, group: Waiting, block: Block, loaded: Rows, place: int) -> Leaving:
+    if loaded.finished_at and loaded.attempts:  # a dead letter: what it died with is not what a worker tried since
+        stored = msgspec.structs.replace(stored, attempts=loaded.attempts[place])
+    own = block.name.max_attempts
+    return Leaving(stored, "waiting", group.token, None, own, group.crashed, group.due, group.attempts)
 
 
 def encode(address: Address, seen: Seen, found: Sequence[Leaving]) -> Written:
@@ -152,7 +159,7 @@ def _spilled(found: list[Leaving], now: float, numbers: Iterator[str]) -> list[t
     """Retries that wait outside the head, in blocks of alike messages that are due about together."""
     kinds: dict[tuple[int, int, int, bool], list[Leaving]] = {}
     for row in sorted(found, key=lambda row: row.due):
-        kind = (row.stored.priority, row.max_attempts, row.stored.attempts, row.crashed)
+        kind = (row.stored.priority, row.max_attempts, row.claims, row.crashed)
         kinds.setdefault(kind, []).append(row)
     blocks = []
     for (priority, own, attempts, crashed), members in kinds.items():
@@ -162,7 +169,6 @@ def _spilled(found: list[Leaving], now: float, numbers: Iterator[str]) -> list[t
             for part in _bounded(together):
                 name = BlockName(next(numbers), len(part), priority, own, attempts, crashed, *_range(part))
                 columns = carried(part)
-                columns.max_attempts = None  # the key says it
                 blocks.append((name.later_key(due), rows.encode(columns)))
     return blocks
 

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 from collections.abc import Callable, Sequence
 from functools import partial
+from typing import cast
 
 import msgspec
 
@@ -19,7 +20,7 @@ from .names import ArchiveName
 from .queues import Address
 from .space import Found as SpaceFound
 from .space import Reading, Space, Transaction
-from .state import Block, Purge, Remove
+from .state import Block, Expire, Purge, Remove
 
 _REPLAY = "replay"
 
@@ -31,7 +32,7 @@ def take_dead(session: Session, cache: BlockCache, wanted: Sequence[str]) -> lis
     """Take messages that nobody holds out of the log, without a trace; what was taken, in their order."""
     glance = Glance(session.tx, session.seen, cache)
     taken = []
-    for id in wanted:
+    for id in dict.fromkeys(wanted):
         number = ids.number(id)
         found = glance.find(f"{number:032x}") if number is not None else None
         if found is None:
@@ -72,13 +73,12 @@ def discard_dead(session: Session, cache: BlockCache, wanted: Sequence[str] | No
 
 def purge(session: Session, cache: BlockCache) -> int:
     """Everything that is not held or settled goes: absorbed messages by the head, other blocks as a whole."""
+    session.do([Expire()])  # what has no attempt left is dead, not pending
     dropped = 0
     for block in list(Glance(session.tx, session.seen, cache).blocks()):
         if not block.no and session.tx.delete(session.seen.root + block.key):
             dropped += block.name.count
-    result = session.do([Purge()])[0]
-    assert isinstance(result, int)
-    return dropped + result
+    return dropped + cast(int, session.do([Purge()])[0])
 
 
 # The archive: messages are copied.

@@ -126,7 +126,7 @@ def page(sources: list[Source], after: str | None, limit: int) -> list[Stored]:
     for lowest, highest, load in sorted(sources, key=lambda source: source[0]):
         if highest <= start:
             continue
-        if len(chosen) >= limit and lowest > names.plain(chosen[limit - 1].id):
+        if len(chosen) >= limit and (not limit or lowest > names.plain(chosen[-1].id)):
             break
         fresh = [each for each in load() if after is None or each.id > after]
         chosen = sorted(chosen + fresh, key=lambda each: each.id)[:limit]

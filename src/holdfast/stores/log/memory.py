@@ -12,7 +12,7 @@ from typing import TypeVar
 
 from ...errors import Unavailable
 from ..base import Check
-from .space import Buffer, Found, Reading, Survey, Transaction
+from .space import Buffer, Found, Range, Reading, Survey, Transaction
 from .topics import Topics, deliver
 
 T = TypeVar("T")
@@ -26,6 +26,10 @@ class _Objects:
         self.found: dict[str, Found] = {}
         self.files: dict[str, tuple[bytes, float]] = {}
         self.tags = count(1)
+
+    def between(self, start: str, end: str, limit: int) -> list[str]:
+        first = bisect_left(self.keys, start)
+        return self.keys[first : min(bisect_left(self.keys, end), first + limit)]
 
     def set(self, key: str, found: Found | None) -> Found | None:
         """Set or (None) remove; what was there before."""
@@ -62,11 +66,9 @@ class _View:
             page.append(keys[at])
         return page
 
-    def survey(self, keys: Sequence[str], prefixes: Sequence[tuple[str, int]]) -> Survey:
+    def survey(self, keys: Sequence[str], ranges: Sequence[Range]) -> Survey:
         found = [self.get(key) for key in keys]
-        return [each.data if each else None for each in found], [
-            self.list(prefix, limit=most) for prefix, most in prefixes
-        ]
+        return [each.data if each else None for each in found], [self._objects.between(*each) for each in ranges]
 
     def create(self, key: str, data: Buffer) -> bool:
         if key in self._objects.found:

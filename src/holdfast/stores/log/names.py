@@ -38,8 +38,10 @@ class BlockName(msgspec.Struct, frozen=True, gc=False):
 
     @property
     def order(self) -> str:
-        """Claim order: priority, then the (first) id."""
-        return f"{255 - self.priority:03d}/{self.first or self.block}"
+        """Claim order: priority, then the block; what comes back goes before the rest of the block it came from."""
+        if self.first:
+            return f"{255 - self.priority:03d}/{ids.block_of(int(self.first, 16)):032x}"
+        return f"{255 - self.priority:03d}/{self.block}+"
 
     @property
     def lowest(self) -> str:

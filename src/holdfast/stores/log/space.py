@@ -15,6 +15,8 @@ from ..base import Check
 
 T = TypeVar("T")
 Buffer: TypeAlias = bytes | memoryview
+LAST = "\U0010ffff"  # above every key that continues a prefix
+Range: TypeAlias = tuple[str, str, int]  # keys from, up to (not including), and how many at most
 Survey: TypeAlias = tuple[list[bytes | None], list[list[str]]]
 
 
@@ -36,8 +38,8 @@ class Reading(Protocol):
     def list(self, prefix: str, *, after: str = "", limit: int = 1000) -> list[str]:
         """Keys that start with `prefix` and lie above `after`, in order of their bytes."""
 
-    def survey(self, keys: Sequence[str], prefixes: Sequence[tuple[str, int]]) -> Survey:
-        """Several looks in one trip: the bytes of objects that are no files, and lists of (prefix, limit)."""
+    def survey(self, keys: Sequence[str], ranges: Sequence[Range]) -> Survey:
+        """Several looks in one trip: the bytes of objects that are no files, and the first keys of ranges."""
 
 
 class Transaction(Reading, Protocol):

@@ -47,6 +47,15 @@ class Block(msgspec.Struct, frozen=True, gc=False):
     def fresh(self) -> int:
         return bits.span(self.next, self.name.count) & ~self.skip
 
+    @property
+    def is_untouched(self) -> bool:
+        """Some of its messages were never claimed."""
+        return self.next < self.name.count
+
+    def ready(self, now: float) -> int:
+        """How many fresh messages it can give; what comes back from waiting or leases is only more."""
+        return 0 if self.due > now else self.fresh().bit_count()
+
     def limit(self, rules: Rules) -> int:
         return self.name.max_attempts or rules.max_attempts
 
@@ -120,6 +129,14 @@ class Head(msgspec.Struct):
     settled: list[Settled] = []
     frozen: Frozen | None = None
     recent: list[Recent] = []
+
+    def change(self, no: int, **fields: int) -> None:
+        """Replace fields of a block."""
+        self.blocks[no] = msgspec.structs.replace(self.blocks[no], **fields)
+
+    def lose(self, no: int, count: int) -> None:
+        """Rows of a block have left."""
+        self.change(no, gone=self.blocks[no].gone + count)
 
     def copy(self) -> Head:
         """A head whose changes do not show in this one."""
@@ -212,3 +229,11 @@ class Exhausted(msgspec.Struct, frozen=True, gc=False):
 
 Intent: TypeAlias = Settle | Extend | Remove | Purge | Absorb | Expire | Claim | Freeze | Drop
 Result: TypeAlias = int | float | bool | list[Taken] | list[Exhausted] | None
+
+
+class Applied(msgspec.Struct, frozen=True):
+    """The new head, a result per intent in their order, and the keys of blocks of which nothing is left."""
+
+    head: Head
+    results: list[Result]
+    finished: list[str]

@@ -7,6 +7,8 @@ import time
 from collections.abc import Awaitable, Callable, Sequence
 from typing import cast
 
+from msgspec.structs import replace
+
 from ... import ids as id_bits
 from ...config import QueueOptions, StoreOptions
 from ...errors import MessageNotFound, QueueNotEmpty
@@ -113,6 +115,7 @@ class LogStore:
         await self._space.transact(step, deadline=self._timeout)
 
     async def purge(self, queue: str) -> int:
+        await self._log(queue).flusher.thaw()
         return await self._log(queue).committer.edit(lambda session: letters.purge(session, self._cache))
 
     # Messages in and out.
@@ -151,6 +154,8 @@ class LogStore:
         return leases.extended(self._log(queue).committer.ask_from_thread(*intents), intents, where)
 
     async def settle(self, queue: str, settlements: Sequence[Settlement]) -> list[Answer]:
+        if queue.endswith(DEAD):  # what is dead stays dead: it only waits again
+            settlements = [replace(each, action="retry") if each.action == "dead" else each for each in settlements]
         batch = leases.settle_intents(settlements)
         then = leases.keep_results(batch.large) if batch.large else None
         answer = await self._log(queue).committer.ask(*batch.intents, then=then)
@@ -184,6 +189,7 @@ class LogStore:
             no = session.absorbed(found.block)
             return bool(session.do([Remove(no, 1 << found.place, CANCELLED)])[0])
 
+        await self._log(queue).flusher.thaw()
         answer = await self._log(queue).committer.edit(change)
         if answer is None:
             if (await self.get(queue, [id]))[0] is None:
@@ -228,7 +234,7 @@ class LogStore:
 
     async def replay(self, queue: str, view: View, ids: Sequence[str]) -> int:
         if view == "dead":
-            await self._log(queue).flusher.flush()
+            await self._log(queue).flusher.flush_all()
             dead = self._log(queue + DEAD).committer
             return await dead.edit(lambda session: letters.replay_dead(session, self._cache, self._ids, ids))
         await self._flush_all(queue)

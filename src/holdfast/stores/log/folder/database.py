@@ -14,7 +14,7 @@ from typing import Any
 import apsw
 
 from ....errors import ConfigError, Unavailable, UnsafeStore
-from ..space import Buffer, Found, Survey
+from ..space import LAST, Buffer, Found, Range, Survey
 from .clock import SCHEMA as CLOCK_SCHEMA
 from .files import Files
 
@@ -115,15 +115,15 @@ class Snapshot:
         row = self._execute(
             "SELECT group_concat(key, char(0)) FROM ("
             "SELECT key FROM objects WHERE key > ? AND key >= ? AND key < ? ORDER BY key LIMIT ?)",
-            (after, prefix, prefix + "\U0010ffff", limit),
+            (after, prefix, prefix + LAST, limit),
         ).fetchone()
         return row[0].split("\0") if row and row[0] is not None else []
 
-    def survey(self, keys: Sequence[str], prefixes: Sequence[tuple[str, int]]) -> Survey:
+    def survey(self, keys: Sequence[str], ranges: Sequence[Range]) -> Survey:
         bindings: list[Any] = list(keys)
-        for prefix, limit in prefixes:
-            bindings += (prefix, prefix + "\U0010ffff", limit)
-        row = self._execute(_survey_sql(len(keys), len(prefixes)), bindings).fetchone()
+        for each in ranges:
+            bindings += each
+        row = self._execute(_survey_sql(len(keys), len(ranges)), bindings).fetchone()
         assert row is not None
         return list(row[: len(keys)]), [keys.split("\0") if keys else [] for keys in row[len(keys) :]]
 
