@@ -10,6 +10,7 @@ from ..settings import Settings
 from ..verdict import Verdict
 from .kill import kill
 from .poison import poison
+from .postgres import postgres
 from .retries import retries
 from .stop import stop
 
@@ -41,5 +42,10 @@ RUNS = (
     Run(
         "retries", "", retries, Settings(messages=200_000),
         Settings(messages=5000, deadline=60, strict=False, quiet=True),
+    ),
+    Run(
+        "postgres", "R6", postgres, Settings(stops=50, kills=20, producer_kills=3, interval=0.8, work=0.05),
+        Settings(messages=600, producers=2, workers=2, stops=6, kills=2, producer_kills=1, interval=0.4, work=0.05,
+                 deadline=60, quiet=True),
     ),
 )  # fmt: skip

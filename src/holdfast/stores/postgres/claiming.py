@@ -51,7 +51,7 @@ class Claimer:
         started = time.monotonic()
         found = await self._ask(token, self._sql["claim"], self._queue, limit, lease, token, *ranges)
         took = time.monotonic() - started
-        text = rows.token_text(token)
+        text = f"{token:x}"
         messages = in_order([rows.claimed(row, text, lease) for row in found if row[11] is None])
         spent = [row for row in found if row[11] is not None] if len(messages) < len(found) else []
         if found:
@@ -73,7 +73,7 @@ class Claimer:
         """Dead letters, which never run out of attempts."""
         token = rows.fresh_token(os.urandom(8))
         found = await self._pool.fetch(self._sql["claim_dead"], limit, lease, token, self._queue, queue=self._queue)
-        text = rows.token_text(token)
+        text = f"{token:x}"
         return Claims(in_order([rows.claimed(row, text, lease) for row in found]))
 
     async def _ask(self, token: int, sql: str, *args: Any) -> list[Any]:

@@ -11,22 +11,20 @@ from ... import ids as makers
 from ...messages import JSON, Claimed, Envelope, Stored
 
 _TOKEN_BITS = 60
+_END = 12  # characters of an id in a token: those that tell the messages of one claim apart
 ACTIONS = {"complete": 0, "retry": 1, "dead": 2, "release": 3}
 _headers = msgspec.json.Decoder(dict[str, str]).decode
 _encode = msgspec.json.Encoder().encode
 
 
-def token_text(token: int) -> str:
-    return f"{token:x}"
-
-
-def token_number(token: str) -> int:
-    """The number behind a token; -1, which nobody holds, when it is none of ours."""
+def token_number(token: str, id: str) -> int:
+    """The number behind a token, `<claim>.<end of the id>`; -1, which nobody holds, when it is not this message's."""
+    claim, _, end = token.partition(".")
     try:
-        number = int(token, 16)
+        number = int(claim, 16)
     except ValueError:
         return -1
-    return number if 0 <= number < 1 << _TOKEN_BITS else -1
+    return number if end == id[-_END:] and 0 <= number < 1 << _TOKEN_BITS else -1
 
 
 def fresh_token(random: bytes) -> int:
@@ -62,13 +60,15 @@ def content_type(text: str) -> str | None:
     return None if text == JSON else text
 
 
-def claimed(row: Any, token: str, lease: float) -> Claimed:
-    """A row of claim.sql."""
-    id, place, payload, kind, headers, attempts, most, enqueued_at, again, alone, now, _ = row
+def claimed(row: Any, claim: str, lease: float) -> Claimed:
+    """A row of claim.sql; `claim` is the claim's number in hexadecimal."""
+    uuid, place, payload, kind, headers, attempts, most, enqueued_at, again, alone, now, _ = row
     own = None if headers is None else _headers(headers)
+    id = str(uuid)
     return Claimed(
-        str(id), token, payload, kind or JSON, own, 255 - place, attempts, most, enqueued_at, now + lease, again, alone
-    )
+        id, f"{claim}.{id[-_END:]}", payload, kind or JSON, own, 255 - place, attempts, most, enqueued_at, now + lease,
+        again, alone,
+    )  # fmt: skip
 
 
 def stored(row: Any) -> Stored:

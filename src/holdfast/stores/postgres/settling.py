@@ -36,7 +36,7 @@ class Settler:
         self._move = move
 
     async def settle(self, settlements: Sequence[Settlement], *, dead: bool = False) -> list[Answer]:
-        keys = [(s.id, rows.token_number(s.token)) for s in settlements]
+        keys = [(s.id, rows.token_number(s.token, s.id)) for s in settlements]
         ranks = [rows.rank(s.id) for s in settlements]
         valid = [n for n, place in enumerate(ranks) if place is not None and keys[n][1] >= 0]
         groups: list[Callable[[list[int]], Awaitable[set[Key]]]] = []
@@ -58,7 +58,7 @@ class Settler:
         self, pool: Pool, leases: Sequence[tuple[str, str]], seconds: float, *, dead: bool
     ) -> list[float | None]:
         """The new ends, None where the lease is lost."""
-        keys = [(id, rows.token_number(token)) for id, token in leases]
+        keys = [(id, rows.token_number(token, id)) for id, token in leases]
         asked = [(id, place, token) for id, token in keys if (place := rows.rank(id)) is not None and token >= 0]
         if not asked:
             return [None] * len(leases)

@@ -52,16 +52,18 @@ taken AS (
     RETURNING q.id, q.rank, q.payload, q.content_type, q.headers, q.attempts,
         coalesce(q.max_attempts, c.usual) AS most, q.enqueued_at, c.token IS NOT NULL AS again, c.alone
 ),
+brought AS MATERIALIZED (
+    SELECT due.*, due.id IN (SELECT c.id FROM chosen c WHERE c.place IS NULL) AS picked,
+        due.id IN (SELECT c.id FROM chosen c WHERE c.place IS NULL AND c.alone) AS alone
+    FROM due
+),
 moved AS (
     INSERT INTO {q} (id, enqueued_at, visible_at, token, attempts, max_attempts, rank, recovered, used, content_type,
         headers, error, worker, payload)
-    SELECT d.id, d.enqueued_at,
-        CASE WHEN c.id IS NULL THEN d.visible_at ELSE t.now + $3::float8 * interval '1 second' END,
-        CASE WHEN c.id IS NOT NULL THEN $4::bigint END,
-        CASE WHEN c.id IS NULL THEN d.attempts ELSE d.attempts + 1 END,
-        d.max_attempts, d.rank, d.recovered, d.used, d.content_type, d.headers, d.error, d.worker, d.payload
-    FROM t, due d LEFT JOIN chosen c ON c.id = d.id
-    RETURNING *
+    SELECT id, enqueued_at, CASE WHEN picked THEN t.now + $3::float8 * interval '1 second' ELSE visible_at END,
+        CASE WHEN picked THEN $4::bigint END, attempts + picked::integer, max_attempts, rank, recovered, used,
+        content_type, headers, error, worker, payload
+    FROM brought, t
 ),
 counted AS (
     INSERT INTO {schema}.deltas (queue, live, delayed, retry)
@@ -73,8 +75,8 @@ SELECT id, rank, payload, content_type, headers, attempts, most, date_part('epoc
     alone, date_part('epoch', t.now) AS now, NULL::bigint AS spent
 FROM taken, t
 UNION ALL
-SELECT m.id, m.rank, m.payload, m.content_type, m.headers, m.attempts, coalesce(m.max_attempts, c.usual),
-    date_part('epoch', m.enqueued_at), false, c.alone, date_part('epoch', t.now), NULL
-FROM moved m JOIN chosen c ON c.id = m.id, t
+SELECT b.id, b.rank, b.payload, b.content_type, b.headers, b.attempts + 1, coalesce(b.max_attempts, queue.max_attempts),
+    date_part('epoch', b.enqueued_at), false, b.alone, date_part('epoch', t.now), NULL
+FROM brought b, queue, t WHERE b.picked
 UNION ALL
 SELECT id, rank, NULL, NULL, NULL, attempts, 0, 0, false, false, date_part('epoch', t.now), token FROM judged, t WHERE spent
