@@ -229,8 +229,14 @@ def bars(
     async def measured() -> program.Report:
         names = program.chosen(only or [])
         with progress("bars", len(names), quiet=json) as bar:
+
+            def done(lines: list[program.Line]) -> None:
+                bar.add(1)
+                for line in lines:  # a long run that breaks must not take along what it has found
+                    typer.echo(program.summary(line), err=True)
+
             bench = program.Bench(folder, scale, bar.note, lambda: peers_python(pinned(requirements)))
-            return await program.measure(bench, names, lambda lines: bar.add(1))
+            return await program.measure(bench, names, done)
 
     found: program.Report = _run(measured(), verbose=verbose)
     if json:

@@ -75,6 +75,12 @@ def _row(line: Line) -> list[str]:
     ]
 
 
+def summary(line: Line) -> str:
+    """One line, for those who watch."""
+    ours, other = (f"{rate(side.median)} {line.unit}" for side in (line.ours, line.other))
+    return f"{line.name}: {ours} / {other} = {line.ratio:.2f} ({line.low:.2f}–{line.high:.2f}) {line.result}"
+
+
 def _side(result: Result, unit: str) -> str:
     return f"{result.name}\n{rate(result.median)} {unit}"
 
@@ -105,4 +111,17 @@ def markdown(report: Report) -> str:
     return "\n".join(lines) + "\n"
 
 
-__all__ = ["BARS", "COLUMNS", "QUICK", "Bench", "Line", "Report", "Scale", "chosen", "measure", "rows", "save"]
+__all__ = [
+    "BARS",
+    "COLUMNS",
+    "QUICK",
+    "Bench",
+    "Line",
+    "Report",
+    "Scale",
+    "chosen",
+    "measure",
+    "rows",
+    "save",
+    "summary",
+]
