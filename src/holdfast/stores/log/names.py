@@ -40,7 +40,7 @@ class BlockName(msgspec.Struct, frozen=True, gc=False):
     def order(self) -> str:
         """Claim order: priority, then the block; what comes back goes before the rest of the block it came from."""
         if self.first:
-            return f"{255 - self.priority:03d}/{ids.block_of(int(self.first, 16)):032x}"
+            return f"{255 - self.priority:03d}/{ids.block_of(int(self.first, 16)):032x}!{self.first}"
         return f"{255 - self.priority:03d}/{self.block}+"
 
     @property

@@ -69,7 +69,8 @@ class _Wire(msgspec.Struct, array_like=True, gc=False):
 
 
 _encoder = msgspec.msgpack.Encoder()
-_decoder = msgspec.msgpack.Decoder(_Wire)
+_decoder = msgspec.msgpack.Decoder(tuple[int, msgspec.Raw])
+_rows_decoder = msgspec.msgpack.Decoder(Rows)
 
 
 def encode(rows: Rows) -> Buffer:
@@ -81,9 +82,9 @@ def decode(data: bytes) -> Rows:
     """The rows of a block; a newer format is refused."""
     if data.startswith(_ARROW_START):
         return _decode_arrow(data)
-    wire = _decoder.decode(data)
-    _check_format(wire.format)
-    return wire.rows
+    format, rows = _decoder.decode(data)
+    _check_format(format)
+    return _rows_decoder.decode(rows)
 
 
 def _check_format(format: int) -> None:
