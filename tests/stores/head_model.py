@@ -135,7 +135,7 @@ class NaiveHead:
             message.expires = max(message.expires, self.now + intent.seconds)
 
     def remove(self, intent: Remove, result: int, after: Head) -> None:
-        free = self._of(intent.block, intent.mask, "fresh", "waiting")
+        free = [each for each in self._of(intent.block, intent.mask) if self._free(each)]
         assert result == sum(1 << message.place for message in free)
         for message in free:
             message.token, message.error, message.result = "", intent.error, None
@@ -145,7 +145,7 @@ class NaiveHead:
                 self._end(message, "failed", keep=self.rules.archive)
 
     def purge(self, intent: Purge, result: int, after: Head) -> None:
-        free = [each for each in self.messages.values() if each.state in ("fresh", "waiting") or self._over(each)]
+        free = [each for each in self.messages.values() if self._free(each)]
         assert result == len(free)
         for message in free:
             message.state = "gone"
@@ -238,6 +238,10 @@ class NaiveHead:
 
     def _over(self, message: Message) -> bool:
         return message.state == "leased" and message.expires <= self.now
+
+    def _free(self, message: Message) -> bool:
+        """Nobody holds it, and it has not ended."""
+        return message.state in ("fresh", "waiting") or self._over(message)
 
     def _ready(self, message: Message) -> bool:
         return self._over(message) or (message.state in ("fresh", "waiting") and message.due <= self.now)

@@ -121,6 +121,10 @@ class Bed:
         """Everything that has ended is written after this."""
         assert await self.store.discard("q", "archive", []) == 0
 
+    async def is_frozen(self) -> bool:
+        """A flush is under way, or was when its process died."""
+        return (await self.head()).frozen is not None
+
     async def spill(self) -> None:
         """The retries that are too many for the head have left it after this; it happens by itself."""
 

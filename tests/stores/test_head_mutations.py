@@ -46,7 +46,7 @@ MUTATIONS = {
     "dead counts as failed": ('elif group.status != "dead":', "else:"),
     "what is kept is gone as well": (
         "        head.settled.append(group)\n",
-        "        head.settled.append(group)\n        _lose(head, group.block, count)\n",
+        "        head.settled.append(group)\n        head.lose(group.block, count)\n",
     ),
     "the memory of tokens grows": ("    del head.recent[:-RECENT_MOST]\n", ""),
     "the memory of tokens loses the newest": ("del head.recent[:-RECENT_MOST]", "del head.recent[RECENT_MOST:]"),
@@ -56,16 +56,19 @@ MUTATIONS = {
         "_take(head.leases, lease, lease.mask)\n            head.leases.append(msgspec.structs.replace(lease,",
     ),
     "a cancelled message stays fresh": ("skip=block.skip | fresh)\n    _removed", "skip=block.skip)\n    _removed"),
-    "a cancelled retry comes back": ("            _take(head.waiting, group, part)\n", ""),
+    "a cancelled retry comes back": ("            _take(groups, group, part)\n", ""),
+    "a held message is cancelled": (
+        "for each in head.leases if each.expires <= head.now\n",
+        "for each in head.leases\n",
+    ),
+    "a cancel reaches other blocks": ("if group.block == intent.block else 0", "if group else 0"),
     "a deleted message counts as failed": ("    if intent.error is None:\n", "    if intent.error == 0:\n"),
-    "a purge takes what is held": (
-        "head.leases = [lease for lease in head.leases if lease.expires > head.now]\n    return",
-        "head.leases = []\n    return",
+    "a purged retry comes back": ("        _take(groups, group, group.mask)\n", ""),
+    "what is purged is not gone": (
+        "        head.lose(group.block, group.mask.bit_count())\n    return sum",
+        "    return sum",
     ),
-    "a purge forgets expired leases": (
-        "[*head.waiting, *(each for each in head.leases if each.expires <= head.now)]",
-        "[*head.waiting]",
-    ),
+    "waiting messages cannot be removed": (" + [(head.waiting, each) for each in head.waiting]", ""),
     "absorbed twice": ("new = [key for key in intent.keys if key not in known]", "new = list(intent.keys)"),
     "numbers are reused": ("        head.serial += 1\n", "        head.serial = len(head.blocks) + 1\n"),
     "leases end too early": (
@@ -118,8 +121,8 @@ MUTATIONS = {
     "the nearest retries leave": ("return head.waiting[place:]", "return head.waiting[:place]"),
     "anybody's set is dropped": ("if frozen is None or frozen.flush != intent.flush:", "if frozen is None:"),
     "dropped rows are not gone": (
-        "    for group in groups:\n        _lose(head",
-        "    for group in groups[:0]:\n        _lose(head",
+        "    for group in groups:\n        head.lose(",
+        "    for group in groups[:0]:\n        head.lose(",
     ),
     "finished a row too early": ("if block.gone >= block.name.count]", "if block.gone >= block.name.count - 1]"),
     "finished blocks stay": ("    if finished:\n", "    if not head:\n"),

@@ -164,14 +164,10 @@ class History:
         return [Extend(*self.token(), self.pick(MASKS), self.pick((0.0, 2.019, 20.019)))] if self.held else []
 
     def make_remove(self) -> list[Intent]:
-        """Never where a lease is over: whether such a message can be removed has a test of its own."""
         head = self.bench.head
         if not head.blocks:
             return []
         block, mask = self.pick(list(head.blocks)), self.pick(MASKS)
-        for lease in head.leases:
-            if lease.block == block and lease.expires <= self.bench.now:
-                mask &= ~lease.mask
         return [Remove(block, mask, self.pick((None, "cancelled")))]
 
     def make_purge(self) -> list[Intent]:

@@ -48,7 +48,7 @@ def row(place: int, ending: str, *, due: float = 0.0, own: int = 0, crashed: boo
         "worker": "w",
     }
     stored = Stored(ids.text(BLOCK + place), status, **fields | said)
-    return Leaving(stored, ending, f"t{place}", None, own, crashed, due)
+    return Leaving(stored, ending, f"t{place}", None, own, crashed, due, stored.attempts)
 
 
 def later(written: Written) -> list[tuple[float, BlockName, Rows]]:

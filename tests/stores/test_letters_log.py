@@ -71,7 +71,6 @@ async def test_unknown_letters_are_not_replayed():
     assert (await bed.store.stats("q")).pending == 1
 
 
-@pytest.mark.xfail(strict=True, reason="take_dead absorbs a block anew when the first of two equal ids has finished it")
 async def test_a_letter_named_twice_moves_once():
     bed = await Bed.made()
     (id,) = await bury(bed, 1)
@@ -91,7 +90,6 @@ async def test_a_held_letter_is_not_replayed_or_deleted():
     assert await bed.status(ids[0]) == "completed"
 
 
-@pytest.mark.xfail(strict=True, reason="Remove does not see leases that are over")
 @pytest.mark.parametrize("verb", ["replay", "discard"])
 async def test_a_letter_whose_lease_is_over_is_replayed_and_deleted(verb: str):
     bed = await Bed.made()
@@ -101,7 +99,6 @@ async def test_a_letter_whose_lease_is_over_is_replayed_and_deleted(verb: str):
     assert await getattr(bed.store, verb)("q", "dead", [id]) == 1
 
 
-@pytest.mark.xfail(strict=True, reason="replay does one flush(), which does nothing while another's set is frozen")
 async def test_a_letter_that_another_is_writing_is_replayed():
     """It is listed as dead, so it can be replayed; the other is alive and finishes."""
     sleeper = Sleeper("flush.frozen")
@@ -206,7 +203,6 @@ async def test_a_purge_spares_letters_and_archive():
     assert await bed.store.purge("q") == 0
 
 
-@pytest.mark.xfail(strict=True, reason="purge() does not end what has no attempt left before it drops what is visible")
 async def test_a_purge_spares_what_is_dead_but_for_its_name():
     """Its last lease is over: to everybody who looks it is dead."""
     bed = await Bed.made(max_attempts=1)
@@ -257,9 +253,6 @@ async def test_failure_leaves_a_letter_dead():
     assert [each.recovered for each in await bed.claim(queue=DEAD)] == [True]
 
 
-@pytest.mark.xfail(
-    strict=True, reason="a dead letter settled as dead leaves in a flush to <queue>/dead/dead/, where nobody looks"
-)
 async def test_killing_a_letter_leaves_it_dead():
     bed = await Bed.made()
     (id,) = await bury(bed, 1)
@@ -270,9 +263,6 @@ async def test_killing_a_letter_leaves_it_dead():
     assert ids_of(await bed.all("dead")) == [id]
 
 
-@pytest.mark.xfail(
-    strict=True, reason="spilled dead letters lose max_attempts and count attempts of the dead-letter worker"
-)
 async def test_letters_that_wait_outside_the_head_are_as_before():
     bed = await Bed.made()
     ids = await bury(bed, 400)

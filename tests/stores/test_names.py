@@ -75,7 +75,21 @@ def test_the_range_of_a_block_is_its_ids(name: BlockName):
 @given(name=WITH_IDS)
 def test_the_range_of_a_block_with_ids_is_theirs(name: BlockName):
     assert (name.lowest, name.highest) == (name.first, name.last)
-    assert name.order == f"{255 - name.priority:03d}/{name.first}"
+
+
+@given(name=PLAIN, place=st.integers(0, 1000), later=st.integers(1, 1000), other=PLAIN)
+def test_what_comes_back_goes_before_the_rest_of_its_block(name: BlockName, place: int, later: int, other: BlockName):
+    """Blocks with ids lie by the first of them, before the block that it came from and after those before that."""
+    number = int(name.block, 16)
+    one = with_ids(name, number + place)
+    assert one.order < with_ids(name, number + place + later).order < name.order
+    if (other.priority, other.block) != (name.priority, name.block):
+        assert (other.order < one.order) == (other.order < name.order)
+
+
+def with_ids(name: BlockName, first: int) -> BlockName:
+    """A block of messages of the same priority that carries their ids."""
+    return BlockName(f"{first + (1 << 90):032x}", 9, name.priority, 0, 1, False, f"{first:032x}", f"{first + 9:032x}")
 
 
 @given(first=HEX, last=HEX, rows=st.integers(1, 10**9), now=st.floats(0, 4e9), root=ROOTS)
