@@ -14,12 +14,16 @@ def cli(tmp_path: Path) -> Cli:
     return Cli(tmp_path / "data")
 
 
-def test_install_is_harmless_to_repeat(cli: Cli) -> None:
-    assert cli.json("install", "--dry-run")["dry_run"] is True
+def test_install_is_harmless_to_repeat(cli: Cli, tmp_path: Path) -> None:
+    planned = cli.json("install", "--dry-run")
+    assert planned["dry_run"] is True
+    assert ["folder" in planned["steps"][0], "database" in planned["steps"][1]] == [True, True]
+    assert not (tmp_path / "data").exists()
     for _ in range(2):
         cli("install")
     cli("queue", "create", "q")
     cli("install")
+    assert cli.json("install", "--dry-run")["steps"] == []
     assert [row["name"] for row in cli.json("queue", "list")] == ["q"]
 
 

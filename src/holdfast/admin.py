@@ -17,7 +17,7 @@ from .errors import CodecError, ConfigError, HoldfastError, MessageNotFound, Que
 from .messages import Stats, Status
 from .queue import Queue
 from .stores.base import Check, QueueInfo
-from .stores.opening import Location, locate
+from .stores.opening import Location, locate, unmade
 
 PAGE = 1000
 CLOCK_TOLERANCE = 2.0  # seconds
@@ -44,6 +44,7 @@ class MessageReport(msgspec.Struct, frozen=True, kw_only=True):
     attempts: int
     headers: dict[str, str]
     enqueued_at: datetime
+    visible_at: datetime | None = None
     finished_at: datetime | None = None
     result: Any = None
     error: str | None = None
@@ -157,6 +158,7 @@ def _message(record: Any) -> MessageReport:
         attempts=record.attempts,
         headers=record.headers,
         enqueued_at=record.enqueued_at,
+        visible_at=record.visible_at,
         finished_at=record.finished_at,
         result=record.result,
         error=record.error,
@@ -185,8 +187,19 @@ SURVIVAL = {
     "s3": Survival("yes", "yes", _ELSEWHERE),
     "gs": Survival("yes", "yes", _ELSEWHERE),
     "az": Survival("yes", "yes", _ELSEWHERE),
-    **dict.fromkeys(("postgresql", "postgres"), Survival("yes", "yes, while fsync is on", "with a replica or a backup")),
+    **dict.fromkeys(
+        ("postgresql", "postgres"), Survival("yes", "yes, while fsync is on", "with a replica or a backup")
+    ),
 }
+
+
+async def install(url: str | None = None, *, dry_run: bool = False) -> list[str]:
+    """Make what the store needs; the steps in words. A dry run makes nothing, not even the folder it would open."""
+    location, _ = _where(url)
+    if dry_run and (steps := unmade(location)):
+        return steps
+    async with connect(url) as broker:
+        return await broker.install(dry_run=dry_run)
 
 
 async def doctor(url: str | None = None) -> list[Check]:

@@ -68,7 +68,7 @@ class QueueOptions(_Options, frozen=True, kw_only=True, forbid_unknown_fields=Tr
 class StoreOptions(_Options, frozen=True, kw_only=True, forbid_unknown_fields=True):
     """How a store is opened and kept. A store's own settings join these when the store arrives."""
 
-    poll_interval: float = 1.0  # seconds between looks where nothing wakes us; stretched when idle
+    poll_interval: float = 1.0  # seconds between looks where nothing wakes us
     maintenance_interval: float = 30.0  # seconds between the rounds of `maintain`
     connect_timeout: float = 30.0  # seconds to open the store
     operation_timeout: float = 30.0  # seconds one operation may take before it is Unavailable

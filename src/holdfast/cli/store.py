@@ -16,8 +16,9 @@ async def install(
     shell: Shell, dry_run: Annotated[bool, typer.Option("--dry-run", help="Only say what would be done.")] = False
 ) -> None:
     """Make what the store needs; harmless to repeat. A bucket must exist already."""
-    async with shell.broker() as broker:
-        steps = await broker.install(dry_run=dry_run)
+    from .. import admin
+
+    steps = await admin.install(shell.url, dry_run=dry_run)
     shell.done("\n".join(steps) or "nothing to do", steps=steps, dry_run=dry_run)
 
 

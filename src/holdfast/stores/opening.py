@@ -92,6 +92,18 @@ async def _open(location: Location, options: StoreOptions) -> Store:
     return await log.open_folder(Path(location.place), options)
 
 
+def unmade(location: Location) -> list[str]:
+    """What opening the location would have to make, in words, without making it; [] when it is there or not ours."""
+    if location.scheme != "file":
+        return []
+    from .log.folder import database_of
+
+    folder = Path(location.place).absolute()
+    made = [] if folder.exists() else [f"create the folder {folder}"]
+    database = database_of(folder)
+    return made if database.exists() else [*made, f"create the database {database}"]
+
+
 def _path(text: str) -> str:
     if _LIKE_A_URL.match(text) or not _PATH.fullmatch(text):
         shown = "this" if "@" in text else repr(text)
