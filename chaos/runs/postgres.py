@@ -1,4 +1,4 @@
-"""R6: PostgreSQL loses its connections, dies without a word and comes back, while messages flow and workers are killed."""
+"""R6: PostgreSQL loses connections, dies without a word and comes back, while messages flow and workers are killed."""
 
 from __future__ import annotations
 

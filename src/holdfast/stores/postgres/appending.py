@@ -10,7 +10,7 @@ from typing import Any, Protocol
 import msgspec
 
 from ... import ids as makers
-from ...errors import UnknownOutcome
+from ...errors import Unavailable, UnknownOutcome
 from ...messages import Envelope
 from . import rows
 from .faults import Unanswered
@@ -114,7 +114,7 @@ class Appender:
                 if any(message.dedup_key is not None for message in batch.messages):
                     return await self._deduplicated(batch)
                 await self._send(batch)
-            except Unanswered as error:
+            except Unavailable as error:  # also when this try did not get through: the first one may have
                 raise self._unknown(batch, error) from error
             return batch.ids
 

@@ -7,6 +7,7 @@ import random
 import time
 from collections.abc import AsyncIterator, Awaitable, Callable
 from contextlib import asynccontextmanager
+from types import TracebackType
 from typing import Any, TypeVar
 
 import asyncpg
@@ -51,24 +52,22 @@ class Pool:
 
     async def run(self, step: Callable[[Any], Awaitable[T]], *, queue: str | None = None) -> T:
         """What the step answers on some connection; repeated while the server is away, until the deadline."""
-        deadline = time.monotonic() + self._timeout
-        sent, pause = False, _FIRST_PAUSE
+        tries = _Tries()
         try:
             async with asyncio.timeout(self._timeout):
                 while True:
                     try:
                         async with self.connection() as connection:
-                            sent = True
-                            return await step(connection)
+                            with tries:
+                                return await step(connection)
                     except Exception as error:
-                        if not faults.passes(error) or isinstance(error, TimeoutError) or time.monotonic() > deadline:
+                        if not faults.passes(error) or isinstance(error, TimeoutError):
                             raise
                     # Old connections die together; an idle one left over from before is tried at once.
-                    await asyncio.sleep(0 if self._idle else pause * random.uniform(0.5, 1.0))
-                    pause = min(_LONGEST_PAUSE, pause * 2)
+                    await asyncio.sleep(0 if self._idle else tries.pause())
         except Exception as error:
             ours = faults.translated(error, queue)
-            if sent and isinstance(ours, Unavailable):
+            if tries.doubtful and isinstance(ours, Unavailable):
                 ours = faults.Unanswered(str(ours))
             raise ours from error
 
@@ -112,3 +111,24 @@ class Pool:
                 await connection.close(timeout=1)
             except (OSError, TimeoutError, asyncpg.PostgresError, asyncpg.InterfaceError):
                 connection.terminate()
+
+
+class _Tries:
+    """The tries of one call: how long to pause between them, and whether one of them may have taken effect unseen."""
+
+    def __init__(self) -> None:
+        self.doubtful = False
+        self._next = _FIRST_PAUSE
+
+    def pause(self) -> float:
+        seconds, self._next = self._next, min(_LONGEST_PAUSE, self._next * 2)
+        return seconds * random.uniform(0.5, 1.0)
+
+    def __enter__(self) -> None:
+        """Something is being sent."""
+
+    def __exit__(
+        self, kind: type[BaseException] | None, error: BaseException | None, trace: TracebackType | None
+    ) -> None:
+        if error is not None and not faults.spares_connection(error):
+            self.doubtful = True

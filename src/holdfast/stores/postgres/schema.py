@@ -10,7 +10,11 @@ from .pool import Pool
 from .statements import Statements
 
 _LOCK = "SELECT pg_advisory_xact_lock(hashtextextended($1, 0))"
-_KNOWN = "SELECT to_regclass($1) IS NOT NULL"
+# By reading the catalog, not by to_regclass: that may answer from a cache of before we had the lock.
+_KNOWN = (
+    "SELECT EXISTS (SELECT FROM pg_catalog.pg_class c JOIN pg_catalog.pg_namespace n ON n.oid = c.relnamespace"
+    " WHERE n.nspname = $1 AND c.relname = 'migrations')"
+)
 
 
 class Schema:
@@ -26,8 +30,7 @@ class Schema:
         return await self._pool.run(self._applied)
 
     async def _applied(self, connection: Any) -> list[str] | None:
-        table = f"{names.quoted(self.name)}.migrations"
-        [(known,)] = await connection.fetch(_KNOWN, table)
+        [(known,)] = await connection.fetch(_KNOWN, self.name)
         if not known:
             return None
         return [row[0] for row in await connection.fetch(self._sql["migrations_applied"])]

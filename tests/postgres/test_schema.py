@@ -1,0 +1,265 @@
+"""Migrations, roles and names: what is made in the database, by whom, and under which names."""
+
+from __future__ import annotations
+
+import asyncio
+
+import psycopg
+import pytest
+from hypothesis import given
+from hypothesis import strategies as st
+from psycopg import sql
+
+import holdfast
+from holdfast.config import QueueOptions
+from holdfast.errors import StoreError
+from holdfast.messages import Envelope, Settlement
+from holdfast.stores.postgres import names, statements
+from holdfast.stores.postgres.schema import grants
+from holdfast.stores.postgres.statements import Statements
+
+from .fixtures import Database, install
+
+_COLUMNS = """
+SELECT c.relname, a.attname, format_type(a.atttypid, a.atttypmod), a.attnotnull,
+    pg_get_expr(d.adbin, d.adrelid)
+FROM pg_class c JOIN pg_namespace n ON n.oid = c.relnamespace JOIN pg_attribute a ON a.attrelid = c.oid
+LEFT JOIN pg_attrdef d ON d.adrelid = c.oid AND d.adnum = a.attnum
+WHERE n.nspname = 'holdfast' AND c.relkind IN ('r', 'p') AND a.attnum > 0 AND NOT a.attisdropped
+ORDER BY c.relname, a.attnum
+"""
+_FUNCTIONS = """
+SELECT p.proname, pg_get_function_identity_arguments(p.oid), p.prosecdef
+FROM pg_proc p JOIN pg_namespace n ON n.oid = p.pronamespace WHERE n.nspname = 'holdfast' ORDER BY p.proname
+"""
+TABLES = {"migrations", "queues", "calls", "settled", "keys", "deltas"}
+FUNCTIONS = {
+    ("checked_slug", False),
+    ("create_queue", True),
+    ("drop_days", True),
+    ("drop_queue", True),
+    ("make_day", True),
+    ("make_tables", True),
+    ("now", False),
+}
+EVIL = ["Robert.DROP-TABLE", "select", "x" * 128, "a..b", "A.b-c_9", "0", "pg_catalog", "jobs_default", "jobs_20261115"]
+
+WORSE = ['"; DROP SCHEMA holdfast CASCADE; --', "'; SELECT 1; --", "{q}", "%s%I%1$s", "ü\u2028🙂", "a" * 500]
+
+
+def picture(database: Database) -> tuple[list, list]:
+    return database.rows(_COLUMNS), database.rows(_FUNCTIONS)
+
+
+async def test_migrations_give_exactly_the_schema(postgres: Database, postgres_server) -> None:
+    """By `install` from nothing, and one by one by hand: the same tables, columns and functions, and no others."""
+    by_hand = picture(postgres)
+    assert {row[0] for row in by_hand[0]} == TABLES
+    assert {(row[0], row[2]) for row in by_hand[1]} == FUNCTIONS
+    postgres.rows("DROP SCHEMA holdfast CASCADE")
+    async with holdfast.connect(postgres.url) as broker:
+        steps = await broker.install()
+        assert steps == ["create schema holdfast", *(f"apply migration {name}" for name in statements.migrations())]
+        assert picture(postgres) == by_hand
+        assert await broker.install() == []
+    assert [row[0] for row in postgres.rows("SELECT name FROM holdfast.migrations ORDER BY name")] == (
+        statements.migrations()
+    )
+
+
+async def test_dry_run_changes_nothing(postgres: Database) -> None:
+    async with holdfast.connect(postgres.url, schema="elsewhere") as broker:
+        steps = await broker.install(dry_run=True)
+        assert steps[0] == "create schema elsewhere"
+        assert len(steps) == 1 + len(statements.migrations())
+        assert postgres.value("SELECT count(*) FROM pg_namespace WHERE nspname = 'elsewhere'") == 0
+        await broker.install()
+        assert await broker.install(dry_run=True) == []
+
+
+async def test_many_install_at_once(postgres: Database) -> None:
+    brokers = [await holdfast.connect(postgres.url, schema="shared") for _ in range(5)]
+    steps = await asyncio.gather(*[broker.install() for broker in brokers])
+    assert sorted(map(len, steps)) == [0, 0, 0, 0, 1 + len(statements.migrations())]
+    for broker in brokers:
+        await broker.close()
+
+
+async def test_schemas_stand_beside_each_other_and_uninstall_removes_one(postgres: Database) -> None:
+    postgres.rows("CREATE TABLE public.mine (n int)")
+    async with holdfast.connect(postgres.url) as one, holdfast.connect(f"{postgres.url}?schema=other") as two:
+        await (await one.queue("jobs")).enqueue(1)
+        await (await two.queue("jobs")).enqueue_many([2, 3])
+        assert (await (await one.queue("jobs")).stats()).total == 1
+        await two.uninstall()
+        assert await two.queues() == []
+        assert (await (await one.queue("jobs")).stats()).total == 1
+    assert postgres.value("SELECT count(*) FROM public.mine") == 0
+
+
+async def test_schema_of_somebody_else_is_left_alone(postgres: Database) -> None:
+    postgres.rows("CREATE SCHEMA theirs CREATE TABLE theirs.things (n int)")
+    async with holdfast.connect(postgres.url, schema="theirs") as broker:
+        await broker.uninstall()
+    assert postgres.value("SELECT count(*) FROM theirs.things") == 0
+
+
+async def test_newer_and_older_schemas_are_refused_with_a_sentence(postgres: Database) -> None:
+    postgres.rows("INSERT INTO holdfast.migrations (name) VALUES ('999_future')")
+    with pytest.raises(StoreError, match="newer version of Holdfast"):
+        await holdfast.connect(postgres.url)
+    postgres.rows("DELETE FROM holdfast.migrations WHERE name IN ('999_future', '002_functions')")
+    with pytest.raises(StoreError, match="holdfast install"):
+        await holdfast.connect(postgres.url)
+
+
+# ------------------------------------------------------------------ names
+
+
+@pytest.mark.parametrize("name", EVIL)
+async def test_names_that_look_like_sql_change_nothing(postgres: Database, name: str) -> None:
+    async with holdfast.connect(postgres.url) as broker:
+        await broker.queue("jobs")
+        queue = await broker.queue(name)
+        await queue.enqueue("x", headers={"'; DROP SCHEMA holdfast CASCADE; --": "$1"}, dedup_key="'; SELECT 1; --")
+        delivery = await queue.dequeue()
+        assert delivery is not None
+        await delivery.fail("'; DROP TABLE holdfast.queues; --")
+        assert (await queue.stats()).total == 1
+        assert (await (await broker.queue("jobs")).stats()).total == 0
+        await broker.delete_queue(name, force=True)
+        assert [info.name for info in await broker.queues()] == ["jobs"]
+
+
+async def test_names_past_the_first_gate_change_nothing(postgres: Database) -> None:
+    """The broker refuses these; the store must not need it to."""
+    async with holdfast.connect(postgres.url) as broker:
+        store = broker.store
+        for name in [
+            '"; DROP SCHEMA holdfast CASCADE; --',
+            "'; SELECT 1; --",
+            "{q}",
+            "%s%I%1$s",
+            "ü\u2028🙂",
+            "a" * 500,
+        ]:
+            await store.create_queue(name, QueueOptions())
+            [id] = await store.append(name, [Envelope(b"1")])
+            [message] = (await store.claim(name, 5, 30)).messages
+            assert message.id == id
+            assert await store.settle(name, [Settlement(id, message.token, "complete")]) == ["ok"]
+            assert (await store.stats(name)).completed == 1
+        assert len(await store.queues()) == 6
+    assert {row[0] for row in postgres.rows("SELECT nspname FROM pg_namespace WHERE nspname !~ '^pg_'")} == {
+        *("holdfast", "public", "information_schema")
+    }
+
+
+@given(st.text(min_size=1), st.text(min_size=1))
+def test_two_names_never_share_tables(one: str, two: str) -> None:
+    for name in (one, two):
+        assert names.slug(name).replace("_", "a").isalnum()
+        assert names.slug(name).isascii()
+        assert len(names.slug(name)) <= 41
+    assert (names.slug(one) == names.slug(two)) == (one.removesuffix("/dead") == two.removesuffix("/dead"))
+
+
+@given(st.text())
+def test_identifiers_are_quoted_or_refused(name: str) -> None:
+    try:
+        quoted = names.quoted(name)
+    except ValueError:
+        assert not name or "\0" in name or len(name.encode(errors="surrogatepass")) > 63
+    else:
+        assert quoted[1:-1].replace('""', "") == name.replace('"', "")
+        assert quoted[0] == quoted[-1] == '"'
+
+
+def test_functions_refuse_tables_that_are_not_ours(postgres: Database) -> None:
+    for call in ("make_day(%s, '2030-01-01')", "drop_days(%s, now())", "make_tables(%s)"):
+        with pytest.raises(psycopg.errors.InvalidName):
+            postgres.rows(f"SELECT holdfast.{call}", "x'; DROP TABLE holdfast.queues; --")
+
+
+def test_every_place_of_every_statement_is_filled() -> None:
+    made = Statements("holdfast", "jobs")
+    folder = statements.files(statements.__package__) / "sql"
+    found = [file.name.removesuffix(".sql") for file in folder.iterdir() if file.name.endswith(".sql")]
+    assert len(found) > 40
+    for name in found:
+        assert "{schema}" not in made.whole(name, role='"r"')
+
+
+# ------------------------------------------------------------------ roles
+
+
+@pytest.fixture
+def worker_url(postgres: Database):
+    """A role with the shipped grants and nothing else."""
+    role = f"worker_{postgres.name}"
+    with postgres.connect() as owner:
+        owner.execute(sql.SQL("CREATE ROLE {} LOGIN").format(sql.Identifier(role)))
+        owner.execute("REVOKE ALL ON SCHEMA public FROM PUBLIC")
+        owner.execute(grants(role).encode())
+    yield postgres.server.url(postgres.name, user=role)
+    with postgres.connect() as owner:
+        owner.execute(sql.SQL("DROP OWNED BY {0}; DROP ROLE {0}").format(sql.Identifier(role)))
+
+
+async def test_role_with_only_the_shipped_grants_does_all_the_work(postgres: Database, worker_url: str) -> None:
+    async with holdfast.connect(worker_url) as broker:
+        queue = await broker.queue("jobs", retry=holdfast.Fixed(0), max_attempts=2)
+
+        def handle(n: int) -> int:
+            if n % 5 == 0:
+                raise ValueError(n)
+            return n
+
+        ids = await queue.enqueue_many(range(400))
+        ids.append(await queue.enqueue(1, delay=0.05, dedup_key="k"))
+        worker = queue.worker(handle, concurrency=5)
+        await worker.start()
+        for id in ids:
+            await queue.wait(id, 20)
+        await worker.stop()
+        stats = await queue.stats()
+        assert (stats.completed, stats.dead) == (321, 80)
+        assert await queue.dead.replay() == 80
+        await queue.purge()
+        await broker.maintain()
+        assert await queue.cleanup() == 321
+        await broker.configure_queue("jobs", lease=5)
+        assert [check for check in await broker.check() if check.state == "fail" and check.name != "durability"] == []
+        await broker.delete_queue("jobs", force=True)
+
+
+@pytest.mark.parametrize(
+    "statement",
+    [
+        "CREATE TABLE holdfast.mine (n int)",
+        "DROP TABLE holdfast.queues",
+        "DELETE FROM holdfast.queues",
+        "INSERT INTO holdfast.migrations (name) VALUES ('x')",
+        "CREATE TABLE public.mine (n int)",
+        "CREATE SCHEMA mine",
+    ],
+)
+async def test_role_may_do_no_more(worker_url: str, statement: str) -> None:
+    with psycopg.connect(worker_url) as connection, pytest.raises(psycopg.errors.InsufficientPrivilege):
+        connection.execute(statement)
+
+
+async def test_role_without_grants_is_told_what_it_lacks(postgres: Database, worker_url: str) -> None:
+    with postgres.connect() as owner:
+        owner.execute("REVOKE ALL ON ALL TABLES IN SCHEMA holdfast FROM PUBLIC")
+        owner.execute(sql.SQL("REVOKE ALL ON ALL TABLES IN SCHEMA holdfast FROM {}").format(
+            sql.Identifier(f"worker_{postgres.name}")))  # fmt: skip
+    with pytest.raises(StoreError, match=r"grants\.sql"):
+        async with holdfast.connect(worker_url) as broker:
+            await broker.queues()
+
+
+def test_installing_by_hand_is_the_same_as_install(postgres: Database) -> None:
+    """The fixture's template is made without Holdfast."""
+    assert postgres.value("SELECT count(*) FROM holdfast.migrations") == len(statements.migrations())
+    assert callable(install)
