@@ -1,7 +1,12 @@
 from __future__ import annotations
 
+import asyncio
 import os
+import tempfile
+import traceback
+from collections.abc import Callable, Coroutine
 from pathlib import Path
+from typing import Any
 
 import apsw
 import pytest
@@ -65,11 +70,36 @@ async def test_a_file_is_no_folder(tmp_path: Path):
     await refused(tmp_path / "file" / "below", ConfigError, "file is not a folder")
 
 
-@pytest.mark.skipif(os.geteuid() == 0, reason="root may write everywhere")
-async def test_a_folder_without_permission(tmp_path: Path):
-    (tmp_path / "locked").mkdir(mode=0o500)
-    await refused(tmp_path / "locked", ConfigError, "cannot be used as a store")
-    await refused(tmp_path / "locked" / "below", ConfigError, "cannot be used as a store")
+NOBODY = 65534
+
+
+def as_nobody(check: Callable[[], Coroutine[Any, Any, None]]) -> int:
+    """Run a check in a child that may not write everywhere, as root may; its exit code."""
+    child = os.fork()
+    if not child:
+        try:
+            if os.geteuid() == 0:
+                os.setgroups([])
+                os.setresuid(NOBODY, NOBODY, NOBODY)
+            asyncio.run(check())
+            os._exit(0)
+        except BaseException:
+            traceback.print_exc()
+            os._exit(1)
+    return os.waitstatus_to_exitcode(os.waitpid(child, 0)[1])
+
+
+def test_a_folder_without_permission():
+    with tempfile.TemporaryDirectory() as above:
+        os.chmod(above, 0o755)
+        locked = Path(above) / "locked"
+        locked.mkdir(mode=0o555)
+
+        async def check():
+            await refused(locked, ConfigError, "cannot be used as a store")
+            await refused(locked / "below", ConfigError, "cannot be used as a store")
+
+        assert as_nobody(check) == 0
 
 
 async def test_a_read_only_folder_is_refused_by_what_the_system_says(tmp_path: Path, monkeypatch):

@@ -69,7 +69,7 @@ class _Wire(msgspec.Struct, array_like=True, gc=False):
 
 
 _encoder = msgspec.msgpack.Encoder()
-_decoder = msgspec.msgpack.Decoder(tuple[int, msgspec.Raw])
+_decoder = msgspec.msgpack.Decoder(list[msgspec.Raw])
 _rows_decoder = msgspec.msgpack.Decoder(Rows)
 
 
@@ -82,9 +82,9 @@ def decode(data: bytes) -> Rows:
     """The rows of a block; a newer format is refused."""
     if data.startswith(_ARROW_START):
         return _decode_arrow(data)
-    format, rows = _decoder.decode(data)
-    _check_format(format)
-    return _rows_decoder.decode(rows)
+    format, *parts = _decoder.decode(data)
+    _check_format(msgspec.msgpack.decode(format, type=int))
+    return _rows_decoder.decode(parts[0])
 
 
 def _check_format(format: int) -> None:
