@@ -83,7 +83,7 @@ def as_nobody(check: Callable[[], Coroutine[Any, Any, None]]) -> int:
                 os.setresuid(NOBODY, NOBODY, NOBODY)
             asyncio.run(check())
             os._exit(0)
-        except BaseException:
+        except BaseException:  # noqa: BLE001 - a child of a fork must end here, whatever happened
             traceback.print_exc()
             os._exit(1)
     return os.waitstatus_to_exitcode(os.waitpid(child, 0)[1])
