@@ -26,7 +26,7 @@ class OnPostgres(contract.StoreContract):
         return await holdfast.connect(self.shared_url)
 
 
-class TestPostgres(OnPostgres, contract.All):
+class TestPostgres(OnPostgres, contract.All, contract.Network):
     """Through the async core."""
 
 
@@ -45,6 +45,7 @@ class TestPostgresSync(
     contract.Events,
     contract.Whole,
     contract.BadInput,
+    contract.Network,
     contract.Options,
     contract.Reopening,
 ):

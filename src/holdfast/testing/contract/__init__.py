@@ -31,6 +31,7 @@ from .delay import DelayAndDedup
 from .events import Events
 from .face import SyncFace
 from .leases import Leases
+from .network import Network
 from .options import Options
 from .processes import Processes
 from .reopening import Reopening
@@ -63,7 +64,7 @@ class All(
     Reopening,
     Seam,
 ):
-    """Every topic."""
+    """Every topic but `Network`, which is for stores that have one."""
 
 
 __all__ = [
@@ -78,6 +79,7 @@ __all__ = [
     "DelayAndDedup",
     "Events",
     "Leases",
+    "Network",
     "Options",
     "Processes",
     "Reopening",
