@@ -18,8 +18,8 @@ from holdfast.bench.show import Bar
 from holdfast.errors import ConfigError
 
 TINY = bars.Scale(
-    repeats=1, bulk=2000, drain=200, together=300, single=20, waiting=2000, retries=1500, latency=5, idle=0.2,
-    overhead=400, starts=1, batch=500,
+    repeats=1, bulk=2000, classic=400, drain=200, together=300, single=20, waiting=2000, retries=1500, latency=5,
+    idle=0.2, overhead=400, starts=1, batch=500,
 )  # fmt: skip
 
 
@@ -66,7 +66,13 @@ async def test_sides_take_turns_in_both_directions() -> None:
 )
 def test_a_line_is_judged_by_its_bar_and_its_goal(ratio, bar, goal, better, result) -> None:
     line = context.line("x", Result.of("a", [ratio]), Result.of("b", [1.0]), bar=bar, goal=goal, better=better)
-    assert line.result == result
+    assert (line.result, line.sure) == (result, True)
+
+
+def test_a_line_whose_turns_disagree_is_not_sure() -> None:
+    line = context.line("x", Result.of("a", [0.5, 0.7, 0.8]), Result.of("b", [1.0] * 3), bar=0.6)
+    assert (line.ratio, line.low, line.high, line.sure) == (0.7, 0.5, 0.8, False)
+    assert bars.verdict(line) == "pass?"
 
 
 def test_the_raw_limits_are_measured(tmp_path: Path) -> None:

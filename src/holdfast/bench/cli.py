@@ -206,7 +206,7 @@ def compare(
 def bars(
     only: Annotated[list[str] | None, typer.Option(help="A bar's name; may be repeated.")] = None,
     quick: Annotated[bool, typer.Option(help="Small sizes, for a look.")] = False,
-    repeats: Annotated[int, typer.Option(min=1, help="Turns of each side.")] = 3,
+    repeats: Annotated[int, typer.Option(min=1, help="Turns of each side.")] = 5,
     concurrency: Annotated[int, typer.Option(min=1, help="Handlers of the worker that drains.")] = 1000,
     folder: Folder = None,
     output: Output = None,

@@ -71,14 +71,19 @@ def _row(line: Line) -> list[str]:
         f"{line.ratio:.2f} ({line.low:.2f}–{line.high:.2f})",
         f"{sign} {line.bar:g}" if line.bar is not None else "",
         f"{sign} {line.goal:.2g}" if line.goal is not None else "",
-        line.result,
+        verdict(line),
     ]
 
 
 def summary(line: Line) -> str:
     """One line, for those who watch."""
     ours, other = (f"{rate(side.median)} {line.unit}" for side in (line.ours, line.other))
-    return f"{line.name}: {ours} / {other} = {line.ratio:.2f} ({line.low:.2f}–{line.high:.2f}) {line.result}"
+    return f"{line.name}: {ours} / {other} = {line.ratio:.2f} ({line.low:.2f}–{line.high:.2f}) {verdict(line)}"
+
+
+def verdict(line: Line) -> str:
+    """The result, with a mark where the turns disagree: then the machine was too noisy to say."""
+    return line.result if line.sure else f"{line.result}?"
 
 
 def _side(result: Result, unit: str) -> str:
@@ -124,4 +129,5 @@ __all__ = [
     "rows",
     "save",
     "summary",
+    "verdict",
 ]
