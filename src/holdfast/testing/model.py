@@ -4,9 +4,10 @@ Every method takes what a store was asked and what it answered, raises `Divergen
 answered so, and remembers the answer. Where the contract leaves freedom several answers pass:
 - the last holder of a lease that is over, and that nobody has taken since, may still settle or extend it, or not;
 - a message whose last lease is over is pending or dead until a claim, or the loss of it, says which;
-- a settlement for a message that was deleted since is lost or unknown; one repeated after that, or after the next
-  claim, has any answer and no effect;
-- a replayed message may come anywhere among those of its priority;
+- a settlement for a message that was deleted since is lost or unknown; one repeated after
+  anything else changed the message has any answer and no effect;
+- a dead letter may take a moment until it can be claimed as one;
+- a replayed message may come anywhere among those of its priority, with its own number of attempts or the queue's;
 - a message released with a delay is called delayed or retrying until it is due.
 """
 
@@ -51,6 +52,7 @@ class Entry:
     result: bytes | None = None
     copied: bool = False  # by a replay
     used: dict[str, str] = field(default_factory=dict)  # token → the action it settled with
+    settled_by: str | None = None  # the token that settled it, while nothing has changed it since
 
 
 class Model:
@@ -92,15 +94,16 @@ class Model:
             agree((over.attempts, over.error) == (entry.attempts, "lease expired"), "claim:", over)
             self._bury(entry, "lease expired")
             agree(over.status == entry.ended, "claim: ended as", entry.ended, "not", over.status)
+        self._found_dead("dead", [self.entries[m.id] for m in answer.messages if dead and m.id in self.entries])
         ready = [] if self.paused and not dead else self._ready("dead" if dead else "live")
         for number, message in enumerate(answer.messages):
-            turn = {entry.id: entry for entry in self._next(ready)}
+            turn = {entry.id: entry for entry in (ready if dead else self._next(ready))}
             agree(message.id in turn, "claim: out of turn", message, "ready were", ready)
             entry = turn[message.id]
             agree(number == 0 or not self._alone(entry), "claim: must come alone:", message)
             ready.remove(entry)
             self._take(entry, message, lease)
-        more = bool(ready) and not any(message.alone for message in answer.messages)
+        more = bool(ready) and not dead and not any(message.alone for message in answer.messages)
         stopped = bool(answer.messages) and any(self._alone(entry) for entry in self._next(ready))
         agree(len(answer.messages) <= limit, "claim: more than", limit)
         agree(len(answer.messages) == limit or not more or stopped, "claim: left", [e.id for e in ready], "got", answer)
@@ -120,13 +123,15 @@ class Model:
         agree(message.token not in self.tokens, "claim: a fresh token, not", message.token)
         self.tokens.add(message.token)
         entry.expired_once = entry.expired_once or recovered
+        if entry.copied and message.max_attempts == self.options.max_attempts:
+            entry.sent = msgspec.structs.replace(entry.sent, max_attempts=None)
         if entry.place == "live":
             entry.attempts += 1
             agree(message.attempt == entry.attempts, "claim: attempt", entry.attempts, "not", message.attempt)
             agree(message.max_attempts == self._most(entry), "claim: max_attempts", message.max_attempts)
             agree(message.alone == alone, "claim: alone should be", alone)
             agree(message.recovered == recovered, "claim: recovered should be", recovered)
-        entry.token, entry.until = message.token, self.now + lease
+        entry.token, entry.until, entry.settled_by = message.token, self.now + lease, None
         agree(abs(message.expires_at - entry.until) < 0.01, "claim: expires at", entry.until, "not", message.expires_at)
         self._same(entry, message)
 
@@ -149,9 +154,8 @@ class Model:
             agree(answer == "unknown", "settle: nobody knows", settlement.id, "but got", answer)
             return
         if settlement.token in entry.used:
-            fresh = entry.place != "gone" and entry.used[settlement.token] == settlement.action
-            fresh = fresh and entry.token is None and settlement.token == [*entry.used][-1]
-            agree(answer == "ok" or not fresh, "settle: a repeat is ok, not", answer)
+            same = entry.place != "gone" and entry.used[settlement.token] == settlement.action
+            agree(answer == "ok" or not same or entry.settled_by != settlement.token, "settle: a repeat got", answer)
             return
         if entry.token != settlement.token:
             allowed = ("lost", "unknown") if entry.place == "gone" else ("lost",)
@@ -178,9 +182,10 @@ class Model:
             self._bury(entry, settlement.error)
         else:
             entry.error, entry.names = settlement.error, ("retry",)
+        entry.settled_by = settlement.token
 
     def _end(self, entry: Entry, status: str, *, keep: bool) -> None:
-        entry.place, entry.ended, entry.token = "archive" if keep else "gone", status, None
+        entry.place, entry.ended, entry.token, entry.settled_by = "archive" if keep else "gone", status, None, None
         self.completed += status == "completed"
         self.failed += status == "failed"
 
