@@ -22,6 +22,7 @@ DEFAULT_URL = "./holdfast-data"
 PREFIX = "HOLDFAST_"
 LOG_LEVELS = ("debug", "info", "warning", "error", "critical")
 
+_PREFIX_TOKEN = re.compile(r"[A-Za-z0-9_-]{1,64}")
 _NAME = re.compile(r"[A-Za-z0-9][A-Za-z0-9_.-]{0,127}")
 _SCHEMA = re.compile(r"[A-Za-z_][A-Za-z0-9_]{0,47}")
 _MOST_SECONDS = 100 * 365 * 86400.0  # a century: beyond it a number of seconds is a mistake
@@ -79,6 +80,10 @@ class StoreOptions(_Options, frozen=True, kw_only=True, forbid_unknown_fields=Tr
     statement_timeout: float = 30.0  # seconds the server gives one statement
     notify: bool = True  # LISTEN/NOTIFY; False: new messages are found by polling only
 
+    # NATS
+    replicas: int = 1  # copies of every stream, on as many servers
+    prefix: str = "holdfast"  # the first part of every subject and stream
+
     def check(self) -> None:
         for name in ("poll_interval", "maintenance_interval", "connect_timeout", "operation_timeout"):
             positive(name, getattr(self, name))
@@ -86,6 +91,9 @@ class StoreOptions(_Options, frozen=True, kw_only=True, forbid_unknown_fields=Tr
             raise ConfigError(f"schema: 1 to 48 letters, digits and '_', beginning with a letter, not {self.schema!r}")
         whole("max_connections", self.max_connections)
         positive("statement_timeout", self.statement_timeout)
+        whole("replicas", self.replicas, most=5)
+        if not _PREFIX_TOKEN.fullmatch(self.prefix):
+            raise ConfigError(f"prefix: 1 to 64 letters, digits, '_' and '-', not {self.prefix!r}")
 
 
 class WorkerOptions(_Options, frozen=True, kw_only=True, forbid_unknown_fields=True):

@@ -76,6 +76,8 @@ def envelope(codec: Codec[T], limit: int, value: T | Message[T], travel: Terms) 
     if len(payload) > limit:
         actual = len(payload)
         raise MessageTooLarge(f"the payload has {actual} bytes, the limit is {limit}", actual=actual, limit=limit)
+    if codec.headers is not None:
+        travel = ({**codec.headers, **(travel[0] or {})}, *travel[1:])
     return Envelope(payload, content_type, *travel)
 
 

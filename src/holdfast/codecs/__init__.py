@@ -1,7 +1,7 @@
 """Where bytes are made. A codec is two functions, `encode` and `decode`, and the content type that travels with them.
 
-JSON is the default; msgpack and raw bytes are the others. Never pickle. Another format is one more module here, listed
-in `_FORMATS` and `_BY_CONTENT_TYPE`.
+JSON is the default; msgpack, protobuf and raw bytes are the others. Never pickle. Another format is one more module
+here, listed in `_FORMATS` and `_BY_CONTENT_TYPE`.
 """
 
 from __future__ import annotations
@@ -13,7 +13,7 @@ from typing import Any, Generic, Protocol, TypeVar, cast
 
 from ..config import unknown
 from ..errors import CodecError, ConfigError
-from . import json
+from . import json, protobuf
 from .types import Checker, checker, name_of
 
 T = TypeVar("T")
@@ -22,12 +22,14 @@ Decode = Callable[[bytes], Any]
 
 RAW = "application/octet-stream"
 _BYTES = (bytes, bytearray, memoryview)
-_FORMATS = ("json", "msgpack", "raw")
+_FORMATS = ("json", "msgpack", "protobuf", "raw")
 _BY_CONTENT_TYPE = {
     "application/json": "json",
     "application/msgpack": "msgpack",
     "application/x-msgpack": "msgpack",
     "application/vnd.msgpack": "msgpack",
+    "application/protobuf": "protobuf",
+    "application/x-protobuf": "protobuf",
     RAW: "raw",
 }
 
@@ -48,10 +50,11 @@ class Codec(Generic[T]):
     def __init__(self, type: Any = None, codec: str | Format | None = None) -> None:
         self.type = None if type is Any or type is object else type
         self.content_type: str
+        self.headers: dict[str, str] | None = None  # what every message says of its payload, beyond its content type
         self._decoders: dict[str, Decode] = {}
         self._check: Checker | None = None
         if codec is None or isinstance(codec, str):
-            self._use_named(codec or ("raw" if self.type in _BYTES else "json"))
+            self._use_named(codec or _format_of(self.type))
         else:
             self._use_own(codec)
 
@@ -60,11 +63,13 @@ class Codec(Generic[T]):
             raise ConfigError(unknown("unknown codec", name, _FORMATS))
         module = _module(name)
         self.content_type = module.CONTENT_TYPE
+        if name == "protobuf":
+            self.content_type, self.headers = protobuf.content_type(self.type), protobuf.headers(self.type)
         self._encode: Encode = module.encoder(self.type)
         self._decoders[self.content_type] = module.decoder(self.type)
         # Raw bytes on an untyped queue stay bytes; on a typed one they are a mistake that the check names.
         self._bytes_pass = self.type is None and name != "raw"
-        if self.type is not None and name != "raw":
+        if self.type is not None and name not in ("raw", "protobuf"):
             self._check = checker(self.type)
 
     def _use_own(self, codec: Format) -> None:
@@ -103,8 +108,14 @@ class Codec(Generic[T]):
         if plain not in self._decoders:
             if plain not in _BY_CONTENT_TYPE:
                 raise CodecError(f"no codec for content type {content_type!r}")
-            self._decoders[plain] = _module(_BY_CONTENT_TYPE[plain]).decoder(self.type)
+            module = _module(_BY_CONTENT_TYPE[plain])
+            self._decoders[plain] = (module.stranger if module is protobuf else module.decoder)(self.type)
         return self._decoders[plain]
+
+
+def _format_of(type: Any) -> str:
+    """The format that values of a type have unless somebody asks for another."""
+    return "raw" if type in _BYTES else "protobuf" if protobuf.is_message(type) else "json"
 
 
 def codec_for(type: Any, codec: str | Format | None) -> Codec[Any]:

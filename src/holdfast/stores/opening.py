@@ -21,10 +21,11 @@ from .base import Store
 LATER = (
     *("s3", "gs", "az"),
     *("slatedb+file", "slatedb+s3", "slatedb+gs", "slatedb+az"),
-    *("nats", "tls", "http", "https"),
+    *("http", "https"),
 )
-_NOW = ("memory", "file", "postgresql", "postgres")
+_NOW = ("memory", "file", "postgresql", "postgres", "nats", "tls")
 _POSTGRES = ("postgresql", "postgres")
+_NATS = ("nats", "tls")
 
 _SCHEME = re.compile(r"([A-Za-z][A-Za-z0-9+.-]*)://")
 _LIKE_A_URL = re.compile(r"[A-Za-z][A-Za-z0-9+.-]+:")
@@ -64,7 +65,7 @@ def locate(url: str | os.PathLike[str]) -> Location:
     scheme = match[1].lower()
     if scheme in LATER:
         raise ConfigError(
-            f"{scheme}:// stores are not part of this version of Holdfast yet; it has file://, memory:// and postgresql://"
+            f"{scheme}:// stores are not part of this version of Holdfast yet; it has file://, memory://, postgresql:// and nats://"
         )
     if scheme not in _NOW:
         raise ConfigError(config.unknown(f"{_shown(url)}: unknown scheme", scheme, (*_NOW, *LATER)))
@@ -85,6 +86,10 @@ async def _open(location: Location, options: StoreOptions) -> Store:
         from . import postgres
 
         return await postgres.open_postgres(location.place, options)
+    if location.scheme in _NATS:
+        from . import nats
+
+        return await nats.open_nats(location.place, options)
     from . import log
 
     if location.scheme == "memory":
@@ -128,6 +133,11 @@ def _take_apart(scheme: str, url: str) -> Location:
         from .postgres import take_apart
 
         place, ours = take_apart(url, _shown(url))
+        return Location(scheme, place, _carried(ours, _shown(url)))
+    if scheme in _NATS:
+        from . import nats
+
+        place, ours = nats.take_apart(url)
         return Location(scheme, place, _carried(ours, _shown(url)))
     carried = _carried(query, _shown(url))
     if scheme == "memory":

@@ -1,0 +1,175 @@
+"""Messages in: ids, dedup keys and tasks, all of a call or none."""
+
+from __future__ import annotations
+
+import asyncio
+import math
+import time
+from collections.abc import Callable, Sequence
+from datetime import UTC, datetime
+
+import msgspec
+
+from ... import ids as makers
+from ...errors import UnknownOutcome
+from ...messages import Envelope
+from ...v1.task_pb2 import Task
+from . import tasks
+from .faults import DUPLICATE_IN_BATCH, WRONG_SEQUENCE, Lost, Nobody, Refused
+from .log import Log
+from .queues import missing
+from .wire import Post
+
+_TRIES = 20
+
+
+class Key(msgspec.Struct):
+    """A dedup key as it is kept."""
+
+    id: str
+    until: float
+
+
+class Appender:
+    """Writes messages of one queue."""
+
+    def __init__(self, log: Log, ids: makers.Ids, expect: Callable[[float, str], None]) -> None:
+        self._log = log
+        self._ids = ids
+        self._expect = expect  # told when a message becomes visible, and where it lies until then
+
+    async def append(self, messages: Sequence[Envelope]) -> list[str]:
+        info = await self._log.info()
+        if not messages:
+            return []
+        now = self._log.link.now()
+        made = self._tasks(messages, now)
+        for priority in {message.priority for message in messages}:
+            if await self._log.lanes.ensure(priority, info.options.lease):
+                await self._log.note(b"lane")
+        keys = [message.dedup_key for message in messages]
+        posts = [await self._post(task, now) for task in made]
+        ids = [task.id for task in made]
+        if not any(key is not None for key in keys):
+            await self._store(posts, ids)
+            return ids
+        return await self._append_once(posts, ids, keys, info.options.dedup_window)
+
+    def _tasks(self, messages: Sequence[Envelope], now: float) -> list[Task]:
+        """A run of equal priority shares the bits of one id, so that ids go up in input order."""
+        made: list[Task] = []
+        kind: tuple[int, bool] | None = None
+        prefix, place = "", 0
+        for message in messages:
+            due = message.at if message.at is not None else now + message.delay if message.delay else 0.0
+            due = due if due > now else 0.0
+            if kind != (message.priority, due > 0) or place == makers.PLACES:
+                kind = (message.priority, due > 0)
+                prefix, place = makers.text(self._ids.block(now, kind[0], carried=kind[1]))[:-5], 0
+            made.append(tasks.task_of(f"{prefix}{place:05x}", message, now, due))
+            place += 1
+        return made
+
+    async def _post(self, task: Task, now: float) -> Post:
+        log, priority = self._log, task.metadata.priority
+        if not log.blobs.fits(task.ByteSize()):
+            task.blob = await log.blobs.put(task.id, task.data)
+            task.data = b""
+        subject = f"{log.names.task}{priority}.{task.id}"
+        if task.due > now and log.link.features.schedules:
+            at = datetime.fromtimestamp(task.due, UTC).isoformat().replace("+00:00", "Z")
+            headers = f"Nats-Schedule: @at {at}\r\nNats-Schedule-Target: {subject}\r\n"
+            later = f"{log.names.later}{priority}.{task.id}"
+            self._expect(task.due, later)
+            return Post(later, task.SerializeToString(), headers)
+        return Post(subject, task.SerializeToString(), f"Nats-Msg-Id: {task.id}\r\n")
+
+    # ------------------------------------------------------------------ storing
+
+    async def _store(self, posts: Sequence[Post], ids: Sequence[str]) -> None:
+        """Store them; when nobody says whether that worked, find out and repeat what is missing."""
+        deadline = time.monotonic() + self._log.link.options.operation_timeout
+        doubt = False
+        while True:
+            try:
+                await self._log.link.store(posts)
+                return
+            except Refused as error:
+                if error.code != DUPLICATE_IN_BATCH or not doubt:
+                    raise
+                return  # the whole batch is there: its answer was lost
+            except (Lost, Nobody) as error:
+                doubt = True
+                if isinstance(error, Nobody):
+                    await self._must_exist()
+                if time.monotonic() > deadline:
+                    raise self._unknown(posts, ids) from error
+                await asyncio.sleep(0.05)
+            posts = await self._missing(posts) if doubt else posts
+            if not posts:
+                return
+
+    async def _must_exist(self) -> None:
+        self._log.register.forget(self._log.queue)
+        if await self._log.register.find(self._log.queue) is None:
+            raise missing(self._log.queue)
+
+    async def _missing(self, posts: Sequence[Post]) -> Sequence[Post]:
+        """Those of which neither task nor record is there: a message may be finished already."""
+        ids = [post.subject.rsplit(".", 1)[1] for post in posts]
+        try:
+            live, known = await self._log.tasks(ids), await self._log.records(ids)
+        except (Lost, Nobody):
+            return posts
+        return [post for post, id in zip(posts, ids, strict=True) if id not in live and id not in known]
+
+    def _unknown(self, posts: Sequence[Post], ids: Sequence[str]) -> UnknownOutcome:
+        async def retry() -> list[str]:
+            await self._store(await self._missing(posts), ids)
+            return list(ids)
+
+        sentence = f"{self._log.queue}: the server did not say whether the messages arrived"
+        return UnknownOutcome(sentence, ids=ids, retry=retry)
+
+    # ------------------------------------------------------------------ dedup keys
+
+    async def _append_once(
+        self, posts: Sequence[Post], ids: Sequence[str], keys: Sequence[str | None], window: float
+    ) -> list[str]:
+        """Keys go in with their messages, each only if nobody else wrote it since we looked."""
+        log = self._log
+        subjects = {key: log.names.key_of(key) for key in keys if key is not None}
+        for _ in range(_TRIES):
+            found = await log.reader.last(log.names.task_stream, list(subjects.values()))
+            known = {
+                key: (found[subject].sequence, found[subject].data)
+                for key, subject in subjects.items()
+                if subject in found
+            }
+            now = log.link.now()
+            old = {key: msgspec.json.decode(data, type=Key) for key, (_, data) in known.items()}
+            first = {key: one.id for key, one in old.items() if one.until > now}
+            answer = [first.setdefault(key, id) if key is not None else id for id, key in zip(ids, keys, strict=True)]
+            fresh = [post for post, id, given in zip(posts, ids, answer, strict=True) if id == given]
+            ours = {key for key, id in zip(keys, ids, strict=True) if key is not None and first[key] == id}
+            if any(key in old and old[key].id == first[key] for key in ours):
+                return answer  # our own batch: it went in whole, its answer was lost
+            written = [
+                self._key(subjects[key], first[key], now + window, known[key][0] if key in known else 0) for key in ours
+            ]
+            try:
+                if fresh:
+                    await log.link.store([*written, *fresh])
+                return answer
+            except Refused as error:
+                if error.code not in (WRONG_SEQUENCE, DUPLICATE_IN_BATCH):
+                    raise
+            except (Lost, Nobody):
+                await asyncio.sleep(0.05)  # the key says next time whether it went in, and everything with it
+        raise Lost("dedup keys changed too often")
+
+    def _key(self, subject: str, id: str, until: float, expect: int) -> Post:
+        ttl = ""
+        if self._log.link.features.message_ttl:
+            ttl = f"Nats-TTL: {math.ceil(max(until - self._log.link.now(), 0)) + 60}s\r\n"
+        return Post(subject, msgspec.json.encode(Key(id, until)), ttl, expect)

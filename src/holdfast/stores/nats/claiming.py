@@ -1,0 +1,264 @@
+"""Claims: what the lanes hand out, judged by its record, and taken by writing a fresh lease into the fence."""
+
+from __future__ import annotations
+
+import asyncio
+import heapq
+import os
+import time
+from collections.abc import Sequence
+
+import msgspec
+
+from ...messages import Claimed, Claims, Expired
+from ...v1.task_pb2 import Record, Task
+from ..base import QueueInfo
+from . import state, tasks
+from .faults import Lost
+from .lanes import Handed, Lane, nak
+from .log import Lease, Log
+from .settling import Settler
+
+_LATE = 0.25  # seconds the server may take to hand out what has become visible
+_SCHEDULED = 10_000  # delayed messages of this process that are watched for
+
+
+class _Candidate(msgspec.Struct):
+    """A message that was handed to us."""
+
+    lane: Lane
+    handed: Handed
+    task: Task
+    record: Record | None = None
+    sequence: int = 0  # of the record; 0: there is none
+
+
+class Claimer:
+    """Claims of one queue, or of its dead letters."""
+
+    def __init__(self, log: Log, settler: Settler) -> None:
+        self._log = log
+        self._settler = settler
+        self._soon: list[float] = []  # instants at which this process knows that something becomes visible
+        self._later: list[tuple[float, str]] = []  # a heap of scheduled messages of this process: due, subject
+
+    async def claim(self, limit: int, lease: float, *, wait: float = 0.0) -> Claims:
+        """As the seam says; waits are long polls on every lane at once."""
+        log, deadline = self._log, time.monotonic() + wait
+        info = await log.info()
+        while True:
+            claims = Claims([])
+            if not info.paused:
+                claims = await self._now(info, limit, lease)
+            left = deadline - time.monotonic()
+            if claims.messages or claims.expired or left <= 0:
+                await log.lanes.rest()
+                return claims
+            await self._wait(min(left, log.link.options.poll_interval), paused=info.paused)
+            info = await log.info()
+
+    def expect(self, instant: float) -> None:
+        """Something becomes visible then."""
+        self._soon.append(instant)
+
+    def expect_scheduled(self, due: float, subject: str) -> None:
+        """A message that the server moves to its lane then."""
+        heapq.heappush(self._later, (due, subject))
+        if len(self._later) > _SCHEDULED:
+            self._later = self._later[: _SCHEDULED // 2]  # beyond some, punctuality is the server's
+
+    async def _arrived(self) -> None:
+        """What is due by now has been moved to its lane: the server takes some milliseconds for that."""
+        now, due = self._log.link.now(), list[str]()
+        while self._later and self._later[0][0] <= now:
+            instant, subject = heapq.heappop(self._later)
+            if instant > now - _LATE:
+                due.append(subject)
+        deadline = now + _LATE
+        while due and self._log.link.now() < deadline:
+            due = list(await self._log.reader.last(self._log.names.task_stream, due))
+            if due:
+                await asyncio.sleep(0.005)
+
+    async def _now(self, info: QueueInfo, limit: int, lease: float) -> Claims:
+        await self._arrived()
+        claims = await self._once(info, limit, lease)
+        if not claims.messages and not claims.expired and self._is_due():
+            # The server's own timers are some milliseconds late: what is due comes as soon as they fire.
+            await self._log.lanes.stand(_LATE)
+            await self._log.lanes.wait(_LATE)
+            claims = await self._once(info, limit, lease)
+        return claims
+
+    def _is_due(self) -> bool:
+        """Whether something became visible just now, by what this process itself decided."""
+        now = self._log.link.now()
+        due = any(now - _LATE < instant <= now for instant in self._soon)
+        self._soon = [instant for instant in self._soon if instant > now]
+        return due
+
+    async def _wait(self, seconds: float, *, paused: bool) -> None:
+        log = self._log
+        if paused:
+            try:
+                await asyncio.wait_for(log.changed.wait(), seconds)
+            except TimeoutError:
+                pass
+            return
+        started = time.monotonic()
+        await log.lanes.stand(max(seconds, 0.1))
+        await log.lanes.wait(seconds)
+        if time.monotonic() - started >= log.link.options.poll_interval * 0.9:
+            await log.lanes.rebuild_starved()
+
+    # ------------------------------------------------------------------ one look
+
+    async def _once(self, info: QueueInfo, limit: int, lease: float) -> Claims:
+        log = self._log
+        try:
+            found = await log.lanes.fetch(limit)
+        except Lost:
+            return Claims([])  # the connection broke; whoever waits looks again
+        if not found:
+            return Claims([])
+        candidates = [_Candidate(lane, handed, tasks.read_task(handed.data)) for lane, handed in found]
+        again = [one for one in candidates if one.handed.delivered > 1 or log.dead]
+        await self._read(again)
+        claims = await self._judge(info, candidates, lease)
+        return claims
+
+    async def _read(self, candidates: Sequence[_Candidate]) -> None:
+        if not candidates:
+            return
+        records = await self._log.records([one.handed.id for one in candidates])
+        for one in candidates:
+            one.sequence, one.record = records.get(one.handed.id, (0, None))
+
+    async def _judge(self, info: QueueInfo, candidates: Sequence[_Candidate], lease: float) -> Claims:
+        """Sort out what can be taken; the rest is ended, buried or given back."""
+        log, now = self._log, self._log.link.now()
+        takes: list[_Candidate] = []
+        expired: list[Expired] = []
+        full = False
+        for one in candidates:
+            what = state.sight(one.record, one.task, info.options, now, dead=log.dead)
+            if what == "take":
+                alone = not log.dead and state.must_be_alone(one.record, one.task, info.options)
+                if full or (alone and takes):
+                    await log.link.send(one.handed.ack, b"-NAK")
+                else:
+                    takes.append(one)
+                    full = alone
+            elif what == "wait":
+                until = state.wait_until(one.record, one.task)
+                self.expect(until)
+                await log.link.send(one.handed.ack, nak(until - now))
+            elif what == "expired":
+                expired += await self._expire(info, one)
+            else:
+                await self._settler.finish_ended(one.handed, one.task, one.record)
+        return Claims(await self._take(info, takes, lease), expired)
+
+    async def _expire(self, info: QueueInfo, one: _Candidate) -> list[Expired]:
+        """A lease ran out and no attempt is left."""
+        assert one.record is not None
+        old = Lease(one.handed.id, one.record, one.sequence, one.task, one.handed.data)
+        if not await self._settler.bury(info, old, state.EXPIRED, one.handed.ack):
+            return []
+        status = "dead" if info.options.dead_letter else "failed"
+        return [Expired(one.handed.id, one.record.attempts, "dead" if status == "dead" else "failed", state.EXPIRED)]
+
+    # ------------------------------------------------------------------ taking
+
+    async def _take(self, info: QueueInfo, takes: Sequence[_Candidate], lease: float) -> list[Claimed]:
+        log = self._log
+        if not takes:
+            return []
+        now = log.link.now()
+        for one in takes:
+            if one.lane.lease != lease:  # the server's timer for this one; the usual lease needs no word
+                await log.link.send(one.handed.ack, nak(lease))
+        alone = [state.must_be_alone(one.record, one.task, info.options) and not log.dead for one in takes]
+        recovered = [one.record is not None and bool(one.record.token) for one in takes]
+        leases = [
+            Lease(
+                one.handed.id,
+                state.taken(one.record, os.urandom(8).hex(), now + lease, one.handed.ack),
+                one.sequence,
+                one.task,
+                one.handed.data,
+            )
+            for one in takes
+        ]
+        sequences, _ = await log.fence.write(
+            [log.post(each.id, each.record, each.sequence, each.raw) for each in leases]
+        )
+        claimed: list[Claimed] = []
+        for one, each, sequence, first, only in zip(takes, leases, sequences, recovered, alone, strict=True):
+            if sequence is None:
+                await self._lost(info, one)
+                continue
+            each.sequence = sequence
+            log.keep(each)
+            claimed.append(await self._claimed(info, each, recovered=first, alone=only))
+        if claimed:
+            self.expect(now + lease)
+        return claimed
+
+    async def _lost(self, info: QueueInfo, one: _Candidate) -> None:
+        """Another wrote the record since we looked: it tells what this message is now."""
+        found = await self._log.record(one.handed.id)
+        one.sequence, one.record = found if found is not None else (0, None)
+        now = self._log.link.now()
+        what = state.sight(one.record, one.task, info.options, now, dead=self._log.dead)
+        if what in ("ended", "dead"):
+            await self._settler.finish_ended(one.handed, one.task, one.record)
+        else:
+            until = state.wait_until(one.record, one.task)
+            await self._log.link.send(one.handed.ack, nak(until - now))
+
+    async def _claimed(self, info: QueueInfo, lease: Lease, *, recovered: bool, alone: bool) -> Claimed:
+        task, record = lease.task, lease.record
+        return Claimed(
+            task.id,
+            record.token,
+            await tasks.payload(task, self._log.blobs) if task.blob else task.data,
+            tasks.content_type(task),
+            tasks.headers(task),
+            task.metadata.priority,
+            state.attempt(record),
+            tasks.most(task, info.options),
+            tasks.enqueued_at(task),
+            record.lease_end,
+            recovered,
+            alone,
+        )
+
+    # ------------------------------------------------------------------ longer
+
+    async def extend(self, held: Sequence[tuple[str, str]], seconds: float) -> list[float | None]:
+        """New ends of these leases; None for one that is lost."""
+        await self._log.info()
+        return list(await asyncio.gather(*[self._extend(id, token, seconds) for id, token in held]))
+
+    async def _extend(self, id: str, token: str, seconds: float) -> float | None:
+        log = self._log
+        while True:
+            lease = await self._settler.lease(id, token)
+            if lease is None or lease.record.token != token:
+                return None
+            record = Record()
+            record.CopyFrom(lease.record)
+            now = log.link.now()
+            record.lease_end = max(record.lease_end, now + seconds)
+            if record.lease_end == lease.record.lease_end:
+                return record.lease_end
+            [sequence], _ = await log.fence.write([log.post(id, record, lease.sequence, lease.raw)])
+            if sequence is None:
+                log.leases.pop((id, token), None)
+                continue
+            lease.record, lease.sequence = record, sequence
+            log.keep(lease)
+            await log.link.send(record.ack, nak(record.lease_end - now))
+            self.expect(record.lease_end)
+            return record.lease_end

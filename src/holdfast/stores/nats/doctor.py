@@ -1,0 +1,73 @@
+"""What `holdfast doctor` says about the server, and the one warning that every user should see once."""
+
+from __future__ import annotations
+
+import logging
+from typing import Any
+
+from ..base import Check
+from .faults import Refused
+from .link import Link
+from .names import queues_stream
+
+_LOG = logging.getLogger("holdfast.nats")
+_SYNC = (
+    "JetStream writes to the disk every `sync_interval` (2 minutes unless the server says otherwise): what was "
+    "acknowledged survives a kill of any process, and a power cut only with `sync_interval: always` or replicas"
+)
+_warned: set[str] = set()
+
+
+def warn_once(link: Link) -> None:
+    """Once per server and process."""
+    server = str(link.client._server_info.get("server_id", ""))
+    if link.options.replicas < 3 and server not in _warned:
+        _warned.add(server)
+        _LOG.info("nats: %s", _SYNC)
+
+
+async def checks(link: Link, prefix: str) -> list[Check]:
+    """One line each."""
+    found = [_version(link), _features(link)]
+    try:
+        account = await link.api("INFO")
+    except Refused as error:
+        return [*found, Check("jetstream", "fail", str(error))]
+    found.append(Check("jetstream", "ok", _usage(account)))
+    found.append(await _replicas(link, prefix))
+    found.append(Check("durability", "warn" if link.options.replicas < 3 else "ok", _SYNC))
+    return found
+
+
+def _version(link: Link) -> Check:
+    features = link.features
+    state = "fail" if features.old else "ok" if features.batches else "warn"
+    return Check("server", state, f"NATS {features.version}, messages up to {link.max_payload} bytes")
+
+
+def _features(link: Link) -> Check:
+    have = {
+        "atomic batches": link.features.batches,
+        "schedules": link.features.schedules,
+        "message TTL": link.features.message_ttl,
+        "gets of many subjects": link.features.many_gets,
+    }
+    missing = [name for name, there in have.items() if not there]
+    if not missing:
+        return Check("features", "ok", ", ".join(have))
+    return Check("features", "warn", f"not on this server: {', '.join(missing)}; NATS 2.12 has them all")
+
+
+def _usage(account: dict[str, Any]) -> str:
+    streams, consumers, storage = (account.get(name, 0) for name in ("streams", "consumers", "storage"))
+    return f"{streams} streams, {consumers} consumers, {storage} bytes"
+
+
+async def _replicas(link: Link, prefix: str) -> Check:
+    info = await link.api(f"STREAM.INFO.{queues_stream(prefix)}")
+    number = int(info["config"].get("num_replicas", 1))
+    behind = [one for one in (info.get("cluster") or {}).get("replicas") or [] if not one.get("current")]
+    if behind:
+        return Check("replicas", "warn", f"{number}, {len(behind)} of them behind")
+    what = "a message survives the loss of one server" if number >= 3 else "one copy: it is lost with its disk"
+    return Check("replicas", "ok" if number >= 3 else "warn", f"{number}: {what}")

@@ -1,0 +1,84 @@
+"""What the driver and the server say, as our own errors. The only place that knows theirs."""
+
+from __future__ import annotations
+
+from collections.abc import Iterator
+from contextlib import contextmanager
+from typing import Any
+
+import nats.errors
+
+from ...errors import StoreError, Unavailable
+
+WRONG_SEQUENCE = 10071
+DUPLICATE_IN_BATCH = 10201
+STREAM_NOT_FOUND = 10059
+CONSUMER_NOT_FOUND = 10014
+MESSAGE_NOT_FOUND = 10037
+_NO_JETSTREAM = (10039, 10076)
+_NO_ROOM = (10023, 10047, 10077, 10122)
+
+
+class Refused(Exception):
+    """The server answered with an error of JetStream."""
+
+    def __init__(self, code: int, text: str) -> None:
+        super().__init__(text)
+        self.code = code
+
+
+class Lost(Exception):
+    """No answer: the connection broke, or the time was over. What was asked may have been done."""
+
+
+class Nobody(Exception):
+    """Nobody listens on the subject: the stream or consumer is not there, or JetStream is not."""
+
+
+NO_JETSTREAM = (
+    "the server has no JetStream for this account; start it with `nats-server -js`, or enable it for the account"
+)
+
+
+def refusal(error: dict[str, Any]) -> Refused:
+    """The error in a reply of the server."""
+    return Refused(int(error.get("err_code", 0)), str(error.get("description", error)))
+
+
+def translated(error: BaseException, doing: str) -> StoreError:
+    """Our error for one of theirs, without anything that could be a credential."""
+    if isinstance(error, Refused):
+        if error.code in _NO_JETSTREAM:
+            return StoreError(f"nats: {NO_JETSTREAM}")
+        what = "has no room" if error.code in _NO_ROOM else "refused"
+        return StoreError(f"nats: the server {what}: {doing}: {error}")
+    if isinstance(error, Nobody):
+        return StoreError(f"nats: {NO_JETSTREAM} ({doing})")
+    return Unavailable(f"nats: no answer from the server: {doing}")
+
+
+def opening(error: BaseException | None, seconds: float) -> StoreError:
+    """Why the connection could not be made."""
+    text = str(error or "").lower()
+    if "authorization" in text or "authentication" in text or "nkey" in text or "jwt" in text:
+        return StoreError("nats: the server refused the credentials")
+    if "certificate" in text or "ssl" in text or "tls" in text:
+        return StoreError("nats: no secure connection: the certificate or the TLS settings do not fit")
+    kind = type(error).__name__ if error is not None else "no answer"
+    return Unavailable(f"nats: no connection within {seconds:g} s ({kind})")
+
+
+def is_final(error: BaseException) -> bool:
+    """Whether trying again cannot help."""
+    return isinstance(error, nats.errors.AuthorizationError) or "authorization violation" in str(error).lower()
+
+
+@contextmanager
+def mapped(doing: str) -> Iterator[None]:
+    """Around every call of the seam."""
+    try:
+        yield
+    except (Refused, Nobody, Lost, nats.errors.Error, OSError) as error:
+        raise translated(error, doing) from error
+    except TimeoutError as error:
+        raise translated(error, doing) from error

@@ -1,0 +1,331 @@
+"""Lanes: one pull consumer per priority in use, asked from the highest down. Consumers that vanish are made again."""
+
+from __future__ import annotations
+
+import asyncio
+import itertools
+import time
+from collections import deque
+from typing import Any, NamedTuple
+
+import msgspec
+from nats.aio.msg import Msg
+
+from .faults import CONSUMER_NOT_FOUND, STREAM_NOT_FOUND, Lost, Refused
+from .link import Link
+from .names import id_of
+from .queues import missing
+
+_ANSWER = 2.0  # seconds a pull that does not wait may take
+_LOOK_AGAIN = 1.0  # seconds a list of lanes is believed
+_FOREVER = 10 * 365 * 86400.0
+
+
+class Handed(NamedTuple):
+    """A message as the server handed it to us."""
+
+    id: str
+    subject: str
+    ack: str
+    data: bytes
+    delivered: int  # how often the server has handed it to anybody
+    sequence: int
+
+
+class Lane:
+    """One consumer. Pulls of this process go through it one at a time; what comes lies in `buffer` until taken."""
+
+    def __init__(self, link: Link, stream: str, name: str, lease: float) -> None:
+        self.name = name
+        self.lease = lease  # the consumer's ack_wait
+        self.buffer: deque[Handed] = deque()
+        self.lock = asyncio.Lock()
+        self.standing: str = ""  # the pull that waits for the next message
+        self.standing_until = 0.0
+        self.wake: Any = None  # called when something came and nobody was pulling
+        self.broken = False  # the consumer is not on the server any more
+        self._link = link
+        self._next = f"$JS.API.CONSUMER.MSG.NEXT.{stream}.{name}"
+        self._numbers = itertools.count(1)
+        self._inbox = ""
+        self._pull: asyncio.Future[None] | None = None
+        self._pull_name = ""
+        self._left = 0
+
+    async def open(self) -> None:
+        self._inbox = self._link.client.new_inbox()
+        await self._link.client.subscribe(
+            f"{self._inbox}.*", cb=self._heard, pending_bytes_limit=0, pending_msgs_limit=0
+        )
+
+    async def fetch(self, limit: int) -> list[Handed]:
+        """Up to so many messages that are there now; Lost when the server does not answer."""
+        async with self.lock:
+            if len(self.buffer) < limit:
+                await self._ask(limit - len(self.buffer))
+            return [self.buffer.popleft() for _ in range(min(limit, len(self.buffer)))]
+
+    async def _ask(self, count: int) -> None:
+        await self._link.connected(_ANSWER)
+        self._pull = asyncio.get_running_loop().create_future()
+        self._pull_name, self._left = f"n{next(self._numbers)}", count
+        body = msgspec.json.encode({"batch": count, "no_wait": True})
+        try:
+            await self._link.send(self._next, body, f"{self._inbox}.{self._pull_name}")
+            await asyncio.wait_for(self._pull, _ANSWER)
+        except TimeoutError:
+            if not self.buffer:
+                raise Lost("a pull was not answered") from None
+        finally:
+            self._pull = None
+
+    async def stand(self, seconds: float) -> None:
+        """Ask to be handed the next message, whenever it comes."""
+        if self.standing and time.monotonic() < self.standing_until:
+            return
+        self.standing, self.standing_until = f"s{next(self._numbers)}", time.monotonic() + seconds
+        body = msgspec.json.encode({"batch": 1, "expires": int(seconds * 1e9)})
+        await self._link.send(self._next, body, f"{self._inbox}.{self.standing}")
+
+    async def _heard(self, message: Msg) -> None:
+        if not message.reply:
+            self._ended(message)
+            return
+        self.buffer.append(handed(message))
+        if self._pull is not None:
+            self._left -= 1
+            if self._left <= 0 and not self._pull.done():
+                self._pull.set_result(None)
+        elif self.wake is not None:
+            self.standing = ""
+            self.wake()
+
+    def _ended(self, message: Msg) -> None:
+        name, headers = message.subject[len(self._inbox) + 1 :], message.headers or {}
+        status, words = headers.get("Status", ""), str(headers.get("Description", "")).lower()
+        if status == "503" or (status == "409" and "deleted" in words):
+            self.broken = True
+        if name == self.standing:
+            self.standing = ""
+            if self.broken and self.wake is not None:
+                self.wake()
+        elif name == self._pull_name and self._pull is not None and not self._pull.done():
+            self._pull.set_result(None)
+
+    def dropped(self) -> None:
+        """The connection broke: nothing that was asked will come, and what lies here may be another's by now."""
+        self.buffer.clear()
+        self.standing = ""
+        if self._pull is not None and not self._pull.done():
+            self._pull.set_exception(Lost("the connection broke"))
+
+    async def put_back(self) -> None:
+        """Give back at once what came and nobody took."""
+        while self.buffer:
+            await self._link.send(self.buffer.popleft().ack, b"-NAK")
+
+
+class Lanes:
+    """The lanes of one stream of tasks or of dead letters."""
+
+    def __init__(self, link: Link, stream: str, subject: str, queue: str) -> None:
+        self.stream = stream
+        self._link = link
+        self._subject = subject
+        self._queue = queue
+        self._lanes: dict[int, Lane] = {}
+        self._looked = float("-inf")
+        self._waiters: deque[asyncio.Future[None]] = deque()
+        self._starved: dict[int, int] = {}
+        link.drops.append(self._dropped)
+
+    def close(self) -> None:
+        self._link.drops.remove(self._dropped)
+        self.wake_all()
+
+    # ------------------------------------------------------------------ consumers
+
+    async def ensure(self, priority: int, lease: float) -> bool:
+        """A lane of this priority is there; True: it is new to us."""
+        if priority in self._lanes:
+            return False
+        await self._make(priority, lease)
+        await self._know(priority, lease)
+        return True
+
+    async def _make(self, priority: int, lease: float) -> None:
+        name, subject = str(priority), f"{self._subject}{priority}.*"
+        config = {
+            "name": name,
+            "durable_name": name,
+            "filter_subject": subject,
+            "ack_policy": "explicit",
+            "ack_wait": int(lease * 1e9),
+            "max_ack_pending": -1,
+            "max_deliver": -1,  # attempts are counted by us: the server's limit would strand the message
+        }
+        body = {"stream_name": self.stream, "config": config}
+        try:
+            await self._link.api(f"CONSUMER.CREATE.{self.stream}.{name}.{subject}", body)
+        except Refused as error:
+            if error.code == STREAM_NOT_FOUND:
+                raise missing(self._queue) from None
+            raise
+
+    async def _know(self, priority: int, lease: float) -> None:
+        if priority in self._lanes:
+            self._lanes[priority].lease = lease
+            return
+        lane = Lane(self._link, self.stream, str(priority), lease)
+        lane.wake = self._wake
+        self._lanes[priority] = lane
+        await lane.open()
+
+    async def set_lease(self, lease: float) -> None:
+        """Another ack_wait for all lanes, so that the usual lease needs no word of its own."""
+        await self.look()
+        for priority, lane in list(self._lanes.items()):
+            if lane.lease != lease:
+                await self._make(priority, lease)
+                lane.lease = lease
+
+    async def look(self) -> list[dict[str, Any]]:
+        """Ask the server which lanes there are; what it says of each."""
+        infos: list[dict[str, Any]] = []
+        while True:
+            try:
+                page = await self._link.api(f"CONSUMER.LIST.{self.stream}", {"offset": len(infos)})
+            except Refused as error:
+                if error.code == STREAM_NOT_FOUND:
+                    raise missing(self._queue) from None
+                raise
+            infos += page.get("consumers") or []
+            if len(infos) >= int(page.get("total", 0)) or not page.get("consumers"):
+                break
+        self._looked = time.monotonic()
+        lanes = [info for info in infos if info["name"].isdigit()]
+        for info in lanes:
+            await self._know(int(info["name"]), info["config"]["ack_wait"] / 1e9)
+        for gone in set(self._lanes) - {int(info["name"]) for info in lanes}:
+            self._lanes[gone].broken = True
+        return lanes
+
+    def look_soon(self) -> None:
+        """A lane was made elsewhere."""
+        self._looked = float("-inf")
+        self.wake_all()
+
+    async def _all(self) -> list[tuple[int, Lane]]:
+        if time.monotonic() - self._looked > _LOOK_AGAIN:
+            await self.look()
+        for priority, lane in list(self._lanes.items()):
+            if lane.broken:  # somebody deleted the consumer; what was being worked on is told by the records
+                await self._make(priority, lane.lease)
+                lane.broken = False
+        return sorted(self._lanes.items(), key=lambda item: -item[0])
+
+    # ------------------------------------------------------------------ pulling
+
+    async def fetch(self, limit: int) -> list[tuple[Lane, Handed]]:
+        """Up to so many messages, highest priority first."""
+        found: list[tuple[Lane, Handed]] = []
+        for _, lane in await self._all():
+            found += [(lane, handed) for handed in await self._fetch(lane, limit - len(found))]
+            if len(found) >= limit:
+                break
+        return found
+
+    async def _fetch(self, lane: Lane, limit: int) -> list[Handed]:
+        found = await lane.fetch(limit)
+        if lane.broken and not found:
+            await self._make(int(lane.name), lane.lease)
+            lane.broken = False
+            found = await lane.fetch(limit)
+        return sorted(found)  # by id: what was given back stands at its place again
+
+    async def stand(self, seconds: float) -> None:
+        """Wait on every lane at once."""
+        for _, lane in await self._all():
+            await lane.stand(seconds)
+
+    async def wait(self, seconds: float) -> None:
+        """Until a message came for one who waits, or the time is over."""
+        waiter: asyncio.Future[None] = asyncio.get_running_loop().create_future()
+        self._waiters.append(waiter)
+        try:
+            await asyncio.wait_for(waiter, seconds)
+        except TimeoutError:
+            pass
+        finally:
+            if waiter in self._waiters:
+                self._waiters.remove(waiter)
+
+    def _wake(self) -> None:
+        while self._waiters:
+            waiter = self._waiters.popleft()
+            if not waiter.done():
+                waiter.set_result(None)
+                return
+        asyncio.get_running_loop().create_task(self.put_back())
+
+    def wake_all(self) -> None:
+        while self._waiters:
+            waiter = self._waiters.popleft()
+            if not waiter.done():
+                waiter.set_result(None)
+
+    async def rest(self) -> None:
+        """A claim is over: what it left behind is for the next one here, or for others."""
+        if any(lane.buffer for lane in self._lanes.values()):
+            if self._waiters:
+                self._wake()
+            else:
+                await self.put_back()
+
+    async def put_back(self) -> None:
+        """Nobody here wants what lies in the buffers."""
+        for lane in self._lanes.values():
+            if lane.buffer and not lane.lock.locked():
+                await lane.put_back()
+
+    def _dropped(self) -> None:
+        for lane in self._lanes.values():
+            lane.dropped()
+        self.wake_all()
+
+    async def rebuild_starved(self) -> int:
+        """Consumers with a backlog that twice in a row gave nothing are made anew; how many."""
+        rebuilt = 0
+        for info in await self.look():
+            priority = int(info["name"])
+            starved = info["num_pending"] > 0 and not info["num_waiting"] > 0
+            self._starved[priority] = self._starved.get(priority, 0) + 1 if starved else 0
+            if self._starved[priority] >= 2:
+                self._starved[priority] = 0
+                await self._remake(priority)
+                rebuilt += 1
+        return rebuilt
+
+    async def _remake(self, priority: int) -> None:
+        lane = self._lanes[priority]
+        try:
+            await self._link.api(f"CONSUMER.DELETE.{self.stream}.{priority}")
+        except Refused as error:
+            if error.code != CONSUMER_NOT_FOUND:
+                raise
+        lane.dropped()
+        await self._make(priority, lane.lease)
+
+
+def handed(message: Msg) -> Handed:
+    """From a message of a pull; the reply subject tells how often it was handed out, and its place in the stream."""
+    words = message.reply.split(".")
+    at = 4 if len(words) == 9 else 6  # the longer form names domain and account first
+    return Handed(
+        id_of(message.subject), message.subject, message.reply, message.data, int(words[at]), int(words[at + 1])
+    )
+
+
+def nak(delay: float) -> bytes:
+    """Give back, to be handed out again after a while; the server keeps the instant."""
+    return b'-NAK {"delay":%d}' % int(min(delay, _FOREVER) * 1e9) if delay > 0 else b"-NAK"

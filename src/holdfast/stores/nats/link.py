@@ -1,0 +1,308 @@
+"""The connection: requests with a deadline, a publishing window of our own, and the server's clock."""
+
+from __future__ import annotations
+
+import asyncio
+import itertools
+import logging
+import os
+import time
+from collections.abc import Callable, Sequence
+from typing import Any
+
+import msgspec
+from nats.aio.client import Client
+from nats.aio.msg import Msg
+
+import nats
+
+from ...config import StoreOptions
+from ...errors import Unavailable
+from . import faults, wire
+from .address import Address
+from .faults import Lost, Nobody, Refused
+from .features import Features, features_of
+from .wire import Post
+
+_LOG = logging.getLogger("holdfast.nats")
+_WINDOW = 256  # publishes under way at once, where there are no batches
+_BATCHES = 16  # batches under way at once; the server takes 50 of a stream
+_BATCH_MESSAGES = 1000  # the server's limit
+_BATCH_BYTES = 16 << 20
+_ONE_TRY = 5.0  # seconds until an unanswered request is asked again
+_RECOVERY = 10.0  # seconds after a reconnect in which a missing stream may just not be back yet
+_JS = "$JS.API."
+
+
+class Link:
+    """One connection of one store, kept alive by the driver."""
+
+    def __init__(self, address: Address, options: StoreOptions) -> None:
+        self.options = options
+        self.features = Features()
+        self.max_payload = 1 << 20
+        self.client = Client()
+        self.drops: list[Callable[[], None]] = []  # called when the connection breaks
+        self.closed = False
+        self._address = address
+        self._replies: dict[str, asyncio.Future[Msg]] = {}
+        self._streams: dict[str, Callable[[Msg], None]] = {}
+        self._numbers = itertools.count(1)
+        self._inbox = ""
+        self._up = asyncio.Event()
+        self._up_since = 0.0
+        self._batches = asyncio.Semaphore(_BATCHES)
+        self._window = asyncio.Semaphore(_WINDOW)
+        self._offset = time.time() - time.monotonic()
+        self._doubt = float("inf")
+        self._learned = 0.0
+
+    # ------------------------------------------------------------------ opening and closing
+
+    async def open(self) -> None:
+        """Connect; our error within `connect_timeout`."""
+        failed: asyncio.Future[Any] = asyncio.get_running_loop().create_future()
+        last: list[BaseException] = []
+
+        async def heard(error: Exception) -> None:
+            last.append(error)
+            if faults.is_final(error) and not failed.done():
+                failed.set_result(error)
+            _LOG.debug("nats: %s", type(error).__name__)
+
+        connecting: asyncio.Future[Any] = asyncio.ensure_future(
+            self.client.connect(
+                error_cb=heard,
+                disconnected_cb=self._dropped,
+                reconnected_cb=self._returned,
+                max_reconnect_attempts=-1,
+                reconnect_time_wait=0.1,  # type: ignore[arg-type]  # seconds; the driver's own default is a whole number
+                connect_timeout=min(self.options.connect_timeout, 5.0),  # type: ignore[arg-type]  # as above
+                ping_interval=10,
+                pending_size=64 << 20,
+                flush_timeout=10,
+                skip_subject_validation=True,
+                name="holdfast",
+                **self._address.connect_options(),
+            )
+        )
+        try:
+            await asyncio.wait(
+                {connecting, failed}, timeout=self.options.connect_timeout, return_when="FIRST_COMPLETED"
+            )
+            if not connecting.done() or connecting.exception() is not None:
+                error = connecting.exception() if connecting.done() else (last[-1] if last else None)
+                raise faults.opening(error, self.options.connect_timeout) from error
+        finally:
+            if not connecting.done():
+                connecting.cancel()
+                await asyncio.gather(connecting, return_exceptions=True)
+                await self._end()
+        await self._begin()
+
+    async def _begin(self) -> None:
+        info = self.client._server_info
+        self.features, self.max_payload = features_of(info), int(info.get("max_payload", 1 << 20))
+        self._inbox = self.client.new_inbox()
+        await self.client.subscribe(f"{self._inbox}.*", cb=self._answered, pending_bytes_limit=0, pending_msgs_limit=0)
+        self._up.set()
+
+    async def close(self) -> None:
+        if not self.closed:
+            self.closed = True
+            self._fail_all()
+            await self._end()
+
+    async def _end(self) -> None:
+        try:
+            await asyncio.wait_for(self.client.close(), 5)
+        except (TimeoutError, nats.errors.Error, OSError):
+            pass
+
+    async def _dropped(self) -> None:
+        self._up.clear()
+        self._fail_all()
+        for drop in self.drops:
+            drop()
+
+    async def _returned(self) -> None:
+        self._up_since = time.monotonic()
+        self._doubt = float("inf")
+        self._up.set()
+
+    def _fail_all(self) -> None:
+        for future in self._replies.values():
+            if not future.done():
+                future.set_exception(Lost("the connection broke"))
+
+    def check_open(self) -> None:
+        if self.closed:
+            raise Unavailable("nats: the store is closed")
+
+    @property
+    def just_returned(self) -> bool:
+        """Whether the server may still be recovering its streams."""
+        return time.monotonic() - self._up_since < _RECOVERY
+
+    # ------------------------------------------------------------------ asking
+
+    async def _answered(self, message: Msg) -> None:
+        name = message.subject[len(self._inbox) + 1 :]
+        if (stream := self._streams.get(name)) is not None:
+            stream(message)
+        elif (future := self._replies.get(name)) is not None and not future.done():
+            future.set_result(message)
+
+    async def connected(self, within: float) -> None:
+        """Wait until there is a connection; Lost."""
+        self.check_open()
+        if not self._up.is_set():
+            try:
+                await asyncio.wait_for(self._up.wait(), within)
+            except TimeoutError:
+                raise Lost("no connection") from None
+
+    async def send(self, subject: str, data: bytes = b"", reply: str = "") -> None:
+        """Publish without an answer."""
+        await wire.send(self.client, wire.frame(subject, data, reply))
+
+    async def _ask(self, frames: Callable[[str], bytes], within: float) -> Msg:
+        await self.connected(within)
+        name = str(next(self._numbers))
+        future: asyncio.Future[Msg] = asyncio.get_running_loop().create_future()
+        self._replies[name] = future
+        try:
+            await wire.send(self.client, frames(f"{self._inbox}.{name}"))
+            message = await asyncio.wait_for(future, within)
+        except TimeoutError:
+            raise Lost("no answer in time") from None
+        finally:
+            del self._replies[name]
+        if message.headers and message.headers.get("Status") == "503":
+            raise Nobody
+        return message
+
+    async def request(self, subject: str, data: bytes = b"", *, headers: str = "", within: float = _ONE_TRY) -> Msg:
+        """One request; Lost, Nobody."""
+        return await self._ask(lambda reply: wire.frame(subject, data, reply, headers), within)
+
+    async def api(self, path: str, body: object = None) -> dict[str, Any]:
+        """A request of JetStream's API that may be repeated; Refused, Nobody, Lost after `operation_timeout`."""
+        deadline = time.monotonic() + self.options.operation_timeout
+        data = b"" if body is None else msgspec.json.encode(body)
+        while True:
+            sent = time.monotonic()
+            try:
+                reply = await self.request(_JS + path, data, within=min(_ONE_TRY, max(deadline - sent, 0.001)))
+                answer: dict[str, Any] = msgspec.json.decode(reply.data)
+                if "error" in answer:
+                    raise faults.refusal(answer["error"])
+                self._learn(answer.get("ts"), sent)
+                return answer
+            except (Lost, Nobody, Refused) as error:
+                again = isinstance(error, Lost) or self._may_recover(error)
+                if not again or time.monotonic() >= deadline:
+                    raise
+            await asyncio.sleep(0.05)
+
+    def _may_recover(self, error: Exception) -> bool:
+        if isinstance(error, Refused):
+            return error.code in (10008, 10009)  # the cluster has no leader just now
+        return self.just_returned
+
+    async def collect(self, path: str, body: object) -> list[Msg]:
+        """A request with many answers and an end, such as a batch of direct gets; Lost, Nobody, Refused."""
+        await self.connected(_ONE_TRY)
+        name, found = str(next(self._numbers)), list[Msg]()
+        end: asyncio.Future[Msg] = asyncio.get_running_loop().create_future()
+
+        def heard(message: Msg) -> None:
+            if (message.headers or {}).get("Status") is not None:
+                if not end.done():
+                    end.set_result(message)
+            else:
+                found.append(message)
+
+        self._streams[name], self._replies[name] = heard, end
+        try:
+            await wire.send(self.client, wire.frame(_JS + path, msgspec.json.encode(body), f"{self._inbox}.{name}"))
+            last = await asyncio.wait_for(end, _ONE_TRY * 2)
+        except TimeoutError:
+            raise Lost("no answer in time") from None
+        finally:
+            del self._streams[name], self._replies[name]
+        status = (last.headers or {}).get("Status")
+        if status == "503":
+            raise Nobody
+        if status not in ("204", "404"):
+            raise Refused(int(status or 0), str(last.headers))
+        return found
+
+    # ------------------------------------------------------------------ storing
+
+    async def store(self, posts: Sequence[Post]) -> list[int]:
+        """Store messages in one stream, all or none where the server can; their sequences. Refused, Lost, Nobody."""
+        if len(posts) == 1:
+            return [await self._store_one(posts[0])]
+        if not self.features.batches:
+            return list(await asyncio.gather(*[self._store_one(post) for post in posts]))
+        stored: list[int] = []
+        for part in parts(posts):
+            stored += await self._store_batch(part) if len(part) > 1 else [await self._store_one(part[0])]
+        return stored
+
+    async def _store_one(self, post: Post) -> int:
+        async with self._window:
+            reply = await self._ask(lambda to: wire.frame(post.subject, post.data, to, wire.lines(post)), _ONE_TRY)
+        return _sequence(reply)
+
+    async def _store_batch(self, posts: Sequence[Post]) -> list[int]:
+        name = os.urandom(8).hex()
+        async with self._batches:
+            last = _sequence(await self._ask(lambda to: wire.batch(posts, name, to), 2 * _ONE_TRY))
+        return list(range(last - len(posts) + 1, last + 1))
+
+    # ------------------------------------------------------------------ time
+
+    def now(self) -> float:
+        """The server's time, as last heard, going on with our monotonic clock."""
+        return time.monotonic() + self._offset
+
+    def _learn(self, stamp: str | None, sent: float) -> None:
+        """Take the offset from an answer, when it is a better one or the last is old."""
+        got = time.monotonic()
+        doubt = (got - sent) / 2
+        if stamp is None or (doubt > self._doubt and got - self._learned < 30):
+            return
+        moment = msgspec.convert(stamp, _datetime())
+        self._offset, self._doubt, self._learned = moment.timestamp() - (sent + doubt), doubt, got
+
+    @property
+    def clock_is_old(self) -> bool:
+        return time.monotonic() - self._learned > 30
+
+
+def _datetime() -> Any:
+    from datetime import datetime
+
+    return datetime
+
+
+def parts(posts: Sequence[Post]) -> list[Sequence[Post]]:
+    """Pieces that the server takes as one batch."""
+    found: list[Sequence[Post]] = []
+    start = size = 0
+    for index, post in enumerate(posts):
+        size += len(post.data)
+        if index > start and (index - start >= _BATCH_MESSAGES or size > _BATCH_BYTES):
+            found.append(posts[start:index])
+            start, size = index, len(post.data)
+    return [*found, posts[start:]]
+
+
+def _sequence(reply: Msg) -> int:
+    """The sequence in the answer to a publish; Refused."""
+    answer = msgspec.json.decode(reply.data)
+    if "error" in answer:
+        raise faults.refusal(answer["error"])
+    return int(answer["seq"])

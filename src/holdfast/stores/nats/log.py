@@ -1,0 +1,203 @@
+"""One queue, or its dead letters: what all its operations stand on."""
+
+from __future__ import annotations
+
+import asyncio
+import time
+from collections.abc import Sequence
+
+import msgspec
+
+from ...errors import CodecError, StoreError
+from ...ids import number, priority_of
+from ...messages import Stored
+from ...v1.task_pb2 import Record, Task
+from ..base import DEAD, QueueInfo
+from . import state, tasks
+from .blobs import Blobs
+from .faults import STREAM_NOT_FOUND, Nobody, Refused
+from .fence import Fence
+from .lanes import Lanes
+from .link import Link
+from .queues import Register, missing
+from .reading import Found, Reader
+from .tally import Tally
+from .wire import Post
+
+
+class Lease(msgspec.Struct):
+    """A message in hand: its record as we last wrote it, and what is needed to end it."""
+
+    id: str
+    record: Record
+    sequence: int  # of the record
+    task: Task
+    raw: bytes  # the task as it lies in its stream
+
+
+class Log:
+    """The parts of one queue (`dead`: of its dead letters), shared by everything that works on it."""
+
+    def __init__(self, name: str, link: Link, reader: Reader, register: Register, blobs: Blobs) -> None:
+        self.name = name
+        self.queue = name.removesuffix(DEAD)
+        self.dead = name.endswith(DEAD)
+        self.link = link
+        self.reader = reader
+        self.register = register
+        self.blobs = blobs
+        self.names = register.names(self.queue)
+        stream, subject = self.source()
+        self.lanes = Lanes(link, stream, subject, self.queue)
+        self.fence = Fence(link, reader, self.names.done_stream, self.queue)
+        self.tally = Tally(link, reader, self.names.done_stream, self.names.tally)
+        self.leases: dict[tuple[str, str], Lease] = {}
+        self.settled: dict[tuple[str, str], str] = {}  # what this process has settled, by id and token
+        self.changed = asyncio.Event()
+        self._tidy_at = 0.0
+
+    def source(self) -> tuple[str, str]:
+        """The stream that messages are claimed from, and the subject before their priority."""
+        if self.dead:
+            return self.names.dead_stream, self.names.dead
+        return self.names.task_stream, self.names.task
+
+    async def info(self) -> QueueInfo:
+        return await self.register.get(self.queue)
+
+    # ------------------------------------------------------------------ what is in hand
+
+    def keep(self, lease: Lease) -> None:
+        self.leases[lease.id, lease.record.token] = lease
+        now = time.monotonic()
+        if now > self._tidy_at:
+            self._tidy(now)
+
+    def _tidy(self, now: float) -> None:
+        """Leases that nobody settled must not stay in memory for ever."""
+        self._tidy_at = now + 10
+        over = self.link.now() - 60
+        self.leases = {key: lease for key, lease in self.leases.items() if lease.record.lease_end > over}
+        while len(self.settled) > 10_000:
+            del self.settled[next(iter(self.settled))]
+
+    # ------------------------------------------------------------------ records
+
+    def post(self, id: str, record: Record, sequence: int, raw: bytes = b"") -> Post:
+        """The record as it is written: a task that is already bytes is put in as such."""
+        data = record.SerializeToString()
+        if raw and record.place != state.LIVE and not record.HasField("task"):
+            data = b"\x0a" + _varint(len(raw)) + raw + data
+        return Post(self.names.done + id, data, "", sequence)
+
+    async def records(self, ids: Sequence[str]) -> dict[str, tuple[int, Record]]:
+        """What is written of each, with its sequence."""
+        start = self.names.done
+        try:
+            found = await self.reader.last(self.names.done_stream, [start + id for id in ids])
+        except Nobody:
+            raise missing(self.queue) from None
+        return {subject[len(start) :]: (one.sequence, read_record(one.data)) for subject, one in found.items()}
+
+    async def record(self, id: str) -> tuple[int, Record] | None:
+        """The same from the leader: never an old one."""
+        found = await self._exact(self.names.done_stream, self.names.done + id)
+        return None if found is None else (found.sequence, read_record(found.data))
+
+    async def _exact(self, stream: str, subject: str) -> Found | None:
+        try:
+            return await self.reader.last_exact(stream, subject)
+        except Refused as error:
+            if error.code == STREAM_NOT_FOUND:
+                raise missing(self.queue) from None
+            raise
+
+    async def tasks(self, ids: Sequence[str]) -> dict[str, tuple[Found, Task]]:
+        """The live tasks among these ids, waiting or not due."""
+        subjects = [start + _priority(id) + id for id in ids for start in (self.names.task, self.names.later)]
+        try:
+            found = await self.reader.last(self.names.task_stream, subjects)
+        except Nobody:
+            raise missing(self.queue) from None
+        pairs = [(one, tasks.read_task(one.data)) for one in found.values()]
+        return {task.id: (one, task) for one, task in pairs}
+
+    async def dead_letter(self, id: str) -> Found | None:
+        return await self._exact(self.names.dead_stream, self.names.dead + _priority(id) + id)
+
+    # ------------------------------------------------------------------ what is told
+
+    async def stored(self, info: QueueInfo, task: Task, record: Record | None) -> Stored:
+        """What is known of one message."""
+        now = self.link.now()
+        status = state.status(record, task, now, dead=self.dead)
+        due = state.wait_until(record, task) if status in ("processing", "delayed", "retry") else None
+        rest = record or Record()
+        result = rest.result if rest.HasField("result") else None
+        if rest.result_blob:
+            result = await self.blobs.get(rest.result_blob)
+        return Stored(
+            task.id,
+            status,
+            await tasks.payload(task, self.blobs),
+            tasks.content_type(task),
+            tasks.headers(task),
+            task.metadata.priority,
+            rest.attempts,
+            tasks.most(task, info.options),
+            tasks.enqueued_at(task),
+            due,
+            rest.finished_at or None,
+            result,
+            rest.error if rest.HasField("error") else None,
+            rest.worker if rest.HasField("worker") else None,
+        )
+
+    async def note(self, word: bytes) -> None:
+        """Tell everybody who has this queue open that something changed."""
+        await self.link.send(self.names.note, word)
+
+    def wake(self) -> None:
+        """Everybody here who waits looks again."""
+        self.changed.set()
+        self.changed = asyncio.Event()
+
+    async def delete(self, stream: str, sequence: int) -> bool:
+        """Remove one stored message; False: it is not there."""
+        try:
+            await self.link.api(f"STREAM.MSG.DELETE.{stream}", {"seq": sequence, "no_erase": True})
+        except Refused as error:
+            if error.code in (10043, 10057, 10037):
+                return False
+            raise
+        return True
+
+
+def is_id(id: str) -> bool:
+    """Only our own ids go into subjects."""
+    return number(id) is not None
+
+
+def _priority(id: str) -> str:
+    bits = number(id)
+    return f"{priority_of(bits or 0)}."
+
+
+def read_record(data: bytes) -> Record:
+    """A record from its bytes; StoreError for a newer format."""
+    try:
+        record: Record = Record.FromString(data)
+    except Exception as error:
+        raise CodecError("nats: a message in the stream of records is no record") from error
+    if record.format > state.FORMAT:
+        raise StoreError(f"nats: a record of format {record.format}; this version reads up to {state.FORMAT}")
+    return record
+
+
+def _varint(value: int) -> bytes:
+    out = bytearray()
+    while value > 0x7F:
+        out.append(value & 0x7F | 0x80)
+        value >>= 7
+    out.append(value)
+    return bytes(out)

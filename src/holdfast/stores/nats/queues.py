@@ -1,0 +1,220 @@
+"""Queues: their streams, and the register of their options."""
+
+from __future__ import annotations
+
+import time
+from typing import Any
+
+import msgspec
+
+from ...config import QueueOptions, changed
+from ...errors import QueueExists, QueueNotFound, StoreError
+from ..base import QueueInfo
+from . import names
+from .faults import STREAM_NOT_FOUND, WRONG_SEQUENCE, Refused
+from .link import Link
+from .names import Names
+from .reading import Found, Reader
+from .wire import Post
+
+FORMAT = 1
+_FRESH = 1.0  # seconds a looked-up queue is believed; notes of changes come sooner
+_GONE_FOR = 3600  # seconds a message that is not kept can be settled again
+_SAME_ID = 600  # seconds the server itself recognises a repeated id
+
+
+class _Entry(msgspec.Struct):
+    """A queue as it is written."""
+
+    options: dict[str, Any]
+    paused: bool
+    created_at: float
+    format: int = FORMAT
+
+
+class Register:
+    """All queues of one prefix."""
+
+    def __init__(self, link: Link, reader: Reader, prefix: str) -> None:
+        self.prefix = prefix
+        self._link = link
+        self._reader = reader
+        self._known: dict[str, tuple[float, QueueInfo]] = {}
+        self._stream = names.queues_stream(prefix)
+        self._installed = False
+
+    def names(self, queue: str) -> Names:
+        return Names(self.prefix, queue)
+
+    # ------------------------------------------------------------------ streams
+
+    async def install(self) -> None:
+        """The streams that all queues share."""
+        if self._installed:
+            return
+        shared = [f"{self.prefix}._.queue.*", f"{self.prefix}._.lock.*"]
+        await self._make(self._stream, shared, max_msgs_per_subject=1)
+        gone = [f"{self.prefix}._.gone.*.*"]
+        await self._make(names.gone_stream(self.prefix), gone, max_msgs_per_subject=1, max_age=_GONE_FOR * 10**9)
+        self._installed = True
+
+    async def is_installed(self) -> bool:
+        try:
+            await self._link.api(f"STREAM.INFO.{self._stream}")
+        except Refused as error:
+            if error.code != STREAM_NOT_FOUND:
+                raise
+            return False
+        return True
+
+    async def _make(self, name: str, subjects: list[str], **more: Any) -> None:
+        """One stream; a stream that is there is left as it is."""
+        config = {
+            "name": name,
+            "subjects": subjects,
+            "storage": "file",
+            "retention": "limits",
+            "num_replicas": self._link.options.replicas,
+            "allow_direct": True,
+            **more,
+        }
+        if self._link.features.batches:
+            config["allow_atomic"] = True
+        if self._link.features.message_ttl:
+            config["allow_msg_ttl"] = True
+        try:
+            await self._link.api(f"STREAM.INFO.{name}")
+        except Refused as error:
+            if error.code != STREAM_NOT_FOUND:
+                raise
+            await self._link.api(f"STREAM.CREATE.{name}", config)
+
+    async def make_streams(self, queue: str) -> None:
+        """The three streams of a queue, idempotently."""
+        n = self.names(queue)
+        tasks: dict[str, Any] = {"retention": "workqueue", "max_msgs_per_subject": 1}
+        if self._link.features.schedules:
+            tasks["allow_msg_schedules"] = True
+        subjects = [f"{n.task}*.*", f"{n.later}*.*", f"{n.key}*"]
+        await self._make(n.task_stream, subjects, duplicate_window=_SAME_ID * 10**9, **tasks)
+        await self._make(n.done_stream, [f"{n.done}*", f"{n.tally}*"], max_msgs_per_subject=1)
+        await self._make(n.dead_stream, [f"{n.dead}*.*"], max_msgs_per_subject=1)
+
+    async def drop_stream(self, name: str) -> None:
+        try:
+            await self._link.api(f"STREAM.DELETE.{name}")
+        except Refused as error:
+            if error.code != STREAM_NOT_FOUND:
+                raise
+
+    # ------------------------------------------------------------------ entries
+
+    async def create(self, queue: str, options: QueueOptions) -> QueueInfo:
+        info = QueueInfo(queue, options, False, self._link.now())
+        await self.install()
+        if await self._read(queue) is not None:
+            raise QueueExists(f"there is a queue {queue!r} already")
+        await self.make_streams(queue)
+        await self._write(info, expect=0)
+        return info
+
+    async def change(self, queue: str, *, options: QueueOptions | None = None, paused: bool | None = None) -> QueueInfo:
+        """Replace options or pause; others may do so at the same time."""
+        while True:
+            found = await self._read(queue)
+            if found is None:
+                raise missing(queue)
+            old = _info(queue, found.data)
+            new = QueueInfo(
+                queue,
+                old.options if options is None else options,
+                old.paused if paused is None else paused,
+                old.created_at,
+            )
+            try:
+                await self._write(new, expect=found.sequence)
+            except QueueExists:
+                continue
+            return new
+
+    async def _write(self, info: QueueInfo, *, expect: int) -> None:
+        entry = _Entry(msgspec.to_builtins(info.options), info.paused, info.created_at)
+        post = Post(names.queue_subject(self.prefix, info.name), msgspec.json.encode(entry), "", expect)
+        try:
+            await self._link.store([post])
+        except Refused as error:
+            if error.code != WRONG_SEQUENCE:
+                raise
+            found = await self._read(info.name)
+            if found is None or _info(info.name, found.data) != info:  # else: our own write, its answer was lost
+                raise QueueExists(f"there is a queue {info.name!r} already") from None
+        self._known[info.name] = (time.monotonic(), info)
+
+    async def _read(self, queue: str) -> Found | None:
+        try:
+            return await self._reader.last_exact(self._stream, names.queue_subject(self.prefix, queue))
+        except Refused as error:
+            if error.code != STREAM_NOT_FOUND:
+                raise
+            return None  # nothing is installed yet
+
+    async def find(self, queue: str) -> QueueInfo | None:
+        """The queue as it is now."""
+        found = await self._read(queue)
+        if found is None:
+            self._known.pop(queue, None)
+            return None
+        info = _info(queue, found.data)
+        self._known[queue] = (time.monotonic(), info)
+        return info
+
+    async def get(self, queue: str) -> QueueInfo:
+        """The queue, as looked up a second ago at most; QueueNotFound."""
+        known = self._known.get(queue)
+        if known is not None and time.monotonic() - known[0] < _FRESH:
+            return known[1]
+        info = await self.find(queue)
+        if info is None:
+            raise missing(queue)
+        return info
+
+    def forget_installed(self) -> None:
+        """Look again whether the shared streams are there."""
+        self._installed = False
+
+    def forget(self, queue: str) -> None:
+        self._known.pop(queue, None)
+
+    async def all(self) -> list[QueueInfo]:
+        prefix = names.queue_subject(self.prefix, "")
+        if not await self.is_installed():
+            return []
+        found = await self._reader.last(self._stream, await self._reader.subjects(self._stream, f"{prefix}*"))
+        infos = [_info(names.queue_of(subject.removeprefix(prefix)), one.data) for subject, one in found.items()]
+        return sorted(infos, key=lambda info: info.name)
+
+    async def delete(self, queue: str) -> None:
+        self.forget(queue)
+        await self._link.api(f"STREAM.PURGE.{self._stream}", {"filter": names.queue_subject(self.prefix, queue)})
+        for stream in self.names(queue).streams():
+            await self.drop_stream(stream)
+
+    async def uninstall(self) -> None:
+        for info in await self.all():
+            await self.delete(info.name)
+        self._known.clear()
+        self._installed = False
+        await self.drop_stream(self._stream)
+        await self.drop_stream(names.gone_stream(self.prefix))
+
+
+def missing(queue: str) -> QueueNotFound:
+    return QueueNotFound(f"there is no queue {queue!r}")
+
+
+def _info(queue: str, data: bytes) -> QueueInfo:
+    entry = msgspec.json.decode(data, type=_Entry)
+    if entry.format > FORMAT:
+        raise StoreError(f"queue {queue!r} was written by a newer Holdfast (format {entry.format})")
+    options = changed(QueueOptions(), entry.options, where=f"queue {queue!r}")
+    return QueueInfo(queue, options, entry.paused, entry.created_at)

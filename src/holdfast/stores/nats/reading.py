@@ -1,0 +1,112 @@
+"""Reading streams: the last messages of many subjects, runs of a stream, and the ids behind subjects."""
+
+from __future__ import annotations
+
+import asyncio
+import base64
+from collections.abc import Sequence
+from typing import Any, NamedTuple
+
+from .faults import MESSAGE_NOT_FOUND, Lost, Refused
+from .link import Link
+
+_TOGETHER = 256  # subjects of one request
+_TRIES = 5
+_RUN_BYTES = 8 << 20
+
+
+class Found(NamedTuple):
+    """A stored message."""
+
+    subject: str
+    sequence: int
+    data: bytes
+
+
+class Reader:
+    """Looks at streams without consuming them."""
+
+    def __init__(self, link: Link) -> None:
+        self._link = link
+
+    async def last(self, stream: str, subjects: Sequence[str]) -> dict[str, Found]:
+        """The last message of each subject that has one; subjects may hold wildcards."""
+        if not subjects:
+            return {}
+        if not self._link.features.many_gets:
+            one_by_one = await asyncio.gather(*[self.last_exact(stream, subject) for subject in subjects])
+            return {found.subject: found for found in one_by_one if found is not None}
+        found: dict[str, Found] = {}
+        for start in range(0, len(subjects), _TOGETHER):
+            found.update(await self._last_of(stream, subjects[start : start + _TOGETHER]))
+        return found
+
+    async def _last_of(self, stream: str, subjects: Sequence[str]) -> dict[str, Found]:
+        found: dict[str, Found] = {}
+        wanted: dict[str, Any] = {"multi_last": list(subjects)}
+        while True:
+            messages = await self._collect(stream, wanted)
+            page = [_found(message.headers or {}, message.data) for message in messages]
+            found.update({one.subject: one for one in page})
+            if not messages or int((messages[-1].headers or {}).get("Nats-Num-Pending", "0")) == 0:
+                return found
+            wanted = {**wanted, "seq": page[-1].sequence + 1}
+
+    async def last_exact(self, stream: str, subject: str) -> Found | None:
+        """The last message of one subject, from the leader: never an old one."""
+        return await self._get(stream, {"last_by_subj": subject})
+
+    async def at(self, stream: str, sequence: int) -> Found | None:
+        """The message with this sequence."""
+        return await self._get(stream, {"seq": sequence})
+
+    async def _get(self, stream: str, body: dict[str, Any]) -> Found | None:
+        try:
+            answer = (await self._link.api(f"STREAM.MSG.GET.{stream}", body))["message"]
+        except Refused as error:
+            if error.code == MESSAGE_NOT_FOUND:
+                return None
+            raise
+        return Found(answer["subject"], answer["seq"], base64.b64decode(answer.get("data", "")))
+
+    async def run(self, stream: str, subject: str, start: int, limit: int) -> list[Found]:
+        """Up to `limit` messages of a subject with wildcards, in the order of the stream, from a sequence on."""
+        found: list[Found] = []
+        while limit > len(found):
+            page = await self._run_page(stream, subject, start, min(limit - len(found), 1000))
+            found += page
+            if not page:
+                break
+            start = page[-1].sequence + 1
+        return found
+
+    async def _run_page(self, stream: str, subject: str, start: int, limit: int) -> list[Found]:
+        body = {"seq": max(start, 1), "next_by_subj": subject}
+        if not self._link.features.many_gets:
+            one = await self._get(stream, body)
+            return [] if one is None else [one]
+        messages = await self._collect(stream, {**body, "batch": limit, "max_bytes": _RUN_BYTES})
+        return [_found(message.headers or {}, message.data) for message in messages]
+
+    async def _collect(self, stream: str, body: dict[str, Any]) -> list[Any]:
+        for attempt in range(_TRIES):
+            try:
+                return await self._link.collect(f"DIRECT.GET.{stream}", body)
+            except Lost:
+                if attempt == _TRIES - 1:
+                    raise
+        return []
+
+    async def subjects(self, stream: str, pattern: str) -> list[str]:
+        """Every subject of a pattern that holds a message; names only, no payloads."""
+        found: list[str] = []
+        while True:
+            info = await self._link.api(f"STREAM.INFO.{stream}", {"subjects_filter": pattern, "offset": len(found)})
+            page = info["state"].get("subjects") or {}
+            found += page
+            if not page or len(found) >= int(info.get("total", 0)):
+                return found
+
+
+def _found(headers: dict[str, str], data: bytes) -> Found:
+    return Found(headers["Nats-Subject"], int(headers["Nats-Sequence"]), data)

@@ -1,0 +1,239 @@
+"""Settlements: the holder's decision goes into the fence first; everything after it can be done again by anybody."""
+
+from __future__ import annotations
+
+import asyncio
+from collections.abc import Awaitable, Callable, Sequence
+
+from ...messages import Answer, Settlement
+from ...v1.task_pb2 import Record, Task
+from ..base import QueueInfo
+from . import state, wire
+from .faults import Lost, Nobody
+from .lanes import Handed, nak
+from .log import Lease, Log, is_id
+from .moving import Mover
+from .names import gone_stream
+from .tally import Counts
+from .wire import Post
+
+_TRIES = 10
+
+
+class Settler:
+    """Ends, retries and releases messages of one queue, or of its dead letters."""
+
+    def __init__(self, log: Log, mover: Mover, expect: Callable[[float], None]) -> None:
+        self._log = log
+        self._mover = mover
+        self._expect = expect  # told when something becomes visible again
+
+    async def lease(self, id: str, token: str) -> Lease | None:
+        """The message under this token, from memory or from the store; None: there is no record of it."""
+        if (lease := self._log.leases.get((id, token))) is not None:
+            return lease
+        return await self._load(id) if is_id(id) else None
+
+    async def _load(self, id: str) -> Lease | None:
+        found = await self._log.record(id)
+        if found is None:
+            return None
+        sequence, record = found
+        if record.HasField("task"):
+            return Lease(id, record, sequence, record.task, record.task.SerializeToString())
+        live = (await self._log.tasks([id])).get(id)
+        if live is None:
+            return Lease(id, record, sequence, Task(id=id), b"")
+        return Lease(id, record, sequence, live[1], live[0].data)
+
+    # ------------------------------------------------------------------ settling
+
+    async def settle(self, settlements: Sequence[Settlement]) -> list[Answer]:
+        info = await self._log.info()
+        answers: list[Answer | None] = [None] * len(settlements)
+        todo = list(range(len(settlements)))
+        for _ in range(_TRIES):
+            todo = await self._round(info, settlements, todo, answers)
+            if not todo:
+                break
+        if settlements:
+            await self._log.note(b"done")
+            self._log.wake()
+        return [answer or "lost" for answer in answers]
+
+    async def _round(
+        self, info: QueueInfo, settlements: Sequence[Settlement], todo: Sequence[int], answers: list[Answer | None]
+    ) -> list[int]:
+        """Try these once; the indexes that another was quicker with, and that must be looked at again."""
+        now = self._log.link.now()
+        later: list[int] = []
+        work: list[tuple[int, Lease, Record]] = []
+        seen: set[str] = set()
+        for index in todo:
+            s = settlements[index]
+            if s.id in seen:
+                later.append(index)
+                continue
+            seen.add(s.id)
+            lease, answer = await self._find(s)
+            if lease is None:
+                answers[index] = answer
+            else:
+                new = state.settled(lease.record, lease.task, s, info.options, now)
+                work.append((index, lease, await self._fit(new, lease)))
+        written = await self._write(work)
+        await self._carry_out([(lease, new) for (_, lease, new), ok in zip(work, written, strict=True) if ok])
+        for (index, _, _), ok in zip(work, written, strict=True):
+            s = settlements[index]
+            self._log.leases.pop((s.id, s.token), None)
+            if ok:
+                answers[index] = "ok"
+                self._log.settled[s.id, s.token] = s.action
+            else:
+                later.append(index)
+        return later
+
+    async def _find(self, s: Settlement) -> tuple[Lease | None, Answer]:
+        """The lease that this settlement is about, or the answer that can be given at once."""
+        done = self._log.settled.get((s.id, s.token))
+        if done is not None:
+            return None, "ok" if done == s.action else "lost"
+        lease = await self.lease(s.id, s.token)
+        if lease is None:
+            return None, await self._answer_without(s)
+        if lease.record.token and lease.record.token == s.token:
+            return lease, "ok"
+        return None, "ok" if state.repeat(lease.record, s.token, s.action) else "lost"
+
+    async def _answer_without(self, s: Settlement) -> Answer:
+        """No record: never claimed, ended and not kept, or never there."""
+        if not is_id(s.id):
+            return "unknown"
+        if s.id in await self._log.tasks([s.id]):
+            return "lost"
+        stream = gone_stream(self._log.register.prefix)
+        found = await self._log.reader.last_exact(stream, self._log.names.gone + s.id)
+        if found is None:
+            return "unknown"
+        return "ok" if found.data.decode() == f"{s.token} {s.action}" else "lost"
+
+    async def _fit(self, record: Record, lease: Lease) -> Record:
+        """A result too large for its record goes to the object store."""
+        log = self._log
+        if record.place == state.ARCHIVE and not log.blobs.fits(len(lease.raw) + len(record.result)):
+            record.result_blob = await log.blobs.put(f"{lease.id}.result", record.result)
+            record.ClearField("result")
+        return record
+
+    async def _write(self, work: Sequence[tuple[int, Lease, Record]]) -> list[bool]:
+        """Into the fence, with the counts of what ended."""
+        if not work:
+            return []
+        log = self._log
+        more, slot = _counts([new for _, _, new in work]), log.tally.take()
+        extra = slot.post(more) if more.completed or more.failed else None
+        posts = [log.post(lease.id, new, lease.sequence, lease.raw) for _, lease, new in work]
+        sequences, counted = await log.fence.write(posts, extra)
+        for (_, lease, _), sequence in zip(work, sequences, strict=True):
+            lease.sequence = sequence or lease.sequence
+        took = [new for (_, _, new), sequence in zip(work, sequences, strict=True) if sequence is not None]
+        await log.tally.count(slot, _counts(took), counted)
+        return [sequence is not None for sequence in sequences]
+
+    async def bury(self, info: QueueInfo, lease: Lease, reason: str, ack: str) -> bool:
+        """End a message whose last lease ran out; False: another was quicker."""
+        new = Record()
+        new.CopyFrom(lease.record)
+        new = state.buried(new, reason, info.options, self._log.link.now())
+        new.ack = ack
+        return await self.end(lease, new)
+
+    async def end(self, lease: Lease, new: Record) -> bool:
+        """Write what nobody's lease decided, and carry it out; False: another was quicker."""
+        [took] = await self._write([(0, lease, new)])
+        if took:
+            await self._carry_out([(lease, new)])
+            await self._log.note(b"done")
+            self._log.wake()
+        return took
+
+    # ------------------------------------------------------------------ what follows
+
+    async def _carry_out(self, ended: Sequence[tuple[Lease, Record]]) -> None:
+        """What the records say, in the streams of tasks and dead letters. A crash in between is made good later."""
+        words: list[tuple[str, bytes]] = []  # for the server: acknowledged, or to be handed out again when
+        now = self._log.link.now()
+        for lease, record in ended:
+            if record.place == state.ARCHIVE:
+                if record.moving_to or record.gone:
+                    await self._leave(lease, record)
+                if record.ack:
+                    words.append((record.ack, b"+ACK"))
+                if lease.record.place == state.DEAD:
+                    await self._log.delete(self._log.names.dead_stream, _sequence(record.ack))
+            elif record.place == state.DEAD and lease.record.place != state.DEAD:
+                await self._mover.keep_dead(lease.task, lease.raw)
+                words.append((record.ack, b"+ACK"))
+            else:
+                words.append((record.ack, nak(record.visible_at - now)))
+                self._expect(record.visible_at)
+        await self._say(words)
+        gone = [(lease, record) for lease, record in ended if record.gone and record.place == state.ARCHIVE]
+        await _together([self._forget(lease, record) for lease, record in gone])
+
+    async def _say(self, words: Sequence[tuple[str, bytes]]) -> None:
+        """The last word of each lane is answered, and with it all before it."""
+        last = {ack.rsplit(".", 5)[0]: ack for ack, _ in words}
+        rest = [wire.frame(ack, word) for ack, word in words if last[ack.rsplit(".", 5)[0]] != ack]
+        if rest:
+            await wire.send(self._log.link.client, b"".join(rest))
+        spoken = dict(words)
+        await asyncio.gather(*[self._say_one(ack, spoken[ack]) for ack in last.values()])
+
+    async def _say_one(self, ack: str, word: bytes) -> None:
+        try:
+            await self._log.link.request(ack, word, within=2.0)
+        except (Lost, Nobody):
+            pass  # it is handed out once more, and whoever gets it reads its record
+
+    async def _leave(self, lease: Lease, record: Record) -> None:
+        """Before the task goes: its letter to another queue, and a trace of what is not kept."""
+        if record.moving_to:
+            await self._mover.move(lease.task, record)
+        if record.gone:
+            trace = f"{record.last_token} {record.last_action}".encode()
+            await self._log.link.store([Post(self._log.names.gone + lease.id, trace)])
+
+    async def _forget(self, lease: Lease, record: Record) -> None:
+        """Remove what is not kept."""
+        await self._log.delete(self._log.names.done_stream, lease.sequence)
+        await self._log.blobs.delete([name for name in (lease.task.blob, record.result_blob) if name])
+
+    async def finish_ended(self, handed: Handed, task: Task, record: Record | None) -> None:
+        """A message was handed out that has ended: somebody stopped between the fence and the rest."""
+        log = self._log
+        if log.dead:
+            await log.delete(log.names.dead_stream, handed.sequence)
+        elif record is not None and record.place == state.DEAD:
+            await self._mover.keep_dead(task, handed.data)
+        elif record is not None and record.moving_to:
+            await self._mover.move(task, record)
+        await self._say_one(handed.ack, b"+ACK")
+        if record is not None and record.gone and (found := await log.record(task.id)) is not None:
+            await self._forget(Lease(task.id, record, found[0], task, b""), record)
+
+
+def _counts(records: Sequence[Record]) -> Counts:
+    ended = [record.status for record in records if record.place == state.ARCHIVE]
+    return Counts(ended.count("completed"), ended.count("failed"))
+
+
+def _sequence(ack: str) -> int:
+    """The place in its stream of the message that an acknowledgement is for."""
+    words = ack.split(".")
+    return int(words[5 if len(words) == 9 else 7])
+
+
+async def _together(calls: Sequence[Awaitable[None]]) -> None:
+    if calls:
+        await asyncio.gather(*calls)

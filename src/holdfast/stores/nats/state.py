@@ -1,0 +1,149 @@
+"""What may happen to a message: pure decisions over its record. No I/O, no clock."""
+
+from __future__ import annotations
+
+from typing import Literal
+
+from ...config import QueueOptions
+from ...messages import Action, Settlement, Status
+from ...retry import NoRetry
+from ...v1.task_pb2 import Record, Task
+from . import tasks
+
+EXPIRED = "lease expired"
+CANCELLED = "cancelled"
+FORMAT = 1
+_ERROR = 8192  # bytes of an error that are kept
+
+LIVE, DEAD, ARCHIVE = Record.LIVE, Record.DEAD, Record.ARCHIVE
+Sight = Literal["take", "wait", "ended", "dead", "expired"]
+
+
+def cut(text: str) -> str:
+    """An error, no longer than a record has room for."""
+    return text if len(text) <= _ERROR // 4 else text.encode()[:_ERROR].decode(errors="ignore")
+
+
+def held(record: Record, now: float) -> bool:
+    return bool(record.token) and record.lease_end > now
+
+
+def sight(record: Record | None, task: Task, options: QueueOptions, now: float, *, dead: bool) -> Sight:
+    """What a claimer that was handed this message has to do with it."""
+    if record is None:
+        # A dead letter without a record was replayed or deleted, and its last rest is swept.
+        return "ended" if dead else "wait" if task.due > now else "take"
+    if record.place == ARCHIVE:
+        return "ended"
+    if record.place == DEAD and not dead:
+        return "dead"
+    if held(record, now) or (not record.token and record.visible_at > now):
+        return "wait"
+    over = bool(record.token) and not dead
+    spent = record.attempts >= tasks.most(task, options) or isinstance(options.retry, NoRetry)
+    return "expired" if over and spent else "take"
+
+
+def wait_until(record: Record | None, task: Task) -> float:
+    """When a message that waits can be taken."""
+    if record is None:
+        return task.due
+    return record.lease_end if record.token else record.visible_at
+
+
+def must_be_alone(record: Record | None, task: Task, options: QueueOptions) -> bool:
+    """The last attempt after expired leases runs alone."""
+    if record is None or record.place == DEAD:
+        return False
+    again = record.recovered or bool(record.token)
+    return again and record.attempts + 1 == tasks.most(task, options)
+
+
+def taken(record: Record | None, token: str, end: float, ack: str) -> Record:
+    """The record of a fresh lease."""
+    new = Record(format=FORMAT)
+    if record is not None:
+        new.CopyFrom(record)
+        new.recovered = record.recovered or bool(record.token)
+    if new.place == DEAD:
+        new.tries += 1
+    else:
+        new.attempts += 1
+    new.token, new.lease_end, new.ack = token, end, ack
+    return new
+
+
+def attempt(record: Record) -> int:
+    """The number of the attempt that holds the lease."""
+    return record.tries if record.place == DEAD else record.attempts
+
+
+def repeat(record: Record, token: str, action: Action) -> bool:
+    """Whether this settlement has been done before."""
+    return bool(token) and record.last_token == token and record.last_action == action
+
+
+def settled(record: Record, task: Task, s: Settlement, options: QueueOptions, now: float) -> Record:
+    """The record after its holder's decision."""
+    new = Record()
+    new.CopyFrom(record)
+    new.token, new.last_token, new.last_action = "", s.token, s.action
+    new.visible_at = now + s.delay
+    if s.worker is not None:
+        new.worker = s.worker
+    if s.error:
+        new.error = cut(s.error)
+    if s.action == "complete":
+        if s.result is not None:
+            new.result = s.result
+        return ended(new, "completed", options, now, keep=s.keep)
+    if s.action == "release":
+        return _given_back(new)
+    spent = s.action == "dead" or record.attempts >= tasks.most(task, options)
+    if record.place == LIVE and spent:
+        return buried(new, s.error or "dead", options, now)
+    new.retrying = True
+    return new
+
+
+def _given_back(new: Record) -> Record:
+    new.retrying = new.attempts > 1
+    if new.place == DEAD:
+        new.tries -= 1
+    else:
+        new.attempts -= 1
+    return new
+
+
+def ended(record: Record, status: Status, options: QueueOptions, now: float, *, keep: bool | None = None) -> Record:
+    """Into the archive, or out of sight."""
+    record.place, record.status, record.token, record.finished_at = ARCHIVE, status, "", now
+    record.gone = not (options.archive if keep is None else keep)
+    return record
+
+
+def buried(record: Record, reason: str, options: QueueOptions, now: float) -> Record:
+    """The end without success: a dead letter, a message for another queue, or `failed`."""
+    record.error, record.token = cut(reason), ""
+    if options.dead_letter is True:
+        record.place, record.finished_at, record.visible_at = DEAD, now, now
+        return record
+    ended(record, "failed", options, now)
+    if isinstance(options.dead_letter, str):
+        record.moving_to = options.dead_letter
+    return record
+
+
+def status(record: Record | None, task: Task, now: float, *, dead: bool) -> Status:
+    """What a message is called now."""
+    if record is None:
+        return "delayed" if task.due > now else "pending"
+    if record.place == ARCHIVE:
+        return "failed" if record.status == "failed" else "completed"
+    if record.place == DEAD and not dead:
+        return "dead"
+    if held(record, now):
+        return "processing"
+    if record.token or record.visible_at <= now:
+        return "pending"
+    return "retry" if record.retrying else "delayed"

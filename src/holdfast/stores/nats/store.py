@@ -1,0 +1,253 @@
+"""JetStream as a store: every method of the seam. See `stores/base.py` for the promises."""
+
+from __future__ import annotations
+
+import asyncio
+from collections.abc import Sequence
+
+from nats.aio.msg import Msg
+
+from ...config import QueueOptions, StoreOptions
+from ...errors import QueueNotEmpty
+from ...ids import Ids
+from ...messages import Answer, Claims, Envelope, Settlement, Stats, Stored, View
+from ..base import DEAD, Check, QueueInfo
+from . import doctor, upkeep
+from .address import Address
+from .appending import Appender
+from .beside import Beside
+from .blobs import Blobs
+from .claiming import Claimer
+from .faults import Nobody, mapped
+from .letters import Letters
+from .link import Link
+from .log import Log
+from .looking import Looker
+from .moving import Mover
+from .names import check_prefix
+from .queues import Register, missing
+from .reading import Reader
+from .settling import Settler
+
+
+class _Parts:
+    """Everything that works on one queue, or on its dead letters."""
+
+    def __init__(self, store: NatsStore, name: str) -> None:
+        self.log = Log(name, store.link, store.reader, store.register, store.blobs)
+        self.mover = Mover(self.log, lambda other: store.parts(other).log)
+        self.settler = Settler(self.log, self.mover, self._expect)
+        self.claimer = Claimer(self.log, self.settler)
+        self.appender = Appender(self.log, store.ids, self.claimer.expect_scheduled)
+        self.looker = Looker(self.log)
+        self.letters = Letters(self.log, self.looker, self.mover, self.settler)
+
+    def _expect(self, instant: float) -> None:
+        self.claimer.expect(instant)
+
+
+class NatsStore:
+    """One connection to a NATS server or cluster with JetStream."""
+
+    def __init__(self, address: Address, options: StoreOptions) -> None:
+        self.options = options
+        self.prefix = check_prefix(options.prefix)
+        self.link = Link(address, options)
+        self.reader = Reader(self.link)
+        self.register = Register(self.link, self.reader, self.prefix)
+        self.blobs = Blobs(self.link, self.prefix)
+        self.ids = Ids()
+        self._parts: dict[str, _Parts] = {}
+        self._beside = Beside(address, options)
+
+    async def open(self) -> NatsStore:
+        """Connect and make sure that JetStream is there; our own errors."""
+        await self.link.open()
+        try:
+            with mapped("opening"):
+                await self._first_look()
+        except BaseException:
+            await self.link.close()
+            raise
+        return self
+
+    async def _first_look(self) -> None:
+        if not self.link.client._server_info.get("jetstream"):
+            raise Nobody
+        await self.register.is_installed()
+        note = f"{self.prefix}._.note.*"
+        await self.link.client.subscribe(note, cb=self._noted)
+        doctor.warn_once(self.link)
+
+    def parts(self, queue: str) -> _Parts:
+        self.link.check_open()
+        found = self._parts.get(queue)
+        if found is None:
+            found = self._parts[queue] = _Parts(self, queue)
+        return found
+
+    def _logs(self, queue: str) -> list[Log]:
+        return [self._parts[name].log for name in (queue, queue + DEAD) if name in self._parts]
+
+    async def _noted(self, message: Msg) -> None:
+        """Another client, or this one, has changed something."""
+        for log in self._logs(message.subject.rsplit(".", 1)[1].replace("~", ".")):
+            if message.data == b"config":
+                self.register.forget(log.queue)
+            if message.data != b"done":
+                log.lanes.look_soon()
+            log.wake()
+
+    # ------------------------------------------------------------------ the store as a whole
+
+    async def install(self, *, dry_run: bool = False) -> list[str]:
+        with mapped("installing"):
+            if not dry_run:
+                self.register.forget_installed()
+                await self.register.install()
+                for info in await self.register.all():
+                    await self.register.make_streams(info.name)
+        return [
+            f"streams {self.prefix}=queues and {self.prefix}=gone",
+            "three streams for every queue, when it is made",
+        ]
+
+    async def uninstall(self) -> None:
+        with mapped("uninstalling"):
+            self._close_parts(list(self._parts))
+            await self.register.uninstall()
+            await self.blobs.drop()
+
+    async def close(self) -> None:
+        self._close_parts(list(self._parts))
+        await asyncio.to_thread(self._beside.close)
+        await self.link.close()
+
+    def _close_parts(self, queues: Sequence[str]) -> None:
+        for name in queues:
+            if (parts := self._parts.pop(name, None)) is not None:
+                parts.log.lanes.close()
+                parts.log.wake()
+
+    async def check(self) -> list[Check]:
+        with mapped("checking"):
+            return await doctor.checks(self.link, self.prefix)
+
+    async def clock(self) -> float:
+        with mapped("reading the clock"):
+            if self.link.clock_is_old:
+                await self.register.is_installed()
+        return self.link.now()
+
+    # ------------------------------------------------------------------ queues
+
+    async def create_queue(self, name: str, options: QueueOptions) -> QueueInfo:
+        with mapped(f"creating {name!r}"):
+            self.link.check_open()
+            info = await self.register.create(name, options)
+            await self.parts(name).log.lanes.ensure(0, options.lease)
+            return info
+
+    async def configure(self, name: str, options: QueueOptions) -> QueueInfo:
+        with mapped(f"configuring {name!r}"):
+            info = await self.register.change(name, options=options)
+            for log in (self.parts(name).log, self.parts(name + DEAD).log):
+                await log.lanes.set_lease(options.lease)
+            await self.parts(name).log.note(b"config")
+            return info
+
+    async def queues(self) -> list[QueueInfo]:
+        with mapped("listing queues"):
+            self.link.check_open()
+            return await self.register.all()
+
+    async def queue(self, name: str) -> QueueInfo | None:
+        with mapped(f"looking up {name!r}"):
+            self.link.check_open()
+            return await self.register.find(name)
+
+    async def delete_queue(self, name: str, *, force: bool = False) -> None:
+        with mapped(f"deleting {name!r}"):
+            if await self.register.find(name) is None:
+                raise missing(name)
+            if not force:
+                stats = await self.stats(name)
+                if stats.total > stats.archived:
+                    raise QueueNotEmpty(f"queue {name!r} still holds {stats.total - stats.archived} messages")
+            await self.parts(name).log.note(b"config")
+            self._close_parts([name, name + DEAD])
+            await self.register.delete(name)
+
+    async def pause(self, name: str, paused: bool) -> None:
+        with mapped(f"pausing {name!r}"):
+            await self.register.change(name, paused=paused)
+            log = self.parts(name).log
+            await log.note(b"config")
+            log.lanes.look_soon()
+            log.wake()
+
+    async def purge(self, queue: str) -> int:
+        with mapped(f"purging {queue!r}"):
+            return await self.parts(queue).letters.purge()
+
+    # ------------------------------------------------------------------ messages in and out
+
+    async def append(self, queue: str, messages: Sequence[Envelope]) -> list[str]:
+        with mapped(f"enqueueing to {queue!r}"):
+            return await self.parts(queue).appender.append(messages)
+
+    async def claim(self, queue: str, limit: int, lease: float, *, wait: float = 0.0) -> Claims:
+        with mapped(f"claiming from {queue!r}"):
+            return await self.parts(queue).claimer.claim(limit, lease, wait=wait)
+
+    async def extend(self, queue: str, leases: Sequence[tuple[str, str]], seconds: float) -> list[float | None]:
+        with mapped(f"extending leases of {queue!r}"):
+            return await self.parts(queue).claimer.extend(leases, seconds)
+
+    def extend_from_thread(
+        self, queue: str, leases: Sequence[tuple[str, str]], seconds: float
+    ) -> list[float | None] | None:
+        return self._beside.extend(queue, leases, seconds)
+
+    async def settle(self, queue: str, settlements: Sequence[Settlement]) -> list[Answer]:
+        with mapped(f"settling in {queue!r}"):
+            return await self.parts(queue).settler.settle(settlements)
+
+    async def cancel(self, queue: str, id: str) -> bool:
+        with mapped(f"cancelling in {queue!r}"):
+            return await self.parts(queue).letters.cancel(id)
+
+    # ------------------------------------------------------------------ looking
+
+    async def get(self, queue: str, ids: Sequence[str]) -> list[Stored | None]:
+        with mapped(f"reading {queue!r}"):
+            return await self.parts(queue).looker.get(ids)
+
+    async def scan(self, queue: str, view: View, *, after: str | None = None, limit: int = 100) -> list[Stored]:
+        with mapped(f"scanning {queue!r}"):
+            return await self.parts(queue).looker.scan(view, after=after, limit=limit)
+
+    async def replay(self, queue: str, view: View, ids: Sequence[str]) -> int:
+        with mapped(f"replaying in {queue!r}"):
+            return await self.parts(queue).letters.replay(view, ids)
+
+    async def discard(
+        self, queue: str, view: View, ids: Sequence[str] | None = None, *, before: float | None = None
+    ) -> int:
+        with mapped(f"discarding in {queue!r}"):
+            return await self.parts(queue).letters.discard(view, ids, before=before)
+
+    async def stats(self, queue: str) -> Stats:
+        with mapped(f"counting {queue!r}"):
+            return await self.parts(queue).looker.stats()
+
+    async def watch(self, queue: str, timeout: float) -> None:
+        try:
+            await asyncio.wait_for(self.parts(queue).log.changed.wait(), timeout)
+        except TimeoutError:
+            pass
+
+    async def maintain(self, queue: str) -> dict[str, int]:
+        with mapped(f"maintaining {queue!r}"):
+            parts = self.parts(queue)
+            return await upkeep.maintain(parts.log, parts.letters)

@@ -1,0 +1,49 @@
+"""Frames for many publishes at once: building them in one go costs a fraction of a call of the driver for each."""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from typing import Any, NamedTuple
+
+EXPECT = "Nats-Expected-Last-Subject-Sequence"
+
+
+class Post(NamedTuple):
+    """One message to be stored."""
+
+    subject: str
+    data: bytes
+    headers: str = ""  # ready lines, each ended by CR LF
+    expect: int | None = None  # the last sequence of its subject
+
+
+def lines(post: Post) -> str:
+    return post.headers if post.expect is None else f"{post.headers}{EXPECT}: {post.expect}\r\n"
+
+
+def frame(subject: str, data: bytes, reply: str = "", headers: str = "") -> bytes:
+    """One PUB or HPUB of the protocol."""
+    to = f"{subject} {reply}" if reply else subject
+    if not headers:
+        return b"PUB %b %d\r\n%b\r\n" % (to.encode(), len(data), data)
+    head = b"NATS/1.0\r\n%b\r\n" % headers.encode()
+    return b"HPUB %b %d %d\r\n%b%b\r\n" % (to.encode(), len(head), len(head) + len(data), head, data)
+
+
+def batch(posts: Sequence[Post], name: str, reply: str) -> bytes:
+    """An atomic batch: the server stores all of it or nothing, and answers once."""
+    last = len(posts)
+    frames = [
+        frame(post.subject, post.data, "", f"{lines(post)}Nats-Batch-Id: {name}\r\nNats-Batch-Sequence: {number}\r\n")
+        for number, post in enumerate(posts[:-1], 1)
+    ]
+    end = f"{lines(posts[-1])}Nats-Batch-Id: {name}\r\nNats-Batch-Sequence: {last}\r\nNats-Batch-Commit: 1\r\n"
+    frames.append(frame(posts[-1].subject, posts[-1].data, reply, end))
+    return b"".join(frames)
+
+
+async def send(client: Any, data: bytes) -> None:
+    """Hand frames to the driver's own buffer, in their order with everything else it sends."""
+    client.stats["out_bytes"] += len(data)
+    await client._send_command(data)
+    await client._flush_pending()
