@@ -9,6 +9,7 @@ from typing import TypeAlias, TypeVar, cast
 
 import msgspec
 
+from ...config import QueueOptions
 from ...errors import QueueNotFound, StoreError
 from . import headfile, names, queues
 from .cache import BlockCache
@@ -33,6 +34,17 @@ class Seen(msgspec.Struct, frozen=True):
     rules: Rules
     root: str
     head: Head
+
+
+class _Known(msgspec.Struct, frozen=True):
+    """The queue's options as last read."""
+
+    data: bytes
+    config: Config
+    root: str
+
+
+_NOTHING = _Known(b"", Config(incarnation="", created_at=0.0, options=QueueOptions()), "")
 
 
 class Session:
@@ -119,8 +131,7 @@ class Committer:
         self._waiting: list[Request] = []
         self._task: asyncio.Task[None] | None = None
         self._writer = headfile.HeadWriter()
-        self._config: tuple[bytes, Config] | None = None
-        self._root = ""
+        self._known = _NOTHING
         self._head: tuple[bytes, Head] = (b"", Head())
 
     # What callers use.
@@ -212,23 +223,26 @@ class Committer:
 
     def _survey(self, view: Reading, demand: int = 0) -> tuple[Seen, list[list[str]]]:
         """The log, and the first keys of its inbox and of `later/` when messages are wanted; mostly in one trip."""
+        known = self._known  # a local: the reading and the committing thread are both here, on snapshots of their own
         while True:
-            root = self._root
             held = len(self._head[1].blocks)
-            ranges = _ranges(root, view.now, held, demand) if demand else []
-            (stored, head), keys = view.survey([names.config_key(self.address.queue), root + "head"], ranges)
+            ranges = _ranges(known.root, view.now, held, demand) if demand else []
+            (stored, head), keys = view.survey([names.config_key(self.address.queue), known.root + "head"], ranges)
             if stored is None:
                 raise QueueNotFound(f"there is no queue {self.address.queue!r}")
-            if self._config is None or self._config[0] != stored:
-                self._config = (stored, queues.decode(stored))
-            config = self._config[1]
-            self._root = self.address.root(config)
-            if self._root != root:  # the queue is new to us, or was made anew
-                continue
-            seen = Seen(config, self.address.rules(config), root, self._decoded(head))
+            if known.data != stored:  # new to us, changed, or made anew
+                root, known = known.root, self._known_from(stored)
+                if root != known.root:
+                    continue
+            seen = Seen(known.config, self.address.rules(known.config), known.root, self._decoded(head))
             if demand and len(seen.head.blocks) > held:  # absorbed blocks must not hide the ones behind them
-                keys = view.survey([], _ranges(root, view.now, len(seen.head.blocks), demand))[1]
+                keys = view.survey([], _ranges(known.root, view.now, len(seen.head.blocks), demand))[1]
             return seen, keys
+
+    def _known_from(self, stored: bytes) -> _Known:
+        config = queues.decode(stored)
+        self._known = _Known(stored, config, self.address.root(config))
+        return self._known
 
     def _decoded(self, stored: bytes | None) -> Head:
         if stored is None:

@@ -26,9 +26,10 @@ _DAY = 86400.0
 async def maintain(space: Space, live: Log, dead: Log) -> dict[str, int]:
     """What was done, by kind; {} when another process is at it."""
     queue = live.address.queue
-    config = await space.transact(lambda tx: _begin(tx, queue))
-    if config is None:
+    begun = await space.transact(lambda tx: _begin(tx, queue))
+    if begun is None:
         return {}
+    config, until = begun
     root = live.address.root(config)
     try:
         done = {"flushed": await _flush(live) + await _flush(dead)}
@@ -37,18 +38,26 @@ async def maintain(space: Space, live: Log, dead: Log) -> dict[str, int]:
         done["forgotten_keys"] = await space.transact(lambda tx: _forget(tx, root, config))
         done["orphans"] = await space.sweep(_ORPHAN_SECONDS)
     finally:
-        await space.transact(lambda tx: tx.delete(root + "maintain"))
+        await space.transact(lambda tx: _end(tx, root, until))
     return done
 
 
-def _begin(tx: Transaction, queue: str) -> queues.Config | None:
+def _begin(tx: Transaction, queue: str) -> tuple[queues.Config, bytes] | None:
     config = queues.read(tx, queue)
     key = queues.address(queue).root(config) + "maintain"
     found = tx.get(key)
     if found is not None and msgspec.msgpack.decode(found.data, type=float) > tx.now:
         return None
-    tx.put(key, msgspec.msgpack.encode(tx.now + _LOCK_SECONDS))
-    return config
+    until = msgspec.msgpack.encode(tx.now + _LOCK_SECONDS)
+    tx.put(key, until)
+    return config, until
+
+
+def _end(tx: Transaction, root: str, until: bytes) -> None:
+    """Only our own mark: after so long another process may have begun."""
+    found = tx.get(root + "maintain")
+    if found is not None and found.data == until:
+        tx.delete(root + "maintain")
 
 
 async def _flush(log: Log) -> int:
