@@ -64,9 +64,8 @@ def locate(url: str | os.PathLike[str]) -> Location:
         return Location("file", _path(url), {})
     scheme = match[1].lower()
     if scheme in LATER:
-        raise ConfigError(
-            f"{scheme}:// stores are not part of this version of Holdfast yet; it has file://, memory://, postgresql:// and nats://"
-        )
+        have = "file://, memory://, postgresql:// and nats://"
+        raise ConfigError(f"{scheme}:// stores are not part of this version of Holdfast yet; it has {have}")
     if scheme not in _NOW:
         raise ConfigError(config.unknown(f"{_shown(url)}: unknown scheme", scheme, (*_NOW, *LATER)))
     return _take_apart(scheme, url)
