@@ -193,6 +193,8 @@ def shown_default(value: object) -> str:
         return str(value).lower()
     if isinstance(value, int | float):
         return f"{value:.0f}" if value == int(value) else f"{value}"
+    if isinstance(value, str):
+        return value
     return f"{type(value).__name__}()"
 
 

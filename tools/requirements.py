@@ -9,6 +9,7 @@ ROOT = Path(__file__).resolve().parent.parent
 SOURCES = {
     "dev": ["pyproject.toml", "requirements/dev.in"],
     "peers": ["requirements/peers.in"],
+    "peers-postgres": ["requirements/peers-postgres.in"],
 }
 OPTIONS = [
     "--universal",

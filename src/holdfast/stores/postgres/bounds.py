@@ -28,7 +28,7 @@ class Bounds:
         self._low: dict[int, str] = {}
         self._littered = False
         self._next_whole = 0.0
-        self.next_look = 0.0  # when the litter should be counted again
+        self.next_look = clock() + _LOOK_AGAIN  # when the litter should be counted again
 
     def learn(self, litter: int) -> None:
         """So many dead rows there are."""

@@ -2,11 +2,13 @@
 
 from __future__ import annotations
 
+import asyncio
 import os
 import time
 from collections.abc import Callable, Sequence
 from typing import Any
 
+from ...errors import HoldfastError
 from ...messages import Claimed, Claims, Expired
 from . import rows
 from .bounds import Bounds
@@ -30,6 +32,7 @@ class Claimer:
         self._settler = settler
         self._heard = heard
         self.bounds = Bounds()
+        self._looking: asyncio.Task[None] | None = None
 
     async def claim(self, limit: int, lease: float) -> Claims:
         """Up to `limit`; messages that a claim finds dead are buried, and it looks again."""
@@ -46,7 +49,7 @@ class Claimer:
         return Claims(messages, expired)
 
     async def _claim(self, token: int, limit: int, lease: float) -> tuple[list[Claimed], list[Any]]:
-        await self._look_at_litter()
+        self._look_at_litter()
         ranges, whole = self.bounds.ranges()
         started = time.monotonic()
         found = await self._ask(token, self._sql["claim"], self._queue, limit, lease, token, *ranges)
@@ -60,14 +63,19 @@ class Claimer:
             self.bounds.found([(255 - m.priority, m.id) for m in messages], whole=whole, took=took)
         return messages, spent
 
-    async def _look_at_litter(self) -> None:
-        """How many dead rows the table has, about once a second."""
+    def _look_at_litter(self) -> None:
+        """How many dead rows the table has, about once a second, beside the claims."""
         bounds = self.bounds
         if time.monotonic() >= bounds.next_look:
-            bounds.learn(0 if bounds.next_look == 0 else await self._litter())
+            bounds.next_look = float("inf")
+            self._looking = asyncio.create_task(self._litter())
 
-    async def _litter(self) -> int:
-        return int((await self._pool.fetch(self._sql["litter"], queue=self._queue))[0][0] or 0)
+    async def _litter(self) -> None:
+        try:
+            [(dead,)] = await self._pool.fetch(self._sql["litter"], queue=self._queue)
+        except HoldfastError:
+            dead = 0
+        self.bounds.learn(int(dead or 0))
 
     async def claim_dead(self, limit: int, lease: float) -> Claims:
         """Dead letters, which never run out of attempts."""

@@ -1,0 +1,152 @@
+"""`python -m holdfast.bench.postgres`: rounds in turn, medians, ratios."""
+
+from __future__ import annotations
+
+import argparse
+import asyncio
+import json
+import subprocess
+import sys
+from collections.abc import Callable
+from pathlib import Path
+from statistics import median
+
+import msgspec
+
+from ...testing.postgres import Server
+from . import sides
+from .pickup import Pickup, bare, pickup
+from .sides import Figures
+from .staying import Staying, staying
+
+_PEERS = ("procrastinate", "pgqueuer")
+
+
+class Report(msgspec.Struct):
+    """Every round of every side, and what stays fast."""
+
+    count: int
+    rounds: dict[str, list[Figures]] = {}
+    staying: Staying | None = None
+    pickup: Pickup | None = None
+    bare: Pickup | None = None  # the same with bare LISTEN, NOTIFY, INSERT and DELETE
+
+
+def parser() -> argparse.ArgumentParser:
+    made = argparse.ArgumentParser(prog="python -m holdfast.bench.postgres", description=__doc__)
+    made.add_argument("--count", type=int, default=20_000)
+    made.add_argument("--size", type=int, default=1024)
+    made.add_argument("--repeats", type=int, default=3)
+    made.add_argument("--settled", type=int, default=1_000_000, help="messages settled before the rate is taken again")
+    made.add_argument("--pickups", type=int, default=200, help="messages whose pick-up is timed")
+    made.add_argument("--pgmq", type=Path, help="pgmq.sql of a release of pgmq")
+    made.add_argument("--peers-python", type=Path, help="a Python with procrastinate and pgqueuer")
+    made.add_argument("--url", help="a server of yours; else one is started")
+    made.add_argument("--json", type=Path, help="write everything here")
+    return made
+
+
+def peer(python: Path, name: str, url: str, count: int, size: int) -> Figures:
+    """One round of a peer, in its own environment."""
+    program = Path(__file__).parent / "peers" / f"on_{name}.py"
+    done = subprocess.run(
+        [str(python), str(program), url, str(count), str(size)], capture_output=True, text=True, check=False
+    )
+    if done.returncode:
+        raise SystemExit(f"{name} failed:\n{done.stderr[-2000:]}")
+    return msgspec.convert(json.loads(done.stdout.splitlines()[-1]), Figures)
+
+
+def contenders(arguments: argparse.Namespace, url: str) -> dict[str, Callable[[], Figures]]:
+    """Who takes part, in turn."""
+    count, size = arguments.count, arguments.size
+    made: dict[str, Callable[[], Figures]] = {
+        "raw COPY": lambda: asyncio.run(sides.raw_copy(url, count, size)),
+        "holdfast": lambda: asyncio.run(sides.ours(url, count, size, archive=False)),
+        "holdfast, archive": lambda: asyncio.run(sides.ours(url, count, size, archive=True)),
+        "holdfast worker": lambda: asyncio.run(sides.our_worker(url, count, size)),
+    }
+    if arguments.pgmq is not None:
+        script = arguments.pgmq.read_text()
+        made["pgmq"] = lambda: asyncio.run(sides.pgmq(url, count, size, script))
+    return made
+
+
+def run(arguments: argparse.Namespace, url: str, fresh: Callable[[str], str]) -> Report:
+    report = Report(arguments.count)
+    sides_by_name = contenders(arguments, url)
+    for number in range(arguments.repeats):
+        for name, side in sides_by_name.items():
+            report.rounds.setdefault(name, []).append(side())
+        for name in _PEERS if arguments.peers_python else ():
+            where = fresh(f"{name}_{number}")
+            figures = peer(arguments.peers_python, name, where, min(arguments.count, 10_000), arguments.size)
+            report.rounds.setdefault(name, []).append(figures)
+    if arguments.settled:
+        probe = min(arguments.count, 20_000)
+        report.staying = asyncio.run(staying(url, settled=arguments.settled, size=arguments.size, probe=probe))
+    report.bare = asyncio.run(bare(url, count=arguments.pickups, every=0.02))
+    report.pickup = asyncio.run(pickup(url, count=arguments.pickups, every=0.02))
+    return report
+
+
+def lines(report: Report) -> list[str]:
+    """For people."""
+    made = [f"{'':20} {'bulk/s':>12} {'drain/s':>12} {'WAL B/msg':>10} {'dead/msg':>9}"]
+    for name, rounds in report.rounds.items():
+        bulk, drain, wal, dead = (median(getattr(one, field) for one in rounds) for field in Figures.__struct_fields__)
+        made.append(f"{name:20} {bulk:12,.0f} {drain:12,.0f} {wal:10,.0f} {dead:9.2f}")
+    for what, mine, other, field in (
+        ("bulk enqueue", "holdfast", "raw COPY", "bulk"),
+        ("bulk enqueue", "holdfast", "pgmq", "bulk"),
+        ("batch drain, archive off", "holdfast", "pgmq", "drain"),
+        ("batch drain, archive on", "holdfast, archive", "pgmq", "drain"),
+        ("drain through a worker", "holdfast worker", "pgqueuer", "drain"),
+        ("drain through a worker", "holdfast worker", "procrastinate", "drain"),
+    ):
+        if other in report.rounds:
+            made.append(f"{what}: {mine} / {other} = {ratios(report, mine, other, field)}")
+    if (stays := report.staying) is not None:
+        made.append(
+            f"drain/s fresh {stays.fresh:,.0f}, after {stays.settled:,} settled {stays.after:,.0f}"
+            f" ({stays.after / stays.fresh:.2f}), with xmin pinned for {stays.pinned_for:.0f} s {stays.pinned:,.0f}"
+            f" ({stays.pinned / stays.fresh:.2f}), with {stays.settled // 2:,} waiting {stays.waiting:,.0f}"
+            f" ({stays.waiting / stays.fresh:.2f})"
+        )
+    for name, times in (("holdfast", report.pickup), ("bare LISTEN/NOTIFY", report.bare)):
+        if times is not None:
+            made.append(f"pick-up, {name}: p50 {times.p50:.2f} ms, p99 {times.p99:.2f} ms ({times.count} messages)")
+    return made
+
+
+def ratios(report: Report, mine: str, other: str, field: str) -> str:
+    """Median, and the spread over the rounds: both sides of a round ran one after the other."""
+    pairs = zip(report.rounds[mine], report.rounds[other], strict=True)
+    found = sorted(getattr(a, field) / getattr(b, field) for a, b in pairs)
+    return f"{median(found):.2f} ({found[0]:.2f}–{found[-1]:.2f})"
+
+
+def main() -> None:
+    arguments = parser().parse_args()
+    if arguments.url is not None:
+        report = run(arguments, arguments.url, lambda name: arguments.url)
+    else:
+        with Server(settings={"shared_buffers": "256MB", "max_wal_size": "2GB"}) as server:
+            report = run(arguments, server.url(), lambda name: asyncio.run(_made(server, name)))
+    sys.stdout.write("\n".join(lines(report)) + "\n")
+    if arguments.json is not None:
+        arguments.json.write_bytes(msgspec.json.format(msgspec.json.encode(report)))
+
+
+async def _made(server: Server, name: str) -> str:
+    """A fresh database for a peer."""
+    import asyncpg
+
+    connection = await asyncpg.connect(server.url())
+    await connection.execute(f"CREATE DATABASE {name}")
+    await connection.close()
+    return server.url(name)
+
+
+if __name__ == "__main__":
+    main()

@@ -1,0 +1,1 @@
+"""Other queues on PostgreSQL, each run by a Python of its own."""
