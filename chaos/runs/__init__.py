@@ -9,6 +9,7 @@ from typing import Any
 from ..settings import Settings
 from ..verdict import Verdict
 from .kill import kill
+from .nats import nats, nats_cluster
 from .poison import poison
 from .postgres import postgres
 from .retries import retries
@@ -46,6 +47,17 @@ RUNS = (
     Run(
         "postgres", "R6", postgres, Settings(stops=50, kills=20, producer_kills=3, interval=0.8, work=0.05),
         Settings(messages=600, producers=2, workers=2, stops=6, kills=2, producer_kills=1, interval=0.4, work=0.05,
+                 deadline=60, quiet=True),
+    ),
+    Run(
+        "nats", "R7", nats, Settings(kills=20, producer_kills=10, stops=4, interval=1.5, work=0.05),
+        Settings(messages=500, producers=2, workers=2, kills=2, producer_kills=2, stops=1, interval=0.5, work=0.03,
+                 deadline=60, quiet=True),
+    ),
+    Run(
+        "nats-cluster", "", nats_cluster,
+        Settings(messages=5000, producers=2, workers=3, kills=6, producer_kills=3, stops=1, interval=2.0, work=0.05),
+        Settings(messages=200, producers=1, workers=2, kills=1, producer_kills=1, stops=0, interval=0.5, work=0.03,
                  deadline=60, quiet=True),
     ),
 )  # fmt: skip

@@ -11,7 +11,7 @@ import pytest
 import holdfast
 from holdfast.broker import Broker
 from holdfast.testing import contract
-from nats_server import NatsServer, free_port
+from holdfast.testing.nats import Server, free_port
 
 pytest.importorskip("nats", reason="the extra nats is not installed")
 
@@ -19,15 +19,15 @@ LOCKED = 'authorization: {user: "anna", password: "right"}'
 
 
 @pytest.fixture(scope="module")
-def server() -> Iterator[NatsServer]:
-    server = NatsServer().start()
+def server() -> Iterator[Server]:
+    server = Server().start()
     yield server
     server.close()
 
 
 @pytest.fixture(scope="module")
-def locked() -> Iterator[NatsServer]:
-    server = NatsServer(config=LOCKED).start()
+def locked() -> Iterator[Server]:
+    server = Server(LOCKED).start()
     yield server
     server.close()
 
@@ -40,7 +40,7 @@ class Place:
     wrong_credentials_url: str | None
 
     @pytest.fixture
-    def place(self, server: NatsServer, locked: NatsServer) -> Iterator[None]:
+    def place(self, server: Server, locked: Server) -> Iterator[None]:
         self.shared_url = f"{server.url}?prefix=t{os.urandom(6).hex()}"
         self.unreachable_url = f"nats://127.0.0.1:{free_port()}"
         self.wrong_credentials_url = f"nats://anna:canary@{locked.host}"

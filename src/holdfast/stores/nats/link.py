@@ -39,6 +39,7 @@ class Link:
 
     def __init__(self, address: Address, options: StoreOptions) -> None:
         self.options = options
+        self.one_try = min(_ONE_TRY, options.operation_timeout)
         self.features = Features()
         self.max_payload = 1 << 20
         self.client = Client()
@@ -182,9 +183,9 @@ class Link:
             raise Nobody
         return message
 
-    async def request(self, subject: str, data: bytes = b"", *, headers: str = "", within: float = _ONE_TRY) -> Msg:
+    async def request(self, subject: str, data: bytes = b"", *, headers: str = "", within: float | None = None) -> Msg:
         """One request; Lost, Nobody."""
-        return await self._ask(lambda reply: wire.frame(subject, data, reply, headers), within)
+        return await self._ask(lambda reply: wire.frame(subject, data, reply, headers), within or self.one_try)
 
     async def api(self, path: str, body: object = None) -> dict[str, Any]:
         """A request of JetStream's API that may be repeated; Refused, Nobody, Lost after `operation_timeout`."""
@@ -212,7 +213,7 @@ class Link:
 
     async def collect(self, path: str, body: object) -> list[Msg]:
         """A request with many answers and an end, such as a batch of direct gets; Lost, Nobody, Refused."""
-        await self.connected(_ONE_TRY)
+        await self.connected(self.one_try)
         name, found = str(next(self._numbers)), list[Msg]()
         end: asyncio.Future[Msg] = asyncio.get_running_loop().create_future()
 
@@ -226,7 +227,7 @@ class Link:
         self._streams[name], self._replies[name] = heard, end
         try:
             await wire.send(self.client, wire.frame(_JS + path, msgspec.json.encode(body), f"{self._inbox}.{name}"))
-            last = await asyncio.wait_for(end, _ONE_TRY * 2)
+            last = await asyncio.wait_for(end, 2 * self.one_try)
         except TimeoutError:
             raise Lost("no answer in time") from None
         finally:
@@ -242,8 +243,8 @@ class Link:
 
     async def store(self, posts: Sequence[Post]) -> list[int]:
         """Store messages in one stream, all or none where the server can; their sequences. Refused, Lost, Nobody."""
-        if len(posts) == 1:
-            return [await self._store_one(posts[0])]
+        if len(posts) < 2:
+            return [await self._store_one(post) for post in posts]
         if not self.features.batches:
             return list(await asyncio.gather(*[self._store_one(post) for post in posts]))
         stored: list[int] = []
@@ -253,13 +254,13 @@ class Link:
 
     async def _store_one(self, post: Post) -> int:
         async with self._window:
-            reply = await self._ask(lambda to: wire.frame(post.subject, post.data, to, wire.lines(post)), _ONE_TRY)
+            reply = await self._ask(lambda to: wire.frame(post.subject, post.data, to, wire.lines(post)), self.one_try)
         return _sequence(reply)
 
     async def _store_batch(self, posts: Sequence[Post]) -> list[int]:
         name = os.urandom(8).hex()
         async with self._batches:
-            last = _sequence(await self._ask(lambda to: wire.batch(posts, name, to), 2 * _ONE_TRY))
+            last = _sequence(await self._ask(lambda to: wire.batch(posts, name, to), 2 * self.one_try))
         return list(range(last - len(posts) + 1, last + 1))
 
     # ------------------------------------------------------------------ time

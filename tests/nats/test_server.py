@@ -1,0 +1,322 @@
+"""What the conformance suite cannot see: outages, deleted consumers, credentials, and what lies on the server."""
+
+from __future__ import annotations
+
+import asyncio
+import os
+import subprocess
+import time
+from collections.abc import AsyncIterator, Iterator
+from pathlib import Path
+from typing import Any
+
+import pytest
+
+import holdfast
+import nats as driver
+from holdfast.config import StoreOptions
+from holdfast.errors import ConfigError, StoreError
+from holdfast.retry import Fixed
+from holdfast.stores.nats import open_nats
+from holdfast.stores.nats.faults import Refused
+from holdfast.stores.nats.store import NatsStore
+from holdfast.testing.contract.base import eventually, working
+from holdfast.testing.nats import Server
+from holdfast.v1.task_pb2 import Task
+
+SECRET = "canary-secret"
+
+
+@pytest.fixture(scope="module")
+def server() -> Iterator[Server]:
+    with Server() as server:
+        yield server
+
+
+@pytest.fixture
+def own() -> Iterator[Server]:
+    """A server that the test may hurt."""
+    with Server() as server:
+        yield server
+
+
+@pytest.fixture
+async def broker(server: Server) -> AsyncIterator[holdfast.Broker]:
+    async with holdfast.connect(server.url, prefix=f"t{os.urandom(6).hex()}") as broker:
+        yield broker
+        await broker.uninstall()
+
+
+def store_of(broker: holdfast.Broker) -> NatsStore:
+    store = broker.store
+    assert isinstance(store, NatsStore)
+    return store
+
+
+# ---------------------------------------------------------------------- outages
+
+
+async def test_worker_goes_on_after_the_server_was_killed(own: Server) -> None:
+    async with holdfast.connect(own.url) as broker:
+        queue = await broker.queue("jobs")
+        seen: list[int] = []
+        async with working(queue.worker(seen.append)):
+            await queue.wait(await queue.enqueue(0), 10)
+            for number in range(1, 3):
+                await asyncio.to_thread(own.kill)
+                await asyncio.to_thread(own.start)
+                await queue.wait(await queue.enqueue(number), 20)
+        assert sorted(set(seen)) == [0, 1, 2]
+
+
+async def delete_consumer(store: NatsStore, stream: str) -> None:
+    """As an operator would, once it is there."""
+
+    async def deleted() -> bool:
+        try:
+            await store.link.api(f"CONSUMER.DELETE.{stream}.0")
+        except Refused:
+            return False
+        return True
+
+    await eventually(deleted, "a consumer to delete")
+
+
+async def test_consumer_deleted_on_the_server_is_made_again(broker: holdfast.Broker) -> None:
+    queue = await broker.queue("jobs")
+    store, seen = store_of(broker), list[int]()
+    stream = store.register.names("jobs").task_stream
+    async with working(queue.worker(seen.append, concurrency=4)):
+        for number in range(200):
+            await queue.enqueue(number)
+            if number % 80 == 40:
+                await delete_consumer(store, stream)
+
+        async def all_done() -> bool:
+            return (await queue.stats()).completed == 200
+
+        await eventually(all_done, "200 completed messages")
+    assert sorted(set(seen)) == list(range(200))
+
+
+async def test_message_in_hand_survives_the_deletion_of_its_consumer(broker: holdfast.Broker) -> None:
+    queue = await broker.queue("jobs")
+    await queue.enqueue("mine")
+    delivery = await queue.dequeue(lease=60)
+    assert delivery is not None
+    store = store_of(broker)
+    await store.link.api(f"CONSUMER.DELETE.{store.register.names('jobs').task_stream}.0")
+    assert await queue.dequeue(wait=0.5) is None
+    assert await queue.status(delivery.id) == "processing"
+    await delivery.complete("still mine")
+    assert await queue.dequeue(wait=0.5) is None
+    stats = await queue.stats()
+    assert (stats.completed, stats.pending, stats.processing) == (1, 0, 0)
+
+
+async def test_calls_fail_within_their_deadline_while_the_server_is_away(own: Server) -> None:
+    async with holdfast.connect(own.url, operation_timeout=1) as broker:
+        queue = await broker.queue("jobs")
+        await asyncio.to_thread(own.kill)
+        started = time.monotonic()
+        with pytest.raises(StoreError):
+            await queue.enqueue(1)
+        with pytest.raises(StoreError):
+            await queue.stats()
+        assert time.monotonic() - started < 15
+
+
+async def test_unknown_outcome_is_repeated_with_the_same_ids(own: Server) -> None:
+    async with holdfast.connect(own.url, operation_timeout=1) as broker:
+        queue = await broker.queue("jobs")
+        await queue.enqueue("before")
+        await asyncio.to_thread(own.kill)
+        with pytest.raises(holdfast.UnknownOutcome) as unknown:
+            await queue.enqueue_many(["a", "b"])
+        await asyncio.to_thread(own.start)
+        assert await unknown.value.retry() == unknown.value.ids
+        assert await unknown.value.retry() == unknown.value.ids
+        taken = await queue.dequeue_many(10, wait=5)
+        assert [delivery.value for delivery in taken] == ["before", "a", "b"]
+
+
+# ---------------------------------------------------------------------- the wire
+
+
+async def test_plain_client_reads_the_task(server: Server, broker: holdfast.Broker) -> None:
+    queue = await broker.queue("mail.out")
+    id = await queue.enqueue({"n": 1}, priority=9, headers={"trace": "ü"}, max_attempts=7)
+    plain = await driver.connect(server.url)
+    try:
+        prefix = store_of(broker).prefix
+        found = await plain.jetstream().get_msg(f"{prefix}=mail~out=tasks", subject=f"{prefix}.mail~out.9.{id}")
+        task = Task.FromString(found.data or b"")
+    finally:
+        await plain.close()
+    assert (task.id, task.data, task.content_type) == (id, b'{"n":1}', "application/json")
+    assert (task.metadata.priority, task.metadata.retries, task.max_attempts) == (9, 0, 7)
+    assert dict(task.headers) == {"trace": "ü"}
+    assert abs(task.metadata.timestamp / 1000 - time.time()) < 60
+
+
+async def test_large_payloads_and_results_go_through_the_object_store(broker: holdfast.Broker) -> None:
+    queue = await broker.queue("big")
+    data = os.urandom(5 << 20)
+    id = await queue.enqueue(data)
+    delivery = await queue.dequeue(wait=5)
+    assert delivery is not None
+    assert delivery.payload == data
+    await delivery.complete("r" * (2 << 20))
+    record = await queue.get(id)
+    assert record is not None
+    assert (record.payload, len(record.result)) == (data, 2 << 20)
+    assert await queue.archive.replay([id]) == 1
+    assert await queue.archive.delete([id]) == 1
+    again = await queue.dequeue(wait=5)
+    assert again is not None
+    assert again.payload == data
+    await again.complete(keep=False)
+
+
+async def test_two_prefixes_do_not_meet(server: Server, broker: holdfast.Broker) -> None:
+    await (await broker.queue("jobs")).enqueue(1)
+    async with holdfast.connect(server.url, prefix=f"u{os.urandom(6).hex()}") as other:
+        assert await other.queues() == []
+        assert await (await other.queue("jobs")).dequeue() is None
+        await other.uninstall()
+    assert (await (await broker.queue("jobs")).stats()).pending == 1
+
+
+async def test_doctor_says_what_survives(broker: holdfast.Broker) -> None:
+    await broker.queue("jobs")
+    checks = {check.name: check for check in await broker.store.check()}
+    assert checks["server"].detail.startswith("NATS 2.")
+    assert checks["features"].state == "ok"
+    assert "sync_interval" in checks["durability"].detail
+    assert (checks["durability"].state, checks["replicas"].state) == ("warn", "warn")
+
+
+async def test_dead_letter_of_a_named_queue_moves_once(broker: holdfast.Broker) -> None:
+    queue = await broker.queue("jobs", dead_letter="graves", max_attempts=1, retry=Fixed(0))
+    await queue.enqueue(1)
+    delivery = await queue.dequeue(wait=5)
+    assert delivery is not None
+    await delivery.fail("broken")
+    await delivery.fail("broken")
+    assert (await (await broker.queue("graves")).stats()).pending == 1
+
+
+# ---------------------------------------------------------------------- who may
+
+
+@pytest.mark.parametrize(
+    ("config", "right", "wrong"),
+    [
+        (f'authorization {{user: anna, password: "{SECRET}"}}', f"anna:{SECRET}@", f"anna:{SECRET}x@"),
+        (f'authorization {{token: "{SECRET}"}}', f"{SECRET}@", f"{SECRET}x@"),
+    ],
+    ids=["password", "token"],
+)
+async def test_credentials_open_the_store_and_wrong_ones_do_not(config: str, right: str, wrong: str) -> None:
+    with Server(config) as server:
+        async with holdfast.connect(f"nats://{right}{server.host}") as broker:
+            await (await broker.queue("jobs")).enqueue(1)
+        for who in (wrong, ""):
+            await refused(f"nats://{who}{server.host}", "credentials")
+
+
+async def refused(url: str, words: str) -> None:
+    """A clear error of ours, soon, without the secret anywhere in it."""
+    started = time.monotonic()
+    with pytest.raises(StoreError, match=words) as error:
+        await holdfast.connect(url, connect_timeout=5)
+    assert time.monotonic() - started < 8
+    shown: list[str] = []
+    one: BaseException | None = error.value
+    while one is not None:
+        shown.append(f"{one!r} {one}")
+        one = one.__cause__
+    assert SECRET not in " ".join(shown)
+
+
+async def test_nkey_opens_the_store(tmp_path: Path) -> None:
+    nkeys = pytest.importorskip("nkeys")
+    seed = nkeys.encode_seed(os.urandom(32), nkeys.PREFIX_BYTE_USER)
+    public = nkeys.from_seed(bytearray(seed)).public_key.decode()
+    path = tmp_path / "user.nk"
+    path.write_bytes(seed)
+    stranger = tmp_path / "stranger.nk"
+    stranger.write_bytes(nkeys.encode_seed(os.urandom(32), nkeys.PREFIX_BYTE_USER))
+    with Server(f"authorization {{users: [{{nkey: {public}}}]}}") as server:
+        async with holdfast.connect(f"{server.url}?nkey={path}") as broker:
+            await (await broker.queue("jobs")).enqueue(1)
+        await refused(f"{server.url}?nkey={stranger}", "credentials")
+    with pytest.raises(ConfigError, match="cannot be read"):
+        await holdfast.connect(f"{server.url}?nkey={tmp_path}/absent")
+
+
+def certificate(folder: Path) -> tuple[Path, Path]:
+    """A certificate of our own for the loopback, and its key."""
+    key, made = folder / "key.pem", folder / "cert.pem"
+    subject = ["-subj", "/CN=localhost", "-addext", "subjectAltName=IP:127.0.0.1"]
+    kind = ["-x509", "-newkey", "ec", "-pkeyopt", "ec_paramgen_curve:prime256v1", "-nodes", "-days", "2"]
+    files = ["-keyout", str(key), "-out", str(made)]
+    subprocess.run(["openssl", "req", *kind, *subject, *files], check=True, capture_output=True)
+    return made, key
+
+
+async def test_tls_is_honoured(tmp_path: Path) -> None:
+    made, key = await asyncio.to_thread(certificate, tmp_path)
+    with Server(f'tls {{cert_file: "{made}", key_file: "{key}"}}') as server:
+        async with holdfast.connect(f"tls://{server.host}?ca={made}") as broker:
+            await (await broker.queue("jobs")).enqueue(1)
+        with pytest.raises(StoreError):
+            await holdfast.connect(f"tls://{server.host}", connect_timeout=3)
+
+
+async def test_server_without_jetstream_says_so() -> None:
+    with Server(jetstream=False) as server:
+        await refused(server.url, "JetStream")
+
+
+@pytest.mark.parametrize(
+    "url",
+    [
+        "nats://",
+        "nats://host:port",
+        "nats://host/path",
+        "nats://host?prefix=a.b",
+        "nats://host?prefix=>",
+        "nats://h?x=1",
+    ],
+)
+async def test_bad_urls_are_refused_before_any_connection(url: str) -> None:
+    with pytest.raises(ConfigError):
+        await holdfast.connect(url)
+
+
+async def test_missing_jetstream_features_fall_back(server: Server) -> None:
+    """As on a server of 2.10: no batches, no schedules, no TTL, one get at a time."""
+    options = StoreOptions(prefix=f"o{os.urandom(6).hex()}")
+    store: Any = await open_nats(server.url, options)
+    store.link.features = type(store.link.features)("2.10.0")
+    async with holdfast.Broker(store) as broker:
+        queue = await broker.queue("jobs", max_attempts=2, retry=Fixed(0.1))
+        ids = await queue.enqueue_many(range(20))
+        later = await queue.enqueue("later", delay=0.5)
+        assert await queue.status(later) == "delayed"
+        taken = await queue.dequeue_many(20, lease=60, wait=5)
+        assert [delivery.value for delivery in taken] == list(range(20))
+        assert all(await queue.complete_many(taken))
+        delivery = await queue.dequeue(wait=5)
+        assert delivery is not None
+        assert delivery.id == later
+        await delivery.fail("once")
+        again = await queue.dequeue(wait=5)
+        assert again is not None
+        assert again.attempt == 2
+        await again.fail("twice")
+        assert (await queue.status(later), await queue.status(ids[0])) == ("dead", "completed")
+        assert (await queue.stats()).completed == 20
+        assert await queue.enqueue("a", dedup_key="k") == await queue.enqueue("b", dedup_key="k")
+        await broker.uninstall()
