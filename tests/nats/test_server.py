@@ -10,10 +10,10 @@ from collections.abc import AsyncIterator, Iterator
 from pathlib import Path
 from typing import Any
 
+import nats as driver
 import pytest
 
 import holdfast
-import nats as driver
 from holdfast.config import StoreOptions
 from holdfast.errors import ConfigError, StoreError
 from holdfast.retry import Fixed

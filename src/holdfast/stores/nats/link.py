@@ -11,10 +11,9 @@ from collections.abc import Callable, Sequence
 from typing import Any
 
 import msgspec
+import nats
 from nats.aio.client import Client
 from nats.aio.msg import Msg
-
-import nats
 
 from ...config import StoreOptions
 from ...errors import Unavailable
