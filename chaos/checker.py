@@ -130,9 +130,10 @@ def _lease_end(evidence: Evidence, claim: Claimed) -> float:
 
 
 def miscounted_attempts(evidence: Evidence) -> Iterator[str]:
-    """More tokens issued (less releases) than the attempt number says, or a number above the maximum."""
+    """More tokens issued (less releases, heard or not) than the attempt number says, or a number above the maximum."""
     for id, claims in evidence.claims.items():
         releases = sum(s.action == "release" for s in evidence.settled.get(id, ()))
+        releases += len(evidence.unanswered.get(id, ()))
         newest = max((claim for _, claim in claims), key=lambda claim: claim.attempt)
         issued = len({claim.token for _, claim in claims})
         if issued - releases > newest.attempt:

@@ -15,6 +15,7 @@ from .history import (
     Extended,
     Found,
     Killed,
+    Releasing,
     Settled,
     Started,
 )
@@ -30,6 +31,7 @@ class Evidence:
     starts: dict[str, list[tuple[str, Started]]] = field(default_factory=lambda: defaultdict(list))
     extensions: dict[str, list[Extended]] = field(default_factory=lambda: defaultdict(list))
     settled: dict[str, list[Settled]] = field(default_factory=lambda: defaultdict(list))  # accepted ones only
+    unanswered: dict[str, set[str]] = field(default_factory=lambda: defaultdict(set))  # tokens of releases, by id
     refused: int = 0  # settlements the store did not accept
     buried: dict[str, list[Buried]] = field(default_factory=lambda: defaultdict(list))
     found: dict[str, list[Found]] = field(default_factory=lambda: defaultdict(list))
@@ -49,7 +51,7 @@ class Evidence:
                 self.starts[event.id].append((process, event))
             case Extended():
                 self.extensions[event.id].append(event)
-            case Settled():
+            case Releasing() | Settled():
                 self._add_settled(event)
             case Buried():
                 self.buried[event.id].append(event)
@@ -58,7 +60,11 @@ class Evidence:
             case Killed():
                 self.kills.append(event)
 
-    def _add_settled(self, event: Settled) -> None:
+    def _add_settled(self, event: Settled | Releasing) -> None:
+        if isinstance(event, Releasing):
+            self.unanswered[event.id].add(event.token)
+            return
+        self.unanswered[event.id].discard(event.token)
         if event.answer != "ok":
             self.refused += 1
         elif all(earlier.token != event.token for earlier in self.settled[event.id]):

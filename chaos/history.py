@@ -65,6 +65,14 @@ class Extended(_Event, frozen=True, tag="extended"):
     accepted: bool
 
 
+class Releasing(_Event, frozen=True, tag="releasing"):
+    """A release is about to be asked for: whoever is killed before the answer may have been heard."""
+
+    at: float
+    id: str
+    token: str
+
+
 class Settled(_Event, frozen=True, tag="settled"):
     """What the store answered to a settlement."""
 
@@ -102,7 +110,9 @@ class Found(_Event, frozen=True, tag="found"):
     attempts: int
 
 
-Event: TypeAlias = Attempted | Acknowledged | Claimed | Started | Extended | Settled | Buried | Killed | Found
+Event: TypeAlias = (
+    Attempted | Acknowledged | Claimed | Started | Extended | Releasing | Settled | Buried | Killed | Found
+)
 _decoder = msgspec.json.Decoder(Event)
 _encoder = msgspec.json.Encoder()
 

@@ -11,7 +11,7 @@ from holdfast.messages import Answer, Claims, Envelope, Settlement, Stored, View
 from holdfast.messages import Claimed as Message
 from holdfast.stores.base import Store
 
-from .history import Acknowledged, Attempted, Buried, Claimed, Extended, Found, History, Settled
+from .history import Acknowledged, Attempted, Buried, Claimed, Extended, Found, History, Releasing, Settled
 
 KEY = "chaos-key"  # a header, so that the key is readable even when the payload is not
 LIVE: tuple[View, ...] = ("ready", "delayed", "processing", "retry")
@@ -81,6 +81,8 @@ class Recorder:
 
     async def settle(self, queue: str, settlements: Sequence[Settlement]) -> list[Answer]:
         begun = self._clock()
+        if releases := [s for s in settlements if s.action == "release"]:
+            self._history.write(*(Releasing(begun, s.id, s.token) for s in releases))
         answers = await self._store.settle(queue, settlements)
         now = self._clock()
         self._history.write(

@@ -23,25 +23,27 @@ class Fence:
         self._queue = queue
 
     async def write(self, posts: Sequence[Post], extra: Post | None = None) -> tuple[list[int | None], int | None]:
-        """The new sequence of each, None where another was first; and that of `extra` when it went in with them.
+        """The new sequence of each, None where another was first; and that of `extra`, sent in the same breath.
 
         Every post must be unlike any other, so that our own write is known again when its answer was lost.
         """
-        if not posts:
-            return [], None
-        try:
-            together = [*posts, extra] if extra is not None and self._link.features.batches else list(posts)
-            stored = await self._link.store(together)
-            return list(stored[: len(posts)]), stored[-1] if len(together) > len(posts) else None
-        except Refused as error:
-            if error.code != WRONG_SEQUENCE:
-                raise
-        except (Lost, Nobody):
-            written = await self._written(posts)
-            if None not in written:
-                with_them = await self._written([extra]) if extra is not None else [None]
-                return written, with_them[0]
-        return list(await asyncio.gather(*[self._write_one(post) for post in posts])), None
+        together = list(posts) if extra is None else [*posts, extra]
+        answers = await self._link.store_each(together)
+        done = [
+            answer if isinstance(answer, int) else await self._again(post, answer)
+            for post, answer in zip(together, answers, strict=True)
+        ]
+        return done[: len(posts)], done[-1] if extra is not None else None
+
+    async def _again(self, post: Post, answer: Exception) -> int | None:
+        """What did not go in at once: another was first, or nobody answered."""
+        if isinstance(answer, Refused):
+            if answer.code != WRONG_SEQUENCE:
+                raise answer
+            return (await self._written([post]))[0]
+        if not isinstance(answer, Lost | Nobody):
+            raise answer
+        return await self._write_one(post)
 
     async def _written(self, posts: Sequence[Post]) -> list[int | None]:
         """Which of these are there, as we wrote them."""

@@ -104,7 +104,7 @@ class Link:
         info = self.client._server_info
         self.features, self.max_payload = features_of(info), int(info.get("max_payload", 1 << 20))
         self._inbox = self.client.new_inbox()
-        await self.client.subscribe(f"{self._inbox}.*", cb=self._answered, pending_bytes_limit=0, pending_msgs_limit=0)
+        await self.client.subscribe(f"{self._inbox}.>", cb=self._answered, pending_bytes_limit=0, pending_msgs_limit=0)
         self._up.set()
 
     async def close(self) -> None:
@@ -147,7 +147,7 @@ class Link:
     # ------------------------------------------------------------------ asking
 
     async def _answered(self, message: Msg) -> None:
-        name = message.subject[len(self._inbox) + 1 :]
+        name = message.subject[len(self._inbox) + 1 :].split(".", 1)[0]
         if (stream := self._streams.get(name)) is not None:
             stream(message)
         elif (future := self._replies.get(name)) is not None and not future.done():
@@ -246,10 +246,49 @@ class Link:
             return [await self._store_one(post) for post in posts]
         if not self.features.batches:
             return list(await asyncio.gather(*[self._store_one(post) for post in posts]))
-        stored: list[int] = []
-        for part in parts(posts):
-            stored += await self._store_batch(part) if len(part) > 1 else [await self._store_one(part[0])]
-        return stored
+        # Parts are sent one after the other without waiting: one connection keeps their order.
+        calls = [self._store_batch(part) if len(part) > 1 else self._store_ones(part) for part in parts(posts)]
+        return [sequence for stored in await asyncio.gather(*calls) for sequence in stored]
+
+    async def _store_ones(self, posts: Sequence[Post]) -> list[int]:
+        return [await self._store_one(post) for post in posts]
+
+    async def store_each(self, posts: Sequence[Post]) -> list[int | Exception]:
+        """Store messages, each for itself, in one write: sequences, or why not (Refused, Lost, Nobody)."""
+        found: list[int | Exception] = []
+        for start in range(0, len(posts), _WINDOW):
+            found += await self._store_window(posts[start : start + _WINDOW])
+        return found
+
+    async def _store_window(self, posts: Sequence[Post]) -> list[int | Exception]:
+        try:
+            await self.connected(self.one_try)
+        except Lost as lost:
+            return [lost] * len(posts)
+        answers: list[int | Exception | None] = [None] * len(posts)
+        name, left = str(next(self._numbers)), len(posts)
+        end: asyncio.Future[Any] = asyncio.get_running_loop().create_future()
+
+        def heard(message: Msg) -> None:
+            nonlocal left
+            place = int(message.subject.rsplit(".", 1)[1])
+            if answers[place] is None:
+                answers[place] = _answer(message)
+                left -= 1
+                if left == 0 and not end.done():
+                    end.set_result(None)
+
+        self._streams[name], self._replies[name] = heard, end
+        try:
+            reply = f"{self._inbox}.{name}"
+            frames = [wire.frame(p.subject, p.data, f"{reply}.{i}", wire.lines(p)) for i, p in enumerate(posts)]
+            await wire.send(self.client, b"".join(frames))
+            await asyncio.wait_for(end, self.one_try)
+        except (TimeoutError, Lost):
+            pass
+        finally:
+            del self._streams[name], self._replies[name]
+        return [Lost("no answer in time") if answer is None else answer for answer in answers]
 
     async def _store_one(self, post: Post) -> int:
         async with self._window:
@@ -300,9 +339,27 @@ def parts(posts: Sequence[Post]) -> list[Sequence[Post]]:
     return [*found, posts[start:]]
 
 
+class _Stored(msgspec.Struct):
+    """The answer to a publish."""
+
+    seq: int = 0
+    error: dict[str, Any] | None = None
+
+
+_decode = msgspec.json.Decoder(_Stored).decode
+
+
+def _answer(reply: Msg) -> int | Exception:
+    """The sequence in the answer to a publish, or Refused or Nobody."""
+    if reply.headers and reply.headers.get("Status") == "503":
+        return Nobody()
+    answer = _decode(reply.data)
+    return answer.seq if answer.error is None else faults.refusal(answer.error)
+
+
 def _sequence(reply: Msg) -> int:
     """The sequence in the answer to a publish; Refused."""
-    answer = msgspec.json.decode(reply.data)
-    if "error" in answer:
-        raise faults.refusal(answer["error"])
-    return int(answer["seq"])
+    answer = _answer(reply)
+    if isinstance(answer, Exception):
+        raise answer
+    return answer

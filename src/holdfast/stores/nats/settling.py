@@ -137,7 +137,7 @@ class Settler:
         for (_, lease, _), sequence in zip(work, sequences, strict=True):
             lease.sequence = sequence or lease.sequence
         took = [new for (_, _, new), sequence in zip(work, sequences, strict=True) if sequence is not None]
-        await log.tally.count(slot, _counts(took), counted)
+        await log.tally.count(slot, _counts(took), counted, planned=more)
         return [sequence is not None for sequence in sequences]
 
     async def bury(self, info: QueueInfo, lease: Lease, reason: str, ack: str) -> bool:

@@ -46,14 +46,14 @@ class Tally:
         """A slot of our own; `count` gives it back. One that is not given back stays as it is."""
         return self._free.pop() if self._free else Slot(self._subject + os.urandom(6).hex())
 
-    async def count(self, slot: Slot, more: Counts, sequence: int | None) -> None:
-        """Remember what went in with a batch as this sequence; None: it did not, so it goes in now."""
-        if more.completed or more.failed:
-            if sequence is None:
-                slot, sequence = await self._write(slot, more)
-            slot.counts.completed += more.completed
-            slot.counts.failed += more.failed
-            slot.sequence = sequence
+    async def count(self, slot: Slot, more: Counts, sequence: int | None, *, planned: Counts) -> None:
+        """Remember what ended; what was planned has gone in as this sequence, and is mended when it was too much."""
+        if more != planned or (sequence is None and planned != Counts()):
+            slot.sequence = sequence or slot.sequence
+            slot, sequence = await self._write(slot, more)
+        slot.counts.completed += more.completed
+        slot.counts.failed += more.failed
+        slot.sequence = sequence or slot.sequence
         self._free.append(slot)
 
     async def _write(self, slot: Slot, more: Counts) -> tuple[Slot, int]:
