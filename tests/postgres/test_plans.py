@@ -71,7 +71,7 @@ def touched(tree: dict[str, Any]) -> int:
 
 
 async def test_claim_reads_what_it_gives_and_no_more(full: Any) -> None:
-    tree = await plan(full, "claim", "jobs", 100, 30.0, 1, *EVERYTHING)
+    tree = await plan(full, "claim", "jobs", 100, 30.0, 1, *EVERYTHING, 100)
     assert scans(tree, "q_jobs") == {"Index Scan", "Tid Scan"}
     assert scans(tree, "w_jobs") == {"Index Scan"}
     assert touched(tree) < 300
@@ -79,7 +79,7 @@ async def test_claim_reads_what_it_gives_and_no_more(full: Any) -> None:
 
 async def test_settle_reads_what_it_ends_and_no_more(full: Any) -> None:
     sql = Statements("holdfast", "jobs")
-    rows = await full.fetch(sql["claim"], "jobs", 100, 30.0, 5, *EVERYTHING)
+    rows = await full.fetch(sql["claim"], "jobs", 100, 30.0, 5, *EVERYTHING, 100)
     ids, ranks = [str(row["id"]) for row in rows], [row["rank"] for row in rows]
     for name, more in (("settle_done", ([None] * 50, [None] * 50, [None] * 50)), ("settle_gone", ())):
         part, ids, ranks_part, ranks = ids[:50], ids[50:], ranks[:50], ranks[50:]
@@ -150,7 +150,7 @@ async def plan_cost(connection: Any, ranges: Any) -> int:
     explained = f"EXPLAIN (ANALYZE, BUFFERS, FORMAT JSON) {statement}"
     transaction = connection.transaction()
     await transaction.start()
-    [(text,)] = await connection.fetch(explained, "jobs", 10, 1.0, 9, *ranges)
+    [(text,)] = await connection.fetch(explained, "jobs", 10, 1.0, 9, *ranges, 10)
     await transaction.rollback()
     tree = json.loads(text)[0]["Plan"]
     return tree["Shared Hit Blocks"] + tree["Shared Read Blocks"]

@@ -18,6 +18,7 @@ from .statements import Statements
 
 EXPIRED = "lease expired"
 _ROUNDS = 20  # of burying in one claim; a mass of crashed messages is spread over several
+_MANY = 500  # messages that are looked at, and buried, in one round
 
 
 class Claimer:
@@ -36,23 +37,21 @@ class Claimer:
 
     async def claim(self, limit: int, lease: float) -> Claims:
         """Up to `limit`; messages that a claim finds dead are buried, and it looks again."""
-        token = rows.fresh_token(os.urandom(8))
-        messages: list[Claimed] = []
+        token, look = rows.fresh_token(os.urandom(8)), limit
         expired: list[Expired] = []
         for _ in range(_ROUNDS):
-            found, spent = await self._claim(token, limit - len(messages), lease)
-            messages += found
-            if spent:
-                expired += await self._bury(spent)
-            if not spent or len(messages) >= limit or (messages and messages[-1].alone):
-                break
-        return Claims(messages, expired)
+            messages, spent = await self._claim(token, limit, lease, look=look)
+            if not spent:
+                return Claims(messages, expired)
+            expired += await self._bury(spent)
+            look = max(limit, _MANY)
+        return Claims([], expired)
 
-    async def _claim(self, token: int, limit: int, lease: float) -> tuple[list[Claimed], list[Any]]:
+    async def _claim(self, token: int, limit: int, lease: float, *, look: int) -> tuple[list[Claimed], list[Any]]:
         self._look_at_litter()
         ranges, whole = self.bounds.ranges()
         started = time.monotonic()
-        found = await self._ask(token, self._sql["claim"], self._queue, limit, lease, token, *ranges)
+        found = await self._ask(token, self._sql["claim"], self._queue, limit, lease, token, *ranges, look)
         took = time.monotonic() - started
         text = f"{token:x}"
         messages = in_order([rows.claimed(row, text, lease) for row in found if row[11] is None])
@@ -117,7 +116,7 @@ class Claimer:
 
 def in_order(messages: list[Claimed]) -> list[Claimed]:
     """Highest priority first, then oldest; the server mostly answers so, but does not promise it."""
-    ids = [message.id for message in messages]
-    if ids != sorted(ids):
+    places = [(-message.priority, message.id) for message in messages]
+    if places != sorted(places):
         messages.sort(key=lambda message: (-message.priority, message.id))
     return messages

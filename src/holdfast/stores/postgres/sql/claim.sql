@@ -1,6 +1,7 @@
 -- Lease up to n messages, highest priority first, then oldest. What is due comes over from the waiting ones first.
--- A message that must run alone is the only one of its answer; those whose last lease is over are only told.
--- $1 queue  $2 n  $3 seconds  $4 token  $5 $6 $7 ranges of (rank, id): from, from, before rank
+-- A message that must run alone is the only one of its answer. Those whose last lease is over are only told, and
+-- nothing is leased then: what they hide comes before what is due.
+-- $1 queue  $2 n  $3 seconds  $4 token  $5 $6 $7 ranges of (rank, id): from, from, before rank  $8 rows to look at
 WITH t AS MATERIALIZED (SELECT {schema}.now() AS now),
 queue AS MATERIALIZED (SELECT id, max_attempts, no_retry FROM {schema}.queues WHERE name = $1 AND NOT paused),
 due AS (
@@ -19,9 +20,9 @@ ready AS MATERIALIZED (
         FROM {q} q
         WHERE (q.rank, q.id) >= (range.low_rank, range.low_id) AND q.rank < range.end_rank
             AND q.visible_at <= (SELECT now FROM t)
-        ORDER BY q.rank, q.id LIMIT $2::integer FOR UPDATE SKIP LOCKED
+        ORDER BY q.rank, q.id LIMIT $8::integer FOR UPDATE SKIP LOCKED
     ) r
-    LIMIT $2::integer
+    LIMIT $8::integer
 ),
 judged AS MATERIALIZED (
     SELECT c.*,
@@ -37,7 +38,7 @@ chosen AS MATERIALIZED (
     SELECT *
     FROM (
         SELECT *, row_number() OVER line AS nth, count(*) FILTER (WHERE alone) OVER line AS alones
-        FROM judged WHERE NOT spent
+        FROM judged WHERE NOT (SELECT coalesce(bool_or(spent), false) FROM judged)
         WINDOW line AS (ORDER BY rank, id ROWS UNBOUNDED PRECEDING)
     ) c
     WHERE alones = 0 OR (alone AND nth = 1)
