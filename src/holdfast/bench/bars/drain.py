@@ -12,7 +12,7 @@ from ..opponents import OPPONENTS, Opponent, ask
 from .context import Bench, Line, line
 from .enqueue import on_fresh_folder
 
-_PROBE = 2000  # messages, to find out which peer is the best
+_PROBE = 5000  # messages, to find out which peer is the best; one of them takes longer the more it has done
 
 
 async def against_peer(bench: Bench) -> list[Line]:
@@ -50,7 +50,13 @@ async def _best(bench: Bench) -> Opponent:
     for name, opponent in candidates.items():
         bench.note(f"probing {name}")
         answer = await ask(
-            opponent, bench.peers_python(), folder=bench.folder, count=_PROBE, single=0, size=bench.scale.size
+            opponent,
+            bench.peers_python(),
+            folder=bench.folder,
+            count=_PROBE,
+            single=0,
+            size=bench.scale.size,
+            timeout=120,
         )
         seconds[name] = answer.drain
     return candidates[min(seconds, key=lambda name: seconds[name])]
