@@ -39,16 +39,18 @@ class Appender:
         self._expect = expect  # told when a message becomes visible, and where it lies until then
 
     async def append(self, messages: Sequence[Envelope]) -> list[str]:
-        info = await self._log.info()
+        log = self._log
+        info = await log.info()
         if not messages:
             return []
-        now = self._log.link.now()
+        now = log.link.now()
         made = self._tasks(messages, now)
         for priority in {message.priority for message in messages}:
-            if await self._log.lanes.ensure(priority, info.options.lease):
-                await self._log.note(b"lane")
+            if await log.lanes.ensure(priority, info.options.lease):
+                await log.note(b"lane")
         keys = [message.dedup_key for message in messages]
-        posts = [await self._post(task, now) for task in made]
+        marked = len(made) == 1 or not log.link.features.batches or log.link.features.batch_ids
+        posts = [await self._post(task, now, marked=marked) for task in made]
         ids = [task.id for task in made]
         if not any(key is not None for key in keys):
             await self._store(posts, ids)
@@ -70,19 +72,21 @@ class Appender:
             place += 1
         return made
 
-    async def _post(self, task: Task, now: float) -> Post:
+    async def _post(self, task: Task, now: float, *, marked: bool) -> Post:
+        """`marked`: with an id that the server itself recognises for a while."""
         log, priority = self._log, task.metadata.priority
         if not log.blobs.fits(task.ByteSize()):
             task.blob = await log.blobs.put(task.id, task.data)
             task.data = b""
         subject = f"{log.names.task}{priority}.{task.id}"
-        if task.due > now and log.link.features.schedules:
-            at = datetime.fromtimestamp(task.due, UTC).isoformat().replace("+00:00", "Z")
-            headers = f"Nats-Schedule: @at {at}\r\nNats-Schedule-Target: {subject}\r\n"
-            later = f"{log.names.later}{priority}.{task.id}"
-            self._expect(task.due, later)
-            return Post(later, task.SerializeToString(), headers)
-        return Post(subject, task.SerializeToString(), f"Nats-Msg-Id: {task.id}\r\n")
+        if task.due > now:
+            later, headers = f"{log.names.later}{priority}.{task.id}", ""
+            if log.link.features.schedules:
+                at = datetime.fromtimestamp(task.due, UTC).isoformat().replace("+00:00", "Z")
+                headers = f"Nats-Schedule: @at {at}\r\nNats-Schedule-Target: {subject}\r\n"
+                self._expect(task.due, later)
+            return Post(later, task.SerializeToString(), headers, 0)
+        return Post(subject, task.SerializeToString(), f"Nats-Msg-Id: {task.id}\r\n" if marked else "", 0)
 
     # ------------------------------------------------------------------ storing
 
@@ -95,9 +99,8 @@ class Appender:
                 await self._log.link.store(posts)
                 return
             except Refused as error:
-                if error.code != DUPLICATE_IN_BATCH or not doubt:
-                    raise
-                return  # the whole batch is there: its answer was lost
+                if error.code not in (DUPLICATE_IN_BATCH, WRONG_SEQUENCE) or not doubt:
+                    raise  # else it is there already, and its answer was lost
             except (Lost, Nobody) as error:
                 doubt = True
                 if isinstance(error, Nobody):
@@ -158,7 +161,10 @@ class Appender:
                 self._key(subjects[key], first[key], now + window, known[key][0] if key in known else 0) for key in ours
             ]
             try:
-                if fresh:
+                if fresh and not log.link.features.batches:
+                    await log.link.store(written)  # the key decides; whoever dies now has used it up
+                    await self._store(fresh, answer)
+                elif fresh:
                     await log.link.store([*written, *fresh])
                 return answer
             except Refused as error:

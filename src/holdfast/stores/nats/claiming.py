@@ -16,6 +16,7 @@ from ..base import QueueInfo
 from . import state, tasks
 from .faults import Lost
 from .lanes import Handed, Lane, nak
+from .later import Later
 from .log import Lease, Log
 from .settling import Settler
 
@@ -39,6 +40,7 @@ class Claimer:
     def __init__(self, log: Log, settler: Settler) -> None:
         self._log = log
         self._settler = settler
+        self._delays = Later(log)
         self._soon: list[float] = []  # instants at which this process knows that something becomes visible
         self._later: list[tuple[float, str]] = []  # a heap of scheduled messages of this process: due, subject
 
@@ -82,6 +84,8 @@ class Claimer:
 
     async def _now(self, info: QueueInfo, limit: int, lease: float) -> Claims:
         await self._arrived()
+        if self._delays.is_needed:
+            await self._delays.bring()
         claims = await self._once(info, limit, lease)
         if not claims.messages and not claims.expired and self._is_due():
             # The server's own timers are some milliseconds late: what is due comes as soon as they fire.
@@ -107,6 +111,8 @@ class Claimer:
             return
         started = time.monotonic()
         await log.lanes.stand(max(seconds, 0.1))
+        if self._delays.is_needed:
+            await self._delays.stand(max(seconds, 0.1))
         await log.lanes.wait(seconds)
         if time.monotonic() - started >= log.link.options.poll_interval * 0.9:
             await log.lanes.rebuild_starved()

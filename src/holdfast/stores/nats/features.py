@@ -16,6 +16,7 @@ class Features(msgspec.Struct, frozen=True):
 
     version: str = "?"
     batches: bool = False  # 2.12: several messages of one stream, all or none
+    batch_ids: bool = False  # 2.14: with ids that the server recognises again
     schedules: bool = False  # 2.12: a message that the server publishes at an instant
     message_ttl: bool = False  # 2.11: a message that goes away by itself
     many_gets: bool = False  # 2.11: the last messages of many subjects in one request
@@ -27,4 +28,12 @@ def features_of(info: Mapping[str, Any]) -> Features:
     version = str(info.get("version", "?"))
     numbers = re.match(r"(\d+)\.(\d+)", version)
     at = (int(numbers[1]), int(numbers[2])) if numbers else (0, 0)
-    return Features(version, at >= (2, 12), at >= (2, 12), at >= (2, 11), at >= (2, 11), at < OLDEST)
+    return Features(
+        version,
+        batches=at >= (2, 12),
+        batch_ids=at >= (2, 14),
+        schedules=at >= (2, 12),
+        message_ttl=at >= (2, 11),
+        many_gets=at >= (2, 11),
+        old=at < OLDEST,
+    )

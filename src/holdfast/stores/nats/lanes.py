@@ -9,9 +9,9 @@ from collections import deque
 from typing import Any, NamedTuple
 
 import msgspec
-from nats.aio.msg import Msg
 
 from .faults import CONSUMER_NOT_FOUND, STREAM_NOT_FOUND, Lost, Refused
+from .hearing import Word
 from .link import Link
 from .names import id_of
 from .queues import missing
@@ -54,9 +54,7 @@ class Lane:
 
     async def open(self) -> None:
         self._inbox = self._link.client.new_inbox()
-        await self._link.client.subscribe(
-            f"{self._inbox}.*", cb=self._heard, pending_bytes_limit=0, pending_msgs_limit=0
-        )
+        await self._link.client.listen(f"{self._inbox}.*", self._heard)
 
     async def fetch(self, limit: int) -> list[Handed]:
         """Up to so many messages that are there now; Lost when the server does not answer."""
@@ -87,7 +85,7 @@ class Lane:
         body = msgspec.json.encode({"batch": 1, "expires": int(seconds * 1e9)})
         await self._link.send(self._next, body, f"{self._inbox}.{self.standing}")
 
-    async def _heard(self, message: Msg) -> None:
+    def _heard(self, message: Word) -> None:
         if not message.reply:
             self._ended(message)
             return
@@ -100,7 +98,7 @@ class Lane:
             self.standing = ""
             self.wake()
 
-    def _ended(self, message: Msg) -> None:
+    def _ended(self, message: Word) -> None:
         name, headers = message.subject[len(self._inbox) + 1 :], message.headers or {}
         status, words = headers.get("Status", ""), str(headers.get("Description", "")).lower()
         if status == "503" or (status == "409" and "deleted" in words):
@@ -317,7 +315,7 @@ class Lanes:
         await self._make(priority, lane.lease)
 
 
-def handed(message: Msg) -> Handed:
+def handed(message: Word) -> Handed:
     """From a message of a pull; the reply subject tells how often it was handed out, and its place in the stream."""
     words = message.reply.split(".")
     at = 4 if len(words) == 9 else 6  # the longer form names domain and account first

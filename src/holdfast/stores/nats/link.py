@@ -12,8 +12,6 @@ from typing import Any
 
 import msgspec
 import nats
-from nats.aio.client import Client
-from nats.aio.msg import Msg
 
 from ...config import StoreOptions
 from ...errors import Unavailable
@@ -21,6 +19,7 @@ from . import faults, wire
 from .address import Address
 from .faults import Lost, Nobody, Refused
 from .features import Features, features_of
+from .hearing import Ear, Word
 from .wire import Post
 
 _LOG = logging.getLogger("holdfast.nats")
@@ -41,12 +40,12 @@ class Link:
         self.one_try = min(_ONE_TRY, options.operation_timeout)
         self.features = Features()
         self.max_payload = 1 << 20
-        self.client = Client()
+        self.client = Ear()
         self.drops: list[Callable[[], None]] = []  # called when the connection breaks
         self.closed = False
         self._address = address
-        self._replies: dict[str, asyncio.Future[Msg]] = {}
-        self._streams: dict[str, Callable[[Msg], None]] = {}
+        self._replies: dict[str, asyncio.Future[Word]] = {}
+        self._streams: dict[str, Callable[[Word], None]] = {}
         self._numbers = itertools.count(1)
         self._inbox = ""
         self._up = asyncio.Event()
@@ -104,7 +103,7 @@ class Link:
         info = self.client._server_info
         self.features, self.max_payload = features_of(info), int(info.get("max_payload", 1 << 20))
         self._inbox = self.client.new_inbox()
-        await self.client.subscribe(f"{self._inbox}.>", cb=self._answered, pending_bytes_limit=0, pending_msgs_limit=0)
+        await self.client.listen(f"{self._inbox}.>", self._answered)
         self._up.set()
 
     async def close(self) -> None:
@@ -146,7 +145,7 @@ class Link:
 
     # ------------------------------------------------------------------ asking
 
-    async def _answered(self, message: Msg) -> None:
+    def _answered(self, message: Word) -> None:
         name = message.subject[len(self._inbox) + 1 :].split(".", 1)[0]
         if (stream := self._streams.get(name)) is not None:
             stream(message)
@@ -166,10 +165,10 @@ class Link:
         """Publish without an answer."""
         await wire.send(self.client, wire.frame(subject, data, reply))
 
-    async def _ask(self, frames: Callable[[str], bytes], within: float) -> Msg:
+    async def _ask(self, frames: Callable[[str], bytes], within: float) -> Word:
         await self.connected(within)
         name = str(next(self._numbers))
-        future: asyncio.Future[Msg] = asyncio.get_running_loop().create_future()
+        future: asyncio.Future[Word] = asyncio.get_running_loop().create_future()
         self._replies[name] = future
         try:
             await wire.send(self.client, frames(f"{self._inbox}.{name}"))
@@ -182,7 +181,7 @@ class Link:
             raise Nobody
         return message
 
-    async def request(self, subject: str, data: bytes = b"", *, headers: str = "", within: float | None = None) -> Msg:
+    async def request(self, subject: str, data: bytes = b"", *, headers: str = "", within: float | None = None) -> Word:
         """One request; Lost, Nobody."""
         return await self._ask(lambda reply: wire.frame(subject, data, reply, headers), within or self.one_try)
 
@@ -210,13 +209,13 @@ class Link:
             return error.code in (10008, 10009)  # the cluster has no leader just now
         return self.just_returned
 
-    async def collect(self, path: str, body: object) -> list[Msg]:
+    async def collect(self, path: str, body: object) -> list[Word]:
         """A request with many answers and an end, such as a batch of direct gets; Lost, Nobody, Refused."""
         await self.connected(self.one_try)
-        name, found = str(next(self._numbers)), list[Msg]()
-        end: asyncio.Future[Msg] = asyncio.get_running_loop().create_future()
+        name, found = str(next(self._numbers)), list[Word]()
+        end: asyncio.Future[Word] = asyncio.get_running_loop().create_future()
 
-        def heard(message: Msg) -> None:
+        def heard(message: Word) -> None:
             if (message.headers or {}).get("Status") is not None:
                 if not end.done():
                     end.set_result(message)
@@ -269,7 +268,7 @@ class Link:
         name, left = str(next(self._numbers)), len(posts)
         end: asyncio.Future[Any] = asyncio.get_running_loop().create_future()
 
-        def heard(message: Msg) -> None:
+        def heard(message: Word) -> None:
             nonlocal left
             place = int(message.subject.rsplit(".", 1)[1])
             if answers[place] is None:
@@ -349,7 +348,7 @@ class _Stored(msgspec.Struct):
 _decode = msgspec.json.Decoder(_Stored).decode
 
 
-def _answer(reply: Msg) -> int | Exception:
+def _answer(reply: Word) -> int | Exception:
     """The sequence in the answer to a publish, or Refused or Nobody."""
     if reply.headers and reply.headers.get("Status") == "503":
         return Nobody()
@@ -357,7 +356,7 @@ def _answer(reply: Msg) -> int | Exception:
     return answer.seq if answer.error is None else faults.refusal(answer.error)
 
 
-def _sequence(reply: Msg) -> int:
+def _sequence(reply: Word) -> int:
     """The sequence in the answer to a publish; Refused."""
     answer = _answer(reply)
     if isinstance(answer, Exception):

@@ -5,8 +5,6 @@ from __future__ import annotations
 import asyncio
 from collections.abc import Sequence
 
-from nats.aio.msg import Msg
-
 from ...config import QueueOptions, StoreOptions
 from ...errors import QueueNotEmpty
 from ...ids import Ids
@@ -19,6 +17,7 @@ from .beside import Beside
 from .blobs import Blobs
 from .claiming import Claimer
 from .faults import Nobody, mapped
+from .hearing import Word
 from .letters import Letters
 from .link import Link
 from .log import Log
@@ -76,7 +75,7 @@ class NatsStore:
             raise Nobody
         await self.register.is_installed()
         note = f"{self.prefix}._.note.*"
-        await self.link.client.subscribe(note, cb=self._noted)
+        await self.link.client.listen(note, self._noted)
         doctor.warn_once(self.link)
 
     def parts(self, queue: str) -> _Parts:
@@ -89,7 +88,7 @@ class NatsStore:
     def _logs(self, queue: str) -> list[Log]:
         return [self._parts[name].log for name in (queue, queue + DEAD) if name in self._parts]
 
-    async def _noted(self, message: Msg) -> None:
+    def _noted(self, message: Word) -> None:
         """Another client, or this one, has changed something."""
         for log in self._logs(message.subject.rsplit(".", 1)[1].replace("~", ".")):
             if message.data == b"config":
