@@ -243,7 +243,7 @@ def bars(
         as_json(found)
     else:
         as_table("bars", program.COLUMNS, program.rows(found.lines))
-    if not quick and (where := _results(output)) is not None:
+    if (where := output if quick else _results(output)) is not None:
         _saved(program.save(found, where))
     if any(line.result == "FAIL" for line in found.lines):
         raise typer.Exit(1)
