@@ -157,7 +157,7 @@ class Histories(RuleBasedStateMachine):
 
     def pause(self, paused: bool) -> None:
         self.run(self.store.pause(QUEUE, paused))
-        self.model.pause(paused)
+        self.model.paused = paused
 
     def purge(self) -> None:
         self.model.purge(self.run(self.store.purge(QUEUE)))

@@ -6,7 +6,8 @@ answered so, and remembers the answer. Where the contract leaves freedom several
 - a message whose last lease is over is pending or dead until a claim, or the loss of it, says which;
 - a settlement for a message that was deleted since is lost or unknown; one repeated after
   anything else changed the message has any answer and no effect;
-- a dead letter may take a moment until it can be claimed as one;
+- a dead letter may take a moment until it can be claimed as one; such claims may count as attempts and
+  their errors may be told, or not;
 - a replayed message may come anywhere among those of its priority, with its own number of attempts or the queue's;
 - a message released with a delay is called delayed or retrying until it is due.
 """
@@ -44,6 +45,7 @@ class Entry:
     place: str = "live"
     names: tuple[str, ...] = ("delayed",)
     attempts: int = 0
+    tries: int = 0  # claims of it as a dead letter
     token: str | None = None
     until: float = 0.0
     expired_once: bool = False
@@ -131,6 +133,8 @@ class Model:
             agree(message.max_attempts == self._most(entry), "claim: max_attempts", message.max_attempts)
             agree(message.alone == alone, "claim: alone should be", alone)
             agree(message.recovered == recovered, "claim: recovered should be", recovered)
+        else:
+            entry.tries += 1
         entry.token, entry.until, entry.settled_by = message.token, self.now + lease, None
         agree(abs(message.expires_at - entry.until) < 0.01, "claim: expires at", entry.until, "not", message.expires_at)
         self._same(entry, message)
@@ -158,7 +162,7 @@ class Model:
             agree(answer == "ok" or not same or entry.settled_by != settlement.token, "settle: a repeat got", answer)
             return
         if entry.token != settlement.token:
-            allowed = ("lost", "unknown") if entry.place == "gone" else ("lost",)
+            allowed = ("lost", "unknown") if None in self.statuses(entry.id) else ("lost",)
             agree(answer in allowed, "settle: a stale token got", answer)
             return
         if entry.until <= self.now and answer in ("lost", "unknown" if None in self.statuses(entry.id) else "lost"):
@@ -211,9 +215,6 @@ class Model:
             entry.error = "cancelled"
             self._end(entry, "failed", keep=self.options.archive)
 
-    def pause(self, paused: bool) -> None:
-        self.paused = paused
-
     def purge(self, answer: int) -> None:
         """What is not held goes; dead and archived messages stay."""
         limbo = self._limbo()
@@ -254,11 +255,13 @@ class Model:
         if answer is None:
             return
         entry = self.entries[id]
-        agree(answer.id == id and answer.attempts == entry.attempts, "get:", entry.attempts, "attempts, got", answer)
+        tries = entry.attempts + entry.tries * (answer.status == "completed")
+        agree(answer.id == id and entry.attempts <= answer.attempts <= tries, "get: attempts", entry, "got", answer)
         self._same(entry, answer)
         if answer.status in ("completed", "failed", "dead") and entry.ended:
             agree(answer.finished_at is not None, "get: when did it end?", answer)
-            agree(answer.result == entry.result and answer.error == entry.error, "get: outcome", entry, "got", answer)
+            error = answer.error == entry.error or entry.tries > 0
+            agree(answer.result == entry.result and error, "get: outcome", entry, "got", answer)
 
     def statuses(self, id: str) -> set[str | None]:
         """What a right store may call this message now."""
