@@ -255,6 +255,23 @@ async def test_nkey_opens_the_store(tmp_path: Path) -> None:
         await holdfast.connect(f"{server.url}?nkey={tmp_path}/absent")
 
 
+async def test_credentials_file_opens_the_store(tmp_path: Path) -> None:
+    pytest.importorskip("nkeys")
+    from operator_mode import operator_mode
+
+    config, creds = operator_mode()
+    _, others = operator_mode()
+    right, wrong = tmp_path / "app.creds", tmp_path / "other.creds"
+    right.write_text(creds)
+    wrong.write_text(others)
+    with Server(config) as server:
+        async with holdfast.connect(f"{server.url}?creds={right}") as broker:
+            queue = await broker.queue("jobs")
+            await queue.enqueue(1)
+            assert (await queue.stats()).pending == 1
+        await refused(f"{server.url}?creds={wrong}", "credentials")
+
+
 def certificate(folder: Path) -> tuple[Path, Path]:
     """A certificate of our own for the loopback, and its key."""
     key, made = folder / "key.pem", folder / "cert.pem"

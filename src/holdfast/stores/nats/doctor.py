@@ -5,8 +5,10 @@ from __future__ import annotations
 import logging
 from typing import Any
 
+import msgspec
+
 from ..base import Check
-from .faults import Refused
+from .faults import Lost, Nobody, Refused
 from .link import Link
 from .names import queues_stream
 
@@ -23,7 +25,7 @@ def warn_once(link: Link) -> None:
     server = str(link.client._server_info.get("server_id", ""))
     if link.options.replicas < 3 and server not in _warned:
         _warned.add(server)
-        _LOG.info("nats: %s", _SYNC)
+        _LOG.warning("nats: %s", _SYNC)
 
 
 async def checks(link: Link, prefix: str) -> list[Check]:
@@ -35,8 +37,22 @@ async def checks(link: Link, prefix: str) -> list[Check]:
         return [*found, Check("jetstream", "fail", str(error))]
     found.append(Check("jetstream", "ok", _usage(account)))
     found.append(await _replicas(link, prefix))
-    found.append(Check("durability", "warn" if link.options.replicas < 3 else "ok", _SYNC))
+    found.append(await _durability(link))
     return found
+
+
+async def _durability(link: Link) -> Check:
+    """What the server says of `sync_interval`; only a user of the system account may ask."""
+    try:
+        reply = await link.request("$SYS.REQ.SERVER.PING.JSZ", within=1.0)
+        config: dict[str, Any] = msgspec.json.decode(reply.data)["data"]["config"]
+    except (Lost, Nobody, KeyError, msgspec.DecodeError):
+        return Check("durability", "warn" if link.options.replicas < 3 else "ok", _SYNC)
+    if config.get("sync_always"):
+        return Check("durability", "ok", "sync_interval: always; what was acknowledged survives a power cut")
+    seconds = int(config.get("sync_interval", 0)) / 1e9
+    state = "warn" if link.options.replicas < 3 else "ok"
+    return Check("durability", state, f"sync_interval: {seconds:g} s; a power cut can cost what came in since")
 
 
 def _version(link: Link) -> Check:
