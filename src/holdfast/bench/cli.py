@@ -37,10 +37,12 @@ def _numbers(text: str | None) -> list[int]:
 
 
 def _run(program: Any, *, verbose: bool) -> Any:
+    logger = logging.getLogger("holdfast")
+    level = logger.level
     if verbose:
         logging.basicConfig(level=logging.DEBUG)
     else:  # failing messages are part of some loads
-        logging.getLogger("holdfast").setLevel(logging.ERROR)
+        logger.setLevel(logging.ERROR)
     try:
         return asyncio.run(program)
     except HoldfastError as error:
@@ -48,6 +50,8 @@ def _run(program: Any, *, verbose: bool) -> Any:
             raise
         typer.echo(f"error: {error}", err=True)
         raise typer.Exit(1) from error
+    finally:
+        logger.setLevel(level)
 
 
 def _results(output: Path | None) -> Path | None:
