@@ -99,6 +99,16 @@ async def test_consumer_deleted_on_the_server_is_made_again(broker: holdfast.Bro
     assert sorted(set(seen)) == list(range(200))
 
 
+async def test_consumer_that_gives_nothing_of_its_backlog_is_made_anew(broker: holdfast.Broker) -> None:
+    queue, store = await broker.queue("jobs"), store_of(broker)
+    await queue.enqueue("waits")
+    stream = store.register.names("jobs").task_stream
+    await store.link.api(f"CONSUMER.PAUSE.{stream}.0", {"pause_until": "2100-01-01T00:00:00Z"})
+    delivery = await queue.dequeue(wait=20)
+    assert delivery is not None
+    assert (delivery.value, delivery.attempt) == ("waits", 1)
+
+
 async def test_message_in_hand_survives_the_deletion_of_its_consumer(broker: holdfast.Broker) -> None:
     queue = await broker.queue("jobs")
     await queue.enqueue("mine")

@@ -231,6 +231,8 @@ class Lanes:
             found += [(lane, handed) for handed in await self._fetch(lane, limit - len(found))]
             if len(found) >= limit:
                 break
+        if found:
+            self._starved.clear()
         return found
 
     async def _fetch(self, lane: Lane, limit: int) -> list[Handed]:
@@ -296,7 +298,7 @@ class Lanes:
         rebuilt = 0
         for info in await self.look():
             priority = int(info["name"])
-            starved = info["num_pending"] > 0 and not info["num_waiting"] > 0
+            starved = info["num_pending"] > 0  # and whoever asks us this was just given nothing
             self._starved[priority] = self._starved.get(priority, 0) + 1 if starved else 0
             if self._starved[priority] >= 2:
                 self._starved[priority] = 0

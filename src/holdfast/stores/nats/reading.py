@@ -34,7 +34,11 @@ class Reader:
         if not subjects:
             return {}
         if not self._link.features.many_gets:
-            one_by_one = await asyncio.gather(*[self.last_exact(stream, subject) for subject in subjects])
+            wild = [pattern for pattern in subjects if "*" in pattern]
+            exact = [subject for subject in subjects if "*" not in subject]
+            for pattern in wild:
+                exact += await self.subjects(stream, pattern)
+            one_by_one = await asyncio.gather(*[self.last_exact(stream, subject) for subject in exact])
             return {found.subject: found for found in one_by_one if found is not None}
         found: dict[str, Found] = {}
         for start in range(0, len(subjects), _TOGETHER):
