@@ -202,8 +202,8 @@ async def test_doctor_says_what_survives(broker: holdfast.Broker) -> None:
     checks = {check.name: check for check in await broker.store.check()}
     assert checks["server"].detail.startswith("NATS 2.")
     assert checks["features"].state == "ok"
-    assert "sync_interval" in checks["durability"].detail
-    assert (checks["durability"].state, checks["replicas"].state) == ("warn", "warn")
+    assert "sync_interval" in checks["survives"].detail
+    assert (checks["survives"].state, checks["replicas"].state) == ("warn", "warn")
 
 
 async def test_dead_letter_of_a_named_queue_moves_once(broker: holdfast.Broker) -> None:

@@ -47,12 +47,12 @@ async def _durability(link: Link) -> Check:
         reply = await link.request("$SYS.REQ.SERVER.PING.JSZ", within=1.0)
         config: dict[str, Any] = msgspec.json.decode(reply.data)["data"]["config"]
     except (Lost, Nobody, KeyError, msgspec.DecodeError):
-        return Check("durability", "warn" if link.options.replicas < 3 else "ok", _SYNC)
+        return Check("survives", "warn" if link.options.replicas < 3 else "ok", _SYNC)
     if config.get("sync_always"):
-        return Check("durability", "ok", "sync_interval: always; what was acknowledged survives a power cut")
+        return Check("survives", "ok", "sync_interval: always; what was acknowledged survives a power cut")
     seconds = int(config.get("sync_interval", 0)) / 1e9
     state = "warn" if link.options.replicas < 3 else "ok"
-    return Check("durability", state, f"sync_interval: {seconds:g} s; a power cut can cost what came in since")
+    return Check("survives", state, f"sync_interval: {seconds:g} s; a power cut can cost what came in since")
 
 
 def _version(link: Link) -> Check:
