@@ -15,7 +15,14 @@ from holdfast.testing import contract
 from holdfast.testing.clock import ManualClock
 
 
-class TestMemory(contract.Workers, contract.Concurrency, contract.Leases, contract.DelayAndDedup, contract.Reopening):
+class TestMemory(
+    contract.Workers,
+    contract.Disturbances,
+    contract.Concurrency,
+    contract.Leases,
+    contract.DelayAndDedup,
+    contract.Reopening,
+):
     """Topics in which time matters, in real time."""
 
     @pytest.fixture

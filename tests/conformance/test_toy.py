@@ -12,7 +12,7 @@ from holdfast.testing.clock import ManualClock
 from toy_store import ToyStore
 
 
-class TestToy(contract.Workers, contract.Concurrency):
+class TestToy(contract.Workers, contract.Disturbances, contract.Concurrency):
     """Topics whose time is real."""
 
     @pytest.fixture

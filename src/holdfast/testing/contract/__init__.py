@@ -28,6 +28,7 @@ from .batches import Batches
 from .concurrency import Concurrency
 from .dead_letters import DeadLetters
 from .delay import DelayAndDedup
+from .disturbances import Disturbances
 from .events import Events
 from .face import SyncFace
 from .leases import Leases
@@ -42,7 +43,7 @@ from .workers import Workers
 
 ALL: list[type[StoreContract]] = [
     *(Basics, Leases, Concurrency, Processes, Retries, DeadLetters, Archive, DelayAndDedup),
-    *(Batches, Workers, Events, Whole, BadInput, Options, Reopening, Seam),
+    *(Batches, Workers, Disturbances, Events, Whole, BadInput, Options, Reopening, Seam),
 ]
 
 
@@ -57,6 +58,7 @@ class All(
     DelayAndDedup,
     Batches,
     Workers,
+    Disturbances,
     Events,
     Whole,
     BadInput,
@@ -77,6 +79,7 @@ __all__ = [
     "Concurrency",
     "DeadLetters",
     "DelayAndDedup",
+    "Disturbances",
     "Events",
     "Leases",
     "Network",

@@ -34,7 +34,6 @@ class StoreContract:
     wrong_credentials_url: str | None = None
 
     patience = PATIENCE  # seconds until a message that must come counts as lost
-    blocking = False  # the tests run through `holdfast.sync`
 
     broker: Broker
 
