@@ -124,6 +124,26 @@ async def test_message_in_hand_survives_the_deletion_of_its_consumer(broker: hol
     assert (stats.completed, stats.pending, stats.processing) == (1, 0, 0)
 
 
+async def test_claim_passes_over_what_others_hold_after_a_consumer_was_made_anew(broker: holdfast.Broker) -> None:
+    queue, store = await broker.queue("jobs", max_attempts=1), store_of(broker)
+    await queue.enqueue_many(range(5))
+    held = await queue.dequeue_many(3, lease=60)
+    await delete_consumer(store, store.register.names("jobs").task_stream)
+    assert [delivery.value for delivery in (await queue.dequeue(), await queue.dequeue()) if delivery] == [3, 4]
+    assert await queue.dequeue() is None
+    assert await queue.complete_many(held) == [True, True, True]
+
+
+async def test_claim_tells_of_the_exhausted_and_goes_on(broker: holdfast.Broker) -> None:
+    queue = await broker.queue("jobs", max_attempts=1)
+    await queue.enqueue_many(["poison", "healthy"])
+    assert await queue.dequeue(lease=0.2) is not None
+    await asyncio.sleep(0.25)
+    claims = await broker.store.claim("jobs", 1, 60)
+    assert [message.payload for message in claims.messages] == [b'"healthy"']
+    assert len(claims.expired) == 1
+
+
 async def test_calls_fail_within_their_deadline_while_the_server_is_away(own: Server) -> None:
     async with holdfast.connect(own.url, operation_timeout=1) as broker:
         queue = await broker.queue("jobs")

@@ -120,18 +120,24 @@ class Claimer:
     # ------------------------------------------------------------------ one look
 
     async def _once(self, info: QueueInfo, limit: int, lease: float) -> Claims:
-        log = self._log
-        try:
-            found = await log.lanes.fetch(limit)
-        except Lost:
-            return Claims([])  # the connection broke; whoever waits looks again
-        if not found:
-            return Claims([])
+        """Until something can be taken, or nothing is handed out: what others hold or have ended is passed over."""
+        expired: list[Expired] = []
+        while True:
+            try:
+                found = await self._log.lanes.fetch(limit)
+            except Lost:
+                found = []  # the connection broke; whoever waits looks again
+            if not found:
+                return Claims([], expired)
+            claims = await self._look(info, found, lease)
+            expired += claims.expired
+            if claims.messages:
+                return Claims(claims.messages, expired)
+
+    async def _look(self, info: QueueInfo, found: Sequence[tuple[Lane, Handed]], lease: float) -> Claims:
         candidates = [_Candidate(lane, handed, tasks.read_task(handed.data)) for lane, handed in found]
-        again = [one for one in candidates if one.handed.delivered > 1 or log.dead]
-        await self._read(again)
-        claims = await self._judge(info, candidates, lease)
-        return claims
+        await self._read([one for one in candidates if one.handed.delivered > 1 or self._log.dead])
+        return await self._judge(info, candidates, lease)
 
     async def _read(self, candidates: Sequence[_Candidate]) -> None:
         if not candidates:

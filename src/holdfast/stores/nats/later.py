@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from . import tasks
-from .faults import WRONG_SEQUENCE, Refused
+from .faults import CONSUMER_NOT_FOUND, WRONG_SEQUENCE, Refused
 from .lanes import Handed, Lane, nak
 from .log import Log
 from .wire import Post
@@ -46,6 +46,17 @@ class Later:
             await lane.open()
             self._lane = lane
         return self._lane
+
+    async def remake(self) -> None:
+        """Make the consumer anew, which hands out everything once more."""
+        lane = await self._open()
+        try:
+            await self._log.link.api(f"CONSUMER.DELETE.{self._log.names.task_stream}.{_NAME}")
+        except Refused as error:
+            if error.code != CONSUMER_NOT_FOUND:
+                raise
+        lane.dropped()
+        await self._make()
 
     async def _make(self) -> None:
         stream, subject = self._log.names.task_stream, f"{self._log.names.later}*.*"
