@@ -74,8 +74,7 @@ def envelope(codec: Codec[T], limit: int, value: T | Message[T], travel: Terms) 
         travel, value = _terms_of(value), value.value
     payload, content_type = codec.encode(cast(T, value))
     if len(payload) > limit:
-        actual = len(payload)
-        raise MessageTooLarge(f"the payload has {actual} bytes, the limit is {limit}", actual=actual, limit=limit)
+        raise _too_large(len(payload), limit)
     if codec.headers is not None:
         travel = ({**codec.headers, **(travel[0] or {})}, *travel[1:])
     return Envelope(payload, content_type, *travel)
@@ -84,13 +83,24 @@ def envelope(codec: Codec[T], limit: int, value: T | Message[T], travel: Terms) 
 def envelopes(codec: Codec[T], limit: int, values: Iterable[T | Message[T]], travel: Terms) -> list[Envelope]:
     """One envelope each, or an error that names the index of the bad one."""
     made: list[Envelope] = []
+    encode, add, own_headers = codec.encode, made.append, codec.headers is not None
     try:
         for value in values:
-            made.append(envelope(codec, limit, value, travel))  # noqa: PERF401 - the length says which one was bad
+            if type(value) is Message or own_headers:
+                add(envelope(codec, limit, value, travel))
+                continue
+            payload, content_type = encode(cast(T, value))  # what `envelope` does, without a call for every message
+            if len(payload) > limit:
+                raise _too_large(len(payload), limit)
+            add(Envelope(payload, content_type, *travel))
     except HoldfastError as error:
         error.args = (f"message {len(made)}: {error}",)
         raise
     return made
+
+
+def _too_large(actual: int, limit: int) -> MessageTooLarge:
+    return MessageTooLarge(f"the payload has {actual} bytes, the limit is {limit}", actual=actual, limit=limit)
 
 
 def instant(name: str, value: object) -> float:

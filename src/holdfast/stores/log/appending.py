@@ -4,14 +4,14 @@ from __future__ import annotations
 
 import asyncio
 import hashlib
-from collections.abc import Awaitable, Callable, Iterable, Sequence
+from collections.abc import Awaitable, Callable, Sequence
+from functools import partial
 from itertools import groupby
 from operator import attrgetter
 
 import msgspec
 
 from ... import ids
-from ...errors import QueueNotFound
 from ...ids import Ids
 from ...messages import Envelope
 from . import queues, rows
@@ -43,17 +43,21 @@ class Draft(msgspec.Struct, gc=False):
     messages: list[Envelope]
     size: int = 0
 
-    def fill(self, messages: Iterable[Envelope], drafts: list[Draft]) -> Draft:
+    def fill(self, messages: list[Envelope], drafts: list[Draft]) -> Draft:
         """Add messages of this kind, opening further drafts as they fill up; the last one."""
-        draft, room = self, BLOCK_MESSAGES - len(self.messages)
-        for message in messages:
-            size = len(message.payload)
-            if draft.messages and (not room or draft.size + size > BLOCK_BYTES):
-                draft, room = Draft(self.priority, self.due, self.max_attempts, []), BLOCK_MESSAGES
+        sizes = [len(each.payload) for each in messages]
+        if len(self.messages) + len(messages) <= BLOCK_MESSAGES and self.size + sum(sizes) <= BLOCK_BYTES:
+            self.messages += messages
+            self.size += sum(sizes)
+            return self
+        draft = self
+        for message, size in zip(messages, sizes, strict=True):
+            full = len(draft.messages) >= BLOCK_MESSAGES or draft.size + size > BLOCK_BYTES
+            if draft.messages and full:
+                draft = Draft(self.priority, self.due, self.max_attempts, [])
                 drafts.append(draft)
             draft.messages.append(message)
             draft.size += size
-            room -= 1
         return draft
 
     def rows(self) -> Rows:
@@ -61,7 +65,7 @@ class Draft(msgspec.Struct, gc=False):
         content_types = {each.content_type for each in messages}
         headers = [each.headers for each in messages]
         return Rows(
-            [each.payload for each in messages],
+            list(map(_payload, messages)),
             content_types.pop() if len(content_types) == 1 else [each.content_type for each in messages],
             headers if any(headers) else None,
         )
@@ -88,6 +92,7 @@ class Appender:
         self._waiting: list[_Call] = []
         self._under_way: set[asyncio.Task[None]] = set()
         self._scheduled = False
+        self._root = ""  # of the queue, as last seen
 
     async def append(self, messages: Sequence[Envelope]) -> list[str]:
         """Ids, once the messages are durable."""
@@ -117,7 +122,7 @@ class Appender:
 
     async def _write(self, calls: list[_Call]) -> None:
         try:
-            if any(message.dedup_key is not None for call in calls for message in call.messages):
+            if any(any(map(_dedup_key, call.messages)) for call in calls):
                 await self._space.transact(lambda tx: self._append_once(tx, calls), deadline=self._timeout)
             else:
                 await self._append_all(calls)
@@ -134,31 +139,36 @@ class Appender:
     async def _append_all(self, calls: list[_Call]) -> None:
         """The common way: blocks are made first, large ones written as files, then one transaction shows them."""
         blocks = self._blocks(calls, self._space.clock())
-        config = await self._large_as_files(blocks)
-        await self._space.transact(lambda tx: self._publish(tx, blocks, config), deadline=self._timeout)
-
-    async def _large_as_files(self, blocks: list[Block]) -> queues.Config | None:
         threshold = self._space.file_threshold
         large = [block for block in blocks if threshold is not None and len(block.data) >= threshold]
-        if not large:
-            return None
-        config = await self._space.read(lambda view: queues.read(view, self._queue), deadline=self._timeout)
-        root = queues.address(self._queue).root(config)
-        await asyncio.gather(*(self._space.write_file(root + block.key, block.data) for block in large))
-        return config
+        written = False
+        while not written:
+            root = await self._write_files(large) if large else None
+            written = await self._space.transact(
+                partial(self._publish, blocks=blocks, large=large, root=root), deadline=self._timeout
+            )
 
-    def _publish(self, tx: Transaction, blocks: list[Block], written_for: queues.Config | None) -> None:
-        config = queues.read(tx, self._queue)
-        if written_for is not None and written_for.incarnation != config.incarnation:
-            raise QueueNotFound(f"queue {self._queue!r} was deleted and created anew meanwhile")
-        root = queues.address(self._queue).root(config)
-        threshold = self._space.file_threshold
+    async def _write_files(self, large: list[Block]) -> str:
+        """Write the large blocks where they belong as far as we know; the root they lie under."""
+        if not self._root:
+            config = await self._space.read(lambda view: queues.read(view, self._queue), deadline=self._timeout)
+            self._root = queues.address(self._queue).root(config)
+        root = self._root
+        await asyncio.gather(*(self._space.write_file(root + block.key, block.data) for block in large))
+        return root
+
+    def _publish(self, tx: Transaction, *, blocks: list[Block], large: list[Block], root: str | None) -> bool:
+        """Show the blocks; False: the queue was made anew meanwhile, and the files lie under the old one."""
+        self._root = queues.address(self._queue).root(queues.read(tx, self._queue))
+        if root is not None and root != self._root:
+            return False
         for block in blocks:
-            if written_for is not None and threshold is not None and len(block.data) >= threshold:
-                tx.adopt(root + block.key)
+            if block in large:
+                tx.adopt(self._root + block.key)
             else:
-                tx.create(root + block.key, block.data)
+                tx.create(self._root + block.key, block.data)
         tx.signal(work_topic(self._queue))
+        return True
 
     def _append_once(self, tx: Transaction, calls: list[_Call]) -> None:
         """With dedup keys: what is remembered is looked up where the new blocks are written."""
@@ -201,6 +211,8 @@ class Appender:
         return blocks
 
 
+_dedup_key = attrgetter("dedup_key")
+_payload = attrgetter("payload")
 _terms = attrgetter("priority", "delay", "at", "max_attempts")
 
 
@@ -229,7 +241,7 @@ def _drafts(calls: list[_Call], now: float) -> list[Draft]:
             if draft is None or (draft.due, draft.max_attempts) != (due, max_attempts or 0):
                 draft = Draft(priority, due, max_attempts or 0, [])
                 drafts.append(draft)
-            current[priority] = draft.fill(messages, drafts)
+            current[priority] = draft.fill(list(messages), drafts)
     return drafts
 
 
