@@ -18,9 +18,9 @@ check: setup
 test: check
 	@$(BIN)/python -m pytest -n 2 $(ARGS)
 
-# make bench ARGS="queue --count 100000"
+# make bench: every bar; make bench ARGS="queue --count 1000000 --size 1024"
 bench: setup
-	@$(BIN)/holdfast bench $(if $(ARGS),$(ARGS),queue)
+	@$(BIN)/holdfast bench $(if $(ARGS),$(ARGS),bars)
 
 # make chaos RUN=R1
 chaos: setup
