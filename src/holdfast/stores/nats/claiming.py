@@ -120,24 +120,28 @@ class Claimer:
     # ------------------------------------------------------------------ one look
 
     async def _once(self, info: QueueInfo, limit: int, lease: float) -> Claims:
-        """Until something can be taken, or nothing is handed out: what others hold or have ended is passed over."""
+        """As many as are asked for, while anything is handed out: what others hold or have ended is passed over."""
+        messages: list[Claimed] = []
         expired: list[Expired] = []
-        while True:
+        while len(messages) < limit and not any(message.alone for message in messages):
+            asked = limit - len(messages)
             try:
-                found = await self._log.lanes.fetch(limit)
+                found = await self._log.lanes.fetch(asked)
             except Lost:
-                found = []  # the connection broke; whoever waits looks again
-            if not found:
-                return Claims([], expired)
-            claims = await self._look(info, found, lease)
+                break  # the connection broke; whoever waits looks again
+            claims, stop = await self._look(info, found, lease, joining=bool(messages))
+            messages += claims.messages
             expired += claims.expired
-            if claims.messages:
-                return Claims(claims.messages, expired)
+            if stop or len(found) < asked:
+                break
+        return Claims(messages, expired)
 
-    async def _look(self, info: QueueInfo, found: Sequence[tuple[Lane, Handed]], lease: float) -> Claims:
+    async def _look(
+        self, info: QueueInfo, found: Sequence[tuple[Lane, Handed]], lease: float, *, joining: bool
+    ) -> tuple[Claims, bool]:
         candidates = [_Candidate(lane, handed, tasks.read_task(handed.data)) for lane, handed in found]
         await self._read([one for one in candidates if one.handed.delivered > 1 or self._log.dead])
-        return await self._judge(info, candidates, lease)
+        return await self._judge(info, candidates, lease, joining=joining)
 
     async def _read(self, candidates: Sequence[_Candidate]) -> None:
         if not candidates:
@@ -146,18 +150,21 @@ class Claimer:
         for one in candidates:
             one.sequence, one.record = records.get(one.handed.id, (0, None))
 
-    async def _judge(self, info: QueueInfo, candidates: Sequence[_Candidate], lease: float) -> Claims:
-        """Sort out what can be taken; the rest is ended, buried or given back."""
+    async def _judge(
+        self, info: QueueInfo, candidates: Sequence[_Candidate], lease: float, *, joining: bool
+    ) -> tuple[Claims, bool]:
+        """Sort out what can be taken, the rest is ended, buried or given back; and whether one had to stay behind."""
         log, now = self._log, self._log.link.now()
         takes: list[_Candidate] = []
         expired: list[Expired] = []
-        full = False
+        full = stop = False
         for one in candidates:
             what = state.sight(one.record, one.task, info.options, now, dead=log.dead)
             if what == "take":
                 alone = not log.dead and state.must_be_alone(one.record, one.task, info.options)
-                if full or (alone and takes):
-                    await log.link.send(one.handed.ack, b"-NAK")
+                if full or stop or (alone and (takes or joining)):
+                    stop = True
+                    await log.link.request(one.handed.ack, b"-NAK")
                 else:
                     takes.append(one)
                     full = alone
@@ -169,7 +176,7 @@ class Claimer:
                 expired += await self._expire(info, one)
             else:
                 await self._settler.finish_ended(one.handed, one.task, one.record)
-        return Claims(await self._take(info, takes, lease), expired)
+        return Claims(await self._take(info, takes, lease), expired), stop
 
     async def _expire(self, info: QueueInfo, one: _Candidate) -> list[Expired]:
         """A lease ran out and no attempt is left."""
