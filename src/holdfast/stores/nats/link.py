@@ -60,6 +60,21 @@ class Link:
 
     async def open(self) -> None:
         """Connect; our error within `connect_timeout`."""
+        given = self._address.connect_options()
+        deadline = time.monotonic() + self.options.connect_timeout
+        while True:
+            error = await self._connect(given, max(deadline - time.monotonic(), 0.001))
+            if error is None:
+                break
+            # A server that refuses us may hang up before we have read why: asked again, it says so.
+            if faults.is_final(error) or time.monotonic() + 0.1 > deadline:
+                raise faults.opening(error, self.options.connect_timeout) from error
+            await asyncio.sleep(0.1)
+            self.client = Ear()
+        await self._begin()
+
+    async def _connect(self, given: dict[str, Any], within: float) -> BaseException | None:
+        """One connection; why there is none."""
         failed: asyncio.Future[Any] = asyncio.get_running_loop().create_future()
         last: list[BaseException] = []
 
@@ -69,35 +84,36 @@ class Link:
                 failed.set_result(error)
             _LOG.debug("nats: %s", type(error).__name__)
 
-        connecting: asyncio.Future[Any] = asyncio.ensure_future(
-            self.client.connect(
-                error_cb=heard,
-                disconnected_cb=self._dropped,
-                reconnected_cb=self._returned,
-                max_reconnect_attempts=-1,
-                reconnect_time_wait=0.1,  # type: ignore[arg-type]  # seconds; the driver's own default is a whole number
-                connect_timeout=min(self.options.connect_timeout, 5.0),  # type: ignore[arg-type]  # as above
-                ping_interval=10,
-                pending_size=64 << 20,
-                flush_timeout=10,
-                skip_subject_validation=True,
-                name="holdfast",
-                **self._address.connect_options(),
-            )
-        )
+        connecting: asyncio.Future[Any] = asyncio.ensure_future(self._driver_connects(heard, given))
         try:
-            await asyncio.wait(
-                {connecting, failed}, timeout=self.options.connect_timeout, return_when="FIRST_COMPLETED"
-            )
-            if not connecting.done() or connecting.exception() is not None:
-                error = connecting.exception() if connecting.done() else (last[-1] if last else None)
-                raise faults.opening(error, self.options.connect_timeout) from error
+            await asyncio.wait({connecting, failed}, timeout=within, return_when="FIRST_COMPLETED")
+            if connecting.done() and connecting.exception() is None:
+                return None
+            final = [error for error in last if faults.is_final(error)]
+            raised = [connecting.exception()] if connecting.done() else []
+            found: list[BaseException | None] = [*final, *raised, *last[-1:], TimeoutError()]
+            return found[0]
         finally:
             if not connecting.done():
                 connecting.cancel()
                 await asyncio.gather(connecting, return_exceptions=True)
                 await self._end()
-        await self._begin()
+
+    async def _driver_connects(self, heard: Callable[[Exception], Any], given: dict[str, Any]) -> None:
+        await self.client.connect(
+            error_cb=heard,
+            disconnected_cb=self._dropped,
+            reconnected_cb=self._returned,
+            max_reconnect_attempts=-1,
+            reconnect_time_wait=0.1,  # type: ignore[arg-type]  # seconds; the driver's own default is a whole number
+            connect_timeout=min(self.options.connect_timeout, 5.0),  # type: ignore[arg-type]  # as above
+            ping_interval=10,
+            pending_size=64 << 20,
+            flush_timeout=10,
+            skip_subject_validation=True,
+            name="holdfast",
+            **given,
+        )
 
     async def _begin(self) -> None:
         info = self.client._server_info
