@@ -8,12 +8,14 @@ their priority: delayed ones, and those whose block stores ids as a column (spil
 
 from __future__ import annotations
 
+import functools
 import hashlib
 import os
 import re
 import threading
 
 PLACES = 1 << 20
+_SUFFIXES = 1000
 _PLACE_MASK = PLACES - 1
 _RANDOM_BITS = 33
 _RANDOM_MASK = ((1 << _RANDOM_BITS) - 1) << 20
@@ -49,7 +51,14 @@ def text(number: int) -> str:
 def texts(block: int, count: int) -> list[str]:
     """The ids of a whole block, in order of place."""
     prefix = text(block)[:-5]
-    return [f"{prefix}{place:05x}" for place in range(count)]
+    ends = suffixes() if count <= _SUFFIXES else [f"{place:05x}" for place in range(count)]
+    return [prefix + end for end in ends[:count]]
+
+
+@functools.cache
+def suffixes() -> list[str]:
+    """The last digits of the first places, made once: every message needs them, in and out."""
+    return [f"{place:05x}" for place in range(_SUFFIXES)]
 
 
 def number(id: str) -> int | None:

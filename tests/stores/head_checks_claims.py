@@ -220,7 +220,9 @@ def check_wanted_takes_just_enough(head: ModuleType) -> None:
     for demand, known, expected in table:
         bench = Bench(head)
         bench.absorb(*known)
-        assert head.wanted(bench.head, [*listed, urgent], demand) == expected, (demand, known)
+        chosen, enough = head.wanted(bench.head, [*listed, urgent], demand)
+        assert chosen == expected, (demand, known)
+        assert enough is (demand <= 60)
 
 
 def check_wanted_counts_what_a_block_can_still_give(head: ModuleType) -> None:
@@ -228,12 +230,12 @@ def check_wanted_counts_what_a_block_can_still_give(head: ModuleType) -> None:
     later = key(2, 10, due=T0 + 5.0)
     bench.absorb(key(1, 10), later)
     listed = [key(1, 10), later, key(3, 10), key(4, 10)]
-    assert head.wanted(bench.head, listed, 10) == []
-    assert head.wanted(bench.head, listed, 11) == [key(3, 10)], "a block that is not due gives nothing"
+    assert head.wanted(bench.head, listed, 10)[0] == []
+    assert head.wanted(bench.head, listed, 11)[0] == [key(3, 10)], "a block that is not due gives nothing"
     bench.claim("t", 8)
-    assert head.wanted(bench.head, listed, 3) == [key(3, 10)]
+    assert head.wanted(bench.head, listed, 3)[0] == [key(3, 10)]
     bench.claim("t", 2)
-    assert head.wanted(bench.head, listed, 11) == [key(3, 10), key(4, 10)]
+    assert head.wanted(bench.head, listed, 11)[0] == [key(3, 10), key(4, 10)]
     bench.now += 5.0
     bench.do()
-    assert head.wanted(bench.head, listed, 10) == []
+    assert head.wanted(bench.head, listed, 10)[0] == []

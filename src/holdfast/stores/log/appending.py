@@ -76,6 +76,9 @@ class Block(msgspec.Struct, frozen=True, gc=False):
 
     key: str
     data: Buffer
+    kind: tuple[int, float, int]
+    number: int
+    count: int
 
 
 class Appender:
@@ -138,24 +141,29 @@ class Appender:
 
     async def _append_all(self, calls: list[_Call]) -> None:
         """The common way: blocks are made first, large ones written as files, then one transaction shows them."""
-        blocks = self._blocks(calls, self._space.clock())
+        now = self._space.clock()
+        blocks = self._blocks(calls, now)
         threshold = self._space.file_threshold
         large = [block for block in blocks if threshold is not None and len(block.data) >= threshold]
-        written = False
-        while not written:
-            root = await self._write_files(large) if large else None
-            written = await self._space.transact(
-                partial(self._publish, blocks=blocks, large=large, root=root), deadline=self._timeout
-            )
+        root = await self._write_files(large, partial(_hand_out, calls, blocks, now))
+        while not await self._space.transact(
+            partial(self._publish, blocks=blocks, large=large, root=root), deadline=self._timeout
+        ):
+            root = await self._write_files(large)
 
-    async def _write_files(self, large: list[Block]) -> str:
+    async def _write_files(self, large: list[Block], meanwhile: Callable[[], None] | None = None) -> str | None:
         """Write the large blocks where they belong as far as we know; the root they lie under."""
-        if not self._root:
+        if large and not self._root:
             config = await self._space.read(lambda view: queues.read(view, self._queue), deadline=self._timeout)
             self._root = queues.address(self._queue).root(config)
         root = self._root
-        await asyncio.gather(*(self._space.write_file(root + block.key, block.data) for block in large))
-        return root
+        writing = asyncio.gather(*(self._space.write_file(root + block.key, block.data) for block in large))
+        if large:
+            await asyncio.sleep(0)  # the disk has begun
+        if meanwhile is not None:
+            meanwhile()
+        await writing
+        return root if large else None
 
     def _publish(self, tx: Transaction, *, blocks: list[Block], large: list[Block], root: str | None) -> bool:
         """Show the blocks; False: the queue was made anew meanwhile, and the files lie under the old one."""
@@ -182,7 +190,9 @@ class Appender:
             new = [each for each, id in zip(call.messages, known, strict=True) if id is None]
             fresh.append(_Call(new, call.future))
             answers.append(known)
-        for block in self._blocks(fresh, tx.now):
+        blocks = self._blocks(fresh, tx.now)
+        _hand_out(fresh, blocks, tx.now)
+        for block in blocks:
             tx.create(root + block.key, block.data)
         for call, part, known in zip(calls, fresh, answers, strict=True):
             made = iter(part.ids)
@@ -196,18 +206,14 @@ class Appender:
         tx.signal(work_topic(self._queue))
 
     def _blocks(self, calls: list[_Call], now: float) -> list[Block]:
-        """Blocks for all messages of the calls, in order; sets the ids of each call."""
-        drafts = _drafts(calls, now)
+        """Blocks for all messages of the calls, in order."""
         blocks = []
-        made: dict[tuple[int, float, int], list[str]] = {}
-        for draft in drafts:
+        for draft in _drafts(calls, now):
             block = self._ids.block(now, draft.priority, carried=draft.due > 0)
-            count = len(draft.messages)
-            name = BlockName(f"{block:032x}", count, draft.priority, draft.max_attempts, 0)
+            name = BlockName(f"{block:032x}", len(draft.messages), draft.priority, draft.max_attempts, 0)
             key = name.later_key(draft.due) if draft.due else name.inbox_key()
-            blocks.append(Block(key, rows.encode(draft.rows())))
-            made.setdefault((draft.priority, draft.due, draft.max_attempts), []).extend(ids.texts(block, count))
-        _hand_out(calls, made, now)
+            kind = (draft.priority, draft.due, draft.max_attempts)
+            blocks.append(Block(key, rows.encode(draft.rows()), kind, block, len(draft.messages)))
         return blocks
 
 
@@ -245,8 +251,11 @@ def _drafts(calls: list[_Call], now: float) -> list[Draft]:
     return drafts
 
 
-def _hand_out(calls: list[_Call], made: dict[tuple[int, float, int], list[str]], now: float) -> None:
+def _hand_out(calls: list[_Call], blocks: list[Block], now: float) -> None:
     """Give each call the ids of its messages, in the order of its messages."""
+    made: dict[tuple[int, float, int], list[str]] = {}
+    for block in blocks:
+        made.setdefault(block.kind, []).extend(ids.texts(block.number, block.count))
     if len(made) == 1:
         (every,) = made.values()
         start = 0

@@ -22,6 +22,7 @@ from .state import Absorb, Block, Claim, Exhausted, Expire, Head, Intent, Purge,
 T = TypeVar("T")
 _PAGE = 1000
 _DUE_PAGE = 200
+_FEW = 32
 _WORK, _DONE = "work", "done"
 _BOTH = frozenset((_WORK, _DONE))
 _SIGNALS = {Settle: _BOTH, Remove: _BOTH, Purge: _BOTH, Expire: frozenset((_DONE,))}
@@ -256,15 +257,28 @@ class Committer:
     def _commit(self, tx: Transaction, requests: list[Request]) -> Head | None:
         """Apply everything; the new head, or None when nothing changed."""
         demand = sum(each.limit for request in requests for each in request.intents if type(each) is Claim)
-        seen, keys = self._survey(tx, min(demand, _PAGE))
+        seen, absorbed, next_due = self._absorbable(tx, min(demand, _PAGE))
         session = Session(tx, seen, self._cache)
-        absorbed, next_due = _absorbable(seen, keys, min(demand, _PAGE))
         intents: list[Intent] = [Absorb(absorbed), Expire()]
         for request in requests:
             intents += request.intents
         results = session.do(intents)
         self._answer(session, requests, results, next_due)
         return self._save(session)
+
+    def _absorbable(self, tx: Transaction, demand: int) -> tuple[Seen, list[str], float | None]:
+        """The log, the blocks that the waiting claims need, and when the next one under `later/` is due."""
+        look = min(demand, _FEW)  # most blocks hold many messages: a few keys will do, or all are looked at
+        while True:
+            seen, keys = self._survey(tx, look)
+            if not keys or seen.rules.paused:
+                return seen, [], None
+            inbox, due, coming = keys
+            cut = len(seen.root)
+            chosen, enough = wanted(seen.head, [key[cut:] for key in inbox + due], demand)
+            if enough or look == demand or len(inbox) < look:
+                return seen, chosen, names.due_of(coming[0]) if coming else None
+            look = demand
 
     def _edit(self, tx: Transaction, change: Callable[[Session], T]) -> tuple[T, Head | None]:
         session = Session(tx, self.look(tx), self._cache)
@@ -307,15 +321,6 @@ def _ranges(root: str, now: float, held: int, demand: int) -> list[Range]:
     # What is due lies by time, not by priority: a page of it, or an urgent one might not be seen.
     page = held + max(demand, _DUE_PAGE)
     return [(inbox, inbox + LAST, held + demand), (later, due, page), (due, later + LAST, 1)]
-
-
-def _absorbable(seen: Seen, keys: list[list[str]], demand: int) -> tuple[list[str], float | None]:
-    """Blocks that the waiting claims need, and when the next one under `later/` is due."""
-    if not keys or seen.rules.paused:
-        return [], None
-    inbox, due, coming = keys
-    ready = [key[len(seen.root) :] for key in inbox + due]
-    return wanted(seen.head, ready, demand), names.due_of(coming[0]) if coming else None
 
 
 def work_topic(queue: str) -> str:

@@ -69,8 +69,11 @@ def apply(head: Head, intents: Sequence[Intent], now: float, rules: Rules) -> Ap
     return Applied(head, results, finished)
 
 
-def wanted(head: Head, keys: Iterable[str], demand: int) -> list[str]:
-    """Which of the listed blocks to absorb so that a claim of `demand` messages is served in the right order."""
+def wanted(head: Head, keys: Iterable[str], demand: int) -> tuple[list[str], bool]:
+    """Which of the listed blocks to absorb so that a claim of `demand` messages is served in the right order.
+
+    Also whether that is enough, or more blocks should be listed if there are any.
+    """
     known = {block.key for block in head.blocks.values()}
     candidates = [(parse_block(key), key) for key in keys if key not in known]
     stock = [(name.order, name.count, key) for name, key in candidates]
@@ -82,7 +85,7 @@ def wanted(head: Head, keys: Iterable[str], demand: int) -> list[str]:
         demand -= count
         if key:
             chosen.append(key)
-    return chosen
+    return chosen, demand <= 0
 
 
 def _settle(head: Head, intent: Settle, rules: Rules) -> int:

@@ -64,9 +64,11 @@ def _messages(block: Block, rows: Rows, taken: Taken, token: str, rules: Rules) 
     born, limit = ids.born_at(int(name.block, 16)), block.limit(rules)
     expires, attempt, recovered, alone = taken.expires, taken.attempt, taken.recovered, taken.alone
     payload, headers, uniform = rows.payload, rows.headers, isinstance(rows.content_type, str)
+    ends = ids.suffixes()
+    known = len(ends)
     messages = []
     for place in bits.places(taken.mask):
-        id = names.dashed(rows.id[place]) if rows.id else f"{prefix}{place:05x}"
+        id = names.dashed(rows.id[place]) if rows.id else prefix + (ends[place] if place < known else f"{place:05x}")
         messages.append(
             Claimed(
                 id,
