@@ -25,7 +25,8 @@ _DUE_PAGE = 200
 _FEW = 32
 _WORK, _DONE = "work", "done"
 _BOTH = frozenset((_WORK, _DONE))
-_SIGNALS = {Settle: _BOTH, Remove: _BOTH, Purge: _BOTH, Expire: frozenset((_DONE,))}
+_ENDED = frozenset((_DONE,))
+_NOTHING_NEW: frozenset[str] = frozenset()
 
 
 class Seen(msgspec.Struct, frozen=True):
@@ -68,7 +69,7 @@ class Session:
             self.finished += applied.finished
             for intent, result in zip(intents, applied.results, strict=True):
                 if result:
-                    self.topics |= _SIGNALS.get(type(intent), frozenset())
+                    self.topics |= _signals(intent)
         return applied.results
 
     def absorbed(self, block: Block) -> int:
@@ -321,6 +322,15 @@ def _ranges(root: str, now: float, held: int, demand: int) -> list[Range]:
     # What is due lies by time, not by priority: a page of it, or an urgent one might not be seen.
     page = held + max(demand, _DUE_PAGE)
     return [(inbox, inbox + LAST, held + demand), (later, due, page), (due, later + LAST, 1)]
+
+
+def _signals(intent: Intent) -> frozenset[str]:
+    """Who may want to know: those who wait for work, those who wait for an end."""
+    if isinstance(intent, Settle):
+        return _ENDED if intent.action == "complete" else _BOTH
+    if isinstance(intent, Remove | Purge):
+        return _BOTH
+    return _ENDED if isinstance(intent, Expire) else _NOTHING_NEW
 
 
 def work_topic(queue: str) -> str:

@@ -124,6 +124,8 @@ class LogStore:
         return await self._log(queue).appender.append(messages)
 
     async def claim(self, queue: str, limit: int, lease: float, *, wait: float = 0.0) -> Claims:
+        if not wait:
+            return (await self._claim(queue, limit, lease))[0]
         deadline = time.monotonic() + wait
         while True:
             ticket = self._space.ticket(work_topic(queue))
