@@ -190,6 +190,9 @@ SURVIVAL = {
     **dict.fromkeys(
         ("postgresql", "postgres"), Survival("yes", "yes, while fsync is on", "with a replica or a backup")
     ),
+    **dict.fromkeys(
+        ("nats", "tls"), Survival("yes", "only with sync_interval: always, or with replicas", "with replicas")
+    ),
 }
 
 

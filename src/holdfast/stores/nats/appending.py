@@ -90,21 +90,20 @@ class Appender:
 
     # ------------------------------------------------------------------ storing
 
-    async def _store(self, posts: Sequence[Post], ids: Sequence[str]) -> None:
-        """Store them; when nobody says whether that worked, find out and repeat what is missing."""
+    async def _store(self, posts: Sequence[Post], ids: Sequence[str], *, doubt: bool = False) -> None:
+        """Store them; when nobody says whether that worked (`doubt`), find out and repeat what is missing."""
         deadline = time.monotonic() + self._log.link.options.operation_timeout
-        doubt = False
         while True:
             try:
                 await self._log.link.store(posts)
                 return
-            except Refused as error:
-                if error.code not in (DUPLICATE_IN_BATCH, WRONG_SEQUENCE) or not doubt:
-                    raise  # else it is there already, and its answer was lost
-            except (Lost, Nobody) as error:
-                doubt = True
-                if isinstance(error, Nobody):
+            except (Refused, Lost, Nobody) as error:
+                if isinstance(error, Refused):
+                    if error.code not in (DUPLICATE_IN_BATCH, WRONG_SEQUENCE) or not doubt:
+                        raise  # else it is there already, and its answer was lost
+                elif isinstance(error, Nobody):
                     await self._must_exist()
+                doubt = True
                 if time.monotonic() > deadline:
                     raise self._unknown(posts, ids) from error
                 await asyncio.sleep(0.05)
@@ -128,7 +127,7 @@ class Appender:
 
     def _unknown(self, posts: Sequence[Post], ids: Sequence[str]) -> UnknownOutcome:
         async def retry() -> list[str]:
-            await self._store(await self._missing(posts), ids)
+            await self._store(await self._missing(posts), ids, doubt=True)
             return list(ids)
 
         sentence = f"{self._log.queue}: the server did not say whether the messages arrived"
