@@ -11,7 +11,7 @@ from datetime import UTC, datetime
 import msgspec
 
 from ... import ids as makers
-from ...errors import UnknownOutcome
+from ...errors import QueueNotFound, UnknownOutcome
 from ...messages import Envelope
 from ...v1.task_pb2 import Task
 from . import tasks
@@ -121,7 +121,7 @@ class Appender:
         ids = [post.subject.rsplit(".", 1)[1] for post in posts]
         try:
             live, known = await self._log.tasks(ids), await self._log.records(ids)
-        except (Lost, Nobody):
+        except (Lost, Nobody, QueueNotFound):  # a cluster without a leader does not know its streams either
             return posts
         return [post for post, id in zip(posts, ids, strict=True) if id not in live and id not in known]
 
