@@ -38,11 +38,6 @@ class Rows(msgspec.Struct, gc=False):
     def __len__(self) -> int:
         return len(self.payload)
 
-    @property
-    def size(self) -> int:
-        """About how many bytes it takes in memory."""
-        return sum(map(len, self.payload)) + 100 * len(self.payload)
-
     def content_type_at(self, place: int) -> str:
         return self.content_type if isinstance(self.content_type, str) else self.content_type[place]
 
@@ -53,14 +48,6 @@ class Rows(msgspec.Struct, gc=False):
             return self.id.index(id)
         except ValueError:
             return None
-
-    def taken(self, places: Sequence[int]) -> Rows:
-        """The rows at these places."""
-        return Rows(**{name: _pick(getattr(self, name), places) for name in self.__struct_fields__})
-
-
-def _pick(column: Any, places: Sequence[int]) -> Any:
-    return [column[place] for place in places] if isinstance(column, list) else column
 
 
 class _Wire(msgspec.Struct, array_like=True, gc=False):
