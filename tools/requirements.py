@@ -10,6 +10,7 @@ SOURCES = {
     "dev": ["pyproject.toml", "requirements/dev.in"],
     "peers": ["requirements/peers.in"],
     "peers-postgres": ["requirements/peers-postgres.in"],
+    "peers-nats": ["requirements/peers-nats.in"],
 }
 OPTIONS = [
     "--universal",
