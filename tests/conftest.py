@@ -8,3 +8,4 @@ import pytest
 pytest.register_assert_rewrite("holdfast.testing.contract", "toy_store")
 
 from postgres.fixtures import postgres, postgres_server  # noqa: E402, F401 - fixtures for the tests on PostgreSQL
+from s3.fixtures import s3, s3_server  # noqa: E402, F401 - fixtures for the tests on buckets

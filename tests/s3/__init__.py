@@ -1,0 +1,1 @@
+"""Tests of buckets, on a real S3 server."""
