@@ -61,32 +61,13 @@ class Server:
         self, prefix: str = "", *, bucket: str = BUCKET, key: tuple[str, str] = LIMITED, endpoint: str | None = None
     ) -> str:
         """What `holdfast.connect` takes; `endpoint` when something stands in between."""
-        query = {
-            "endpoint": endpoint or self.endpoint,
-            "region": REGION,
-            "access_key_id": key[0],
-            "secret_access_key": key[1],
-            "allow_http": "true",
-        }
-        return f"s3://{bucket}/{prefix}?{urlencode(query)}"
+        return url(endpoint or self.endpoint, prefix, bucket=bucket, key=key)
 
     def driver(
         self, prefix: str = "", *, bucket: str = BUCKET, key: tuple[str, str] = LIMITED, endpoint: str | None = None
     ) -> S3Store:
         """The bucket without Holdfast, without retries."""
-        from obstore.store import S3Store
-
-        return S3Store(
-            bucket,
-            prefix=prefix or None,
-            endpoint=endpoint or self.endpoint,
-            region=REGION,
-            access_key_id=key[0],
-            secret_access_key=key[1],
-            virtual_hosted_style_request=False,
-            client_options={"allow_http": True, "timeout": "20s"},
-            retry_config={"max_retries": 0},
-        )
+        return driver(endpoint or self.endpoint, prefix, bucket=bucket, key=key)
 
     # ------------------------------------------------------------------ start and stop
 
@@ -175,6 +156,35 @@ class Server:
         self, kind: type[BaseException] | None, error: BaseException | None, trace: TracebackType | None
     ) -> None:
         self.close()
+
+
+def url(endpoint: str, prefix: str = "", *, bucket: str = BUCKET, key: tuple[str, str] = LIMITED) -> str:
+    """What `holdfast.connect` takes for a bucket on the loopback."""
+    query = {
+        "endpoint": endpoint,
+        "region": REGION,
+        "access_key_id": key[0],
+        "secret_access_key": key[1],
+        "allow_http": "true",
+    }
+    return f"s3://{bucket}/{prefix}?{urlencode(query)}"
+
+
+def driver(endpoint: str, prefix: str = "", *, bucket: str = BUCKET, key: tuple[str, str] = LIMITED) -> S3Store:
+    """A bucket on the loopback without Holdfast, without retries."""
+    from obstore.store import S3Store
+
+    return S3Store(
+        bucket,
+        prefix=prefix or None,
+        endpoint=endpoint,
+        region=REGION,
+        access_key_id=key[0],
+        secret_access_key=key[1],
+        virtual_hosted_style_request=False,
+        client_options={"allow_http": True, "timeout": "20s"},
+        retry_config={"max_retries": 0},
+    )
 
 
 def _keys() -> Mapping[str, object]:
