@@ -146,7 +146,7 @@ def test_wheel_holds_the_package_and_runs_alone(tmp_path: Path) -> None:
     [wheel] = tmp_path.glob("*.whl")
     names = zipfile.ZipFile(wheel).namelist()
     assert "holdfast/py.typed" in names
-    assert {name.split("/")[0].partition("-")[0] for name in names} == {"holdfast"}
+    assert {name.split("/")[0].partition("-")[0] for name in names} == {"holdfast", "pyspark_holdfast"}
 
     target = tmp_path / "site"
     install = ["-m", "pip", "install", "--quiet", "--no-deps", "--no-index", "--target", target, wheel]

@@ -82,10 +82,7 @@ def decode(data: bytes) -> tuple[list[Stored], list[str | None]]:
     import pyarrow as pa
     import pyarrow.parquet as pq
 
-    reader = pa.BufferReader(data)
-    format = int((pq.read_schema(reader).metadata or {}).get(b"holdfast", b"1"))
-    if format > FORMAT:
-        raise StoreError(f"an archive file has format {format}, this version reads up to {FORMAT}: upgrade holdfast")
+    check_format(pq.read_schema(pa.BufferReader(data)))
     table = pq.read_table(pa.BufferReader(data), schema=_schema())
     instants = {name: table.column(name).cast(pa.int64()).to_pylist() for name in ("enqueued_at", "finished_at")}
     columns = {name: table.column(name).to_pylist() for name in _COLUMNS if name not in instants}
@@ -110,6 +107,12 @@ def decode(data: bytes) -> tuple[list[Stored], list[str | None]]:
         for row in range(len(payloads))
     ]
     return records, table.column("token").to_pylist()
+
+
+def check_format(schema: Any) -> None:
+    format = int((schema.metadata or {}).get(b"holdfast", b"1"))
+    if format > FORMAT:
+        raise StoreError(f"an archive file has format {format}, this version reads up to {FORMAT}: upgrade holdfast")
 
 
 def files(view: Reading, root: str) -> list[ArchiveName]:

@@ -51,20 +51,21 @@ class Finder:
         return self._archived(view, live, plain)
 
     def _archived(self, view: Reading, live: Glance, plain: str) -> tuple[Stored | None, str | None]:
-        for file in archive.holding(self._files(view, live), plain):
+        for file in archive.holding(self.files(view, live), plain):
             stored = view.get(file.key)
             for record, token in zip(*archive.decode(stored.data), strict=True) if stored else ():
                 if names.plain(record.id) == plain:
                     return record, token
         return None, None
 
-    def _files(self, view: Reading, live: Glance) -> list[ArchiveName]:
+    def files(self, view: Reading, live: Glance) -> list[ArchiveName]:
+        """The queue's archive."""
         return archive.files(view, self._live.address.archive_root(live.seen.config))
 
     def page(self, view: Reading, wanted: View, *, after: str | None, limit: int) -> list[Stored]:
-        live, *dead = self._glances(view)
+        live, *dead = self.glances(view)
         if wanted == "archive":
-            sources = lookup.archive_sources([live, *dead], self._files(view, live), view)
+            sources = lookup.archive_sources([live, *dead], self.files(view, live), view)
         elif wanted == "dead":
             sources = lookup.dying_sources(live)
             for glance in dead:
@@ -74,10 +75,11 @@ class Finder:
         return lookup.page(sources, after, limit)
 
     def stats(self, view: Reading) -> Stats:
-        live, *dead = self._glances(view)
-        return lookup.stats(live, dead, self._files(view, live))
+        live, *dead = self.glances(view)
+        return lookup.stats(live, dead, self.files(view, live))
 
-    def _glances(self, view: Reading) -> list[Glance]:
+    def glances(self, view: Reading) -> list[Glance]:
+        """The queue's log, and its dead letters'."""
         return [self._glance(view, each) for each in (self._live, self._dead) if each is not None]
 
 

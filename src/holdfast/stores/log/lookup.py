@@ -19,7 +19,7 @@ from .space import Reading
 from .state import Block, Head
 
 _PAGE = 10_000
-_STATUS = {"ready": "pending", "delayed": "delayed", "processing": "processing", "retry": "retry"}
+STATUS = {"ready": "pending", "delayed": "delayed", "processing": "processing", "retry": "retry"}
 
 
 class Found(msgspec.Struct, frozen=True):
@@ -135,7 +135,7 @@ def page(sources: list[Source], after: str | None, limit: int) -> list[Stored]:
 
 def live_sources(glance: Glance, view: View) -> list[Source]:
     """The blocks of a log, showing what is ready, delayed, processing or in retry."""
-    status = _STATUS[view]
+    status = STATUS[view]
 
     def loader(block: Block) -> Callable[[], list[Stored]]:
         return lambda: [stored for stored, _ in glance.records(block, lambda state: state.status == status)]

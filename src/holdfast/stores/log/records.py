@@ -68,6 +68,20 @@ def fresh_state(block: Block, now: float) -> State:
     return State("retry" if block.name.attempts else "delayed", block.name.attempts, block.due)
 
 
+def open_states(head: Head, block: Block, now: float) -> list[tuple[State, int]]:
+    """The messages of a block that have not ended, as sets of places that share their state."""
+    found = [(fresh_state(block, now), block.fresh())]
+    if not block.no:  # nobody has looked into it yet
+        return found
+    for lease in head.leases:
+        if lease.block == block.no:
+            status: Status = "processing" if lease.expires > now else "pending"
+            found.append((State(status, lease.attempts, lease.expires, token=lease.token), lease.mask))
+    waiting = head.waiting + (head.frozen.waiting if head.frozen else [])
+    found += [(_waiting_state(group, now), group.mask) for group in waiting if group.block == block.no]
+    return found
+
+
 def record(block: Block, rows: Rows, place: int, state: State, rules: Rules, view: Reading, root: str) -> Stored:
     """A message as the seam shows it; what happened before its block was written counts where the head says nothing."""
     return Stored(

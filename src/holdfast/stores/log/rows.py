@@ -82,6 +82,16 @@ def _check_format(format: int) -> None:
 def _encode_arrow(rows: Rows) -> Buffer:
     import pyarrow as pa
 
+    batch = _batch(rows)
+    sink = pa.BufferOutputStream()
+    with pa.ipc.new_stream(sink, batch.schema) as writer:
+        writer.write_batch(batch)
+    return memoryview(sink.getvalue())
+
+
+def _batch(rows: Rows) -> Any:
+    import pyarrow as pa
+
     columns, fields = [], []
     for name, type in _column_types().items():
         column = getattr(rows, name)
@@ -91,11 +101,24 @@ def _encode_arrow(rows: Rows) -> Buffer:
     notes = {"holdfast": str(FORMAT)}
     if isinstance(rows.content_type, str):
         notes["content_type"] = rows.content_type
-    schema = pa.schema(fields, metadata=notes)
-    sink = pa.BufferOutputStream()
-    with pa.ipc.new_stream(sink, schema) as writer:
-        writer.write_batch(pa.record_batch(columns, schema=schema))
-    return memoryview(sink.getvalue())
+    return pa.record_batch(columns, schema=pa.schema(fields, metadata=notes))
+
+
+def columns(data: bytes) -> Any:
+    """The rows of a block as an Arrow record batch of the columns it has; the content type always among them."""
+    import pyarrow as pa
+
+    if data.startswith(_ARROW_START):
+        with pa.ipc.open_stream(pa.py_buffer(data)) as reader:
+            batch = reader.read_next_batch()
+    else:
+        batch = _batch(decode(data))
+    notes = batch.schema.metadata or {}
+    _check_format(int(notes.get(b"holdfast", b"1")))
+    if "content_type" in batch.schema.names:
+        return batch
+    same = pa.repeat(notes.get(b"content_type", b"").decode(), batch.num_rows)
+    return batch.append_column("content_type", same)
 
 
 def _decode_arrow(data: bytes) -> Rows:

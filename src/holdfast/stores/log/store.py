@@ -16,6 +16,7 @@ from ...ids import Ids
 from ...messages import Answer, Claims, Envelope, Settlement, Stats, Stored, View
 from ..base import DEAD, Check, QueueInfo
 from . import leases, letters, names, queues, upkeep
+from .batches import LogBatches
 from .cache import BlockCache
 from .committer import Session, done_topic, work_topic
 from .finder import Finder
@@ -44,6 +45,7 @@ class LogStore:
         self._ids = Ids()
         self._logs: dict[str, Log] = {}
         self._looked: dict[str, int] = {}  # by queue: the ticket before the last look
+        self.batches = LogBatches(space, self._finder, self._fresh, timeout=self._timeout)
 
     def _log(self, queue: str) -> Log:
         log = self._logs.get(queue)

@@ -1,0 +1,68 @@
+"""The store of this process: opened once for a URL, and used from Spark's own threads, which block."""
+
+from __future__ import annotations
+
+import asyncio
+import os
+from collections.abc import AsyncIterator, Coroutine, Iterator
+from typing import Any, TypeVar
+
+from ..broker import Broker, connect
+from ..portal import portal
+from ..stores.base import Store
+from ..stores.batches import Batches, batches_of
+
+T = TypeVar("T")
+_END: Any = object()
+
+# Spark keeps its Python workers and gives them task after task: opening for each would cost more than many a task.
+_links: dict[tuple[int, str | None], Link] = {}
+
+
+class Link:
+    """An open broker, and the way into its event loop."""
+
+    def __init__(self, broker: Broker) -> None:
+        self.broker = broker
+
+    @property
+    def store(self) -> Store:
+        return self.broker.store
+
+    @property
+    def batches(self) -> Batches:
+        return batches_of(self.store)
+
+    def run(self, work: Coroutine[Any, Any, T]) -> T:
+        return portal().run(work)
+
+    def each(self, items: AsyncIterator[T]) -> Iterator[T]:
+        """The items one by one; the next is made while the caller is busy with the last."""
+        loop = portal().loop()
+        coming = asyncio.run_coroutine_threadsafe(_next(items), loop)
+        while (item := coming.result()) is not _END:
+            coming = asyncio.run_coroutine_threadsafe(_next(items), loop)
+            yield item
+
+
+async def _next(items: AsyncIterator[T]) -> T:
+    return await anext(items, _END)
+
+
+def link(url: str | None) -> Link:
+    """The link of this process to a store; without a URL to the one its environment names."""
+    place = (os.getpid(), url)
+    found = _links.get(place)
+    if found is None:
+        found = _links[place] = portal().run(_open(url))
+    return found
+
+
+async def _open(url: str | None) -> Link:
+    broker = await connect(url)
+    try:
+        batches_of(broker.store)
+    except BaseException:
+        await broker.close()
+        raise
+    return Link(broker)

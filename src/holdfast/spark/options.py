@@ -1,0 +1,197 @@
+"""The options of the format `holdfast`, checked before anything is opened."""
+
+from __future__ import annotations
+
+import os
+from collections.abc import Callable, Mapping, Sequence
+from datetime import UTC, datetime
+from typing import Any, TypeVar, get_args
+from urllib.parse import parse_qsl, urlsplit
+
+import msgspec
+
+from .. import config
+from ..errors import ConfigError
+from ..messages import Status, View
+from ..stores.batches import VIEWS, Filter, Sizing
+from ..stores.opening import locate, redact
+
+T = TypeVar("T")
+STATS = "stats"
+
+_WHERE = ("url", "path", "queue")
+_SIZES = ("minPartitions", "partitionBytes")
+_FILTERS: dict[str, tuple[str, str]] = {
+    "ids": ("id", "in"),
+    "status": ("status", "in"),
+    "minPriority": ("priority", ">="),
+    "maxPriority": ("priority", "<="),
+    "enqueuedSince": ("enqueued_at", ">="),
+    "enqueuedUntil": ("enqueued_at", "<"),
+    "finishedSince": ("finished_at", ">="),
+    "finishedUntil": ("finished_at", "<"),
+}
+READ = (*_WHERE, "view", *_SIZES, "failOnDataLoss", *_FILTERS)
+_SETTLED_ONLY = ("status", "finishedSince", "finishedUntil")
+
+_SECRETS = {
+    "postgresql": "PGPASSWORD (or PGPASSFILE)",
+    "postgres": "PGPASSWORD (or PGPASSFILE)",
+    "s3": "AWS_ACCESS_KEY_ID and AWS_SECRET_ACCESS_KEY",
+    "gs": "GOOGLE_APPLICATION_CREDENTIALS",
+    "az": "AZURE_STORAGE_ACCOUNT_NAME and AZURE_STORAGE_ACCOUNT_KEY",
+}
+
+
+class Place(msgspec.Struct, frozen=True):
+    """Which store, and which queue; without a URL the one that the environment of each process names."""
+
+    url: str | None
+    queue: str | None
+
+    @property
+    def named(self) -> str:
+        if self.queue is None:
+            raise ConfigError('which queue? Name it: load("emails"), save("emails") or start("emails")')
+        return self.queue
+
+
+class Reading(msgspec.Struct, frozen=True):
+    """A batch read."""
+
+    place: Place
+    view: View
+    stats: bool
+    sizing: Sizing
+    filters: list[Filter]
+    lenient: bool
+
+
+def reading(options: Mapping[str, str]) -> Reading:
+    """What `spark.read` was told; ConfigError."""
+    given = Given(options, READ, "read")
+    view = given.text("view") or "ready"
+    if view not in (*VIEWS, STATS):
+        raise ConfigError(config.unknown("view: unknown view", view, (*VIEWS, STATS)))
+    wrong = [name for name in _SETTLED_ONLY if given.text(name) is not None and view not in ("dead", "archive")]
+    if wrong:
+        raise ConfigError(f"{wrong[0]}: only the views dead and archive have it, not {view}")
+    return Reading(
+        given.place(),
+        "ready" if view == STATS else view,  # type: ignore[arg-type]  # one of VIEWS
+        view == STATS,
+        given.sizing(),
+        [found for name in _FILTERS if (found := _filter(given, name)) is not None],
+        not given.flag("failOnDataLoss", otherwise=True),
+    )
+
+
+class Given:
+    """Options as Spark hands them over: text under names without case."""
+
+    def __init__(self, options: Mapping[str, str], known: Sequence[str], verb: str) -> None:
+        self._names = {name.lower(): name for name in known}
+        unknown = [key for key in options if key.lower() not in self._names]
+        if unknown:
+            raise ConfigError(
+                config.unknown(f"option: format holdfast has no option to {verb} called", unknown[0], known)
+            )
+        self._values = {key.lower(): value for key, value in options.items()}
+
+    def text(self, name: str) -> str | None:
+        return self._values.get(name.lower())
+
+    def parsed(self, name: str, parse: Callable[[str], T], what: str) -> T | None:
+        text = self.text(name)
+        if text is None:
+            return None
+        try:
+            return parse(text)
+        except ValueError as error:
+            raise ConfigError(f"{name}: {what}, not {text!r}") from error
+
+    def whole(self, name: str, *, otherwise: int, least: int = 1) -> int:
+        found = self.parsed(name, int, "a whole number")
+        return otherwise if found is None else config.whole(name, found, least=least)
+
+    def seconds(self, name: str, *, otherwise: float) -> float:
+        found = self.parsed(name, float, "a number of seconds")
+        return otherwise if found is None else config.positive(name, found)
+
+    def flag(self, name: str, *, otherwise: bool) -> bool:
+        found = self.parsed(name, _flag, "true or false")
+        return otherwise if found is None else found
+
+    def place(self) -> Place:
+        url, path, queue = self.text("url"), self.text("path"), self.text("queue")
+        if path and queue and path != queue:
+            raise ConfigError(f"the queue is named twice: {path!r} and {queue!r}")
+        name = path or queue
+        check_url(url)
+        return Place(url, config.queue_name(name) if name else None)
+
+    def sizing(self) -> Sizing:
+        return Sizing(
+            target=self.whole("partitionBytes", otherwise=Sizing().target),
+            least=self.whole("minPartitions", otherwise=os.cpu_count() or 1),
+        )
+
+
+def check_url(url: str | None) -> None:
+    """Options are pickled and logged, so a URL must carry no secret; ConfigError."""
+    if url is None:
+        return
+    location = locate(url)
+    if location.scheme == "memory":
+        raise ConfigError(
+            "memory:// is seen by one process; Spark's executors are others: use file://, s3:// or postgresql://"
+        )
+    if "://" in url and _has_secret(url):
+        variables = _SECRETS.get(location.scheme, "HOLDFAST_URL")
+        shown = redact(url).split("?")[0]
+        raise ConfigError(
+            f"{shown}: this URL has a secret in it, and options are pickled and logged. Leave it out and set {variables} "
+            "in the environment of driver and executors; or set HOLDFAST_URL there, and leave the option out"
+        )
+
+
+def _has_secret(url: str) -> bool:
+    parts = urlsplit(url)
+    query = parse_qsl(parts.query, keep_blank_values=True)
+    words = [f"{key}=x" for key, _ in query if key != "sslkey"]  # a path
+    return parts.password is not None or any(redact(word) != word for word in words)
+
+
+def _flag(text: str) -> bool:
+    return {"true": True, "false": False}[text.lower()] if text.lower() in ("true", "false") else _wrong(text)
+
+
+def _wrong(text: str) -> Any:
+    raise ValueError(text)
+
+
+def _filter(given: Given, name: str) -> Filter | None:
+    """An option that chooses rows, as the filter it stands for."""
+    column, op = _FILTERS[name]
+    if column.endswith("_at"):
+        value: Any = given.parsed(name, instant, "an instant such as 2026-11-16T08:00:00+00:00")
+    elif column == "priority":
+        value = given.parsed(name, int, "a whole number")
+    else:
+        text = given.text(name)
+        value = None if text is None else [each.strip() for each in text.split(",") if each.strip()]
+    if value is None:
+        return None
+    if column == "status":
+        for each in value:
+            if each not in get_args(Status):
+                raise ConfigError(config.unknown("status: unknown status", each, get_args(Status)))
+    return Filter(column, op, value)  # type: ignore[arg-type]  # one of the table above
+
+
+def instant(value: str | datetime) -> int:
+    """Microseconds since 1970; without a zone it is UTC."""
+    moment = datetime.fromisoformat(value) if isinstance(value, str) else value
+    moment = moment if moment.tzinfo else moment.replace(tzinfo=UTC)
+    since = moment - datetime(1970, 1, 1, tzinfo=UTC)
+    return (since.days * 86400 + since.seconds) * 1_000_000 + since.microseconds

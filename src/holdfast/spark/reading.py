@@ -1,0 +1,104 @@
+"""Batch reads: one pinned snapshot of a view, in slices that executors read from the store themselves."""
+
+from __future__ import annotations
+
+from collections.abc import Iterable, Iterator
+from typing import TYPE_CHECKING, Any
+
+import msgspec
+from pyspark.sql.datasource import DataSourceReader, InputPartition
+from pyspark.sql.datasource import Filter as SparkFilter
+from pyspark.sql.types import StructType
+
+from ..errors import QueueNotFound
+from ..stores.batches import Filter, Slice, columns, may_pass
+from . import pushing, schema
+from .link import Link, link
+from .options import Reading
+
+if TYPE_CHECKING:
+    import pyarrow as pa
+
+
+class SlicePartition(InputPartition):
+    """A slice of a plan, for one task."""
+
+    def __init__(self, slice: Slice, filters: list[Filter]) -> None:
+        self.slice = slice
+        self.filters = filters
+
+
+class StatsPartition(InputPartition):
+    """Counts, taken when the read was planned."""
+
+    def __init__(self, rows: list[dict[str, Any]]) -> None:
+        self.rows = rows
+
+
+class Reader(DataSourceReader):
+    """Reads one view of one queue, or of all of them. Pickled to executors, so it holds nothing open."""
+
+    def __init__(self, options: Reading, wanted: StructType) -> None:
+        known = schema.of_stats() if options.stats else schema.of_view(options.view)
+        schema.check(wanted, known, "the view stats" if options.stats else f"the view {options.view}")
+        self._options = options
+        self._wanted = wanted
+        self._filters = list(options.filters)
+
+    def partitions(self) -> list[InputPartition]:
+        at = link(self._options.place.url)
+        names = at.run(_queues(at, self._options.place.queue, self._filters))
+        if self._options.stats:
+            return [StatsPartition([at.run(_stats(at, name)) for name in names])]
+        found: list[InputPartition] = []
+        for name in names:
+            plan = at.batches.plan_scan(name, self._options.view, filters=self._filters, sizing=self._options.sizing)
+            found += [SlicePartition(each, self._filters) for each in at.run(plan)]
+        return found
+
+    def read(self, partition: InputPartition) -> Iterator[pa.RecordBatch]:
+        fitting = schema.Fitting(self._wanted)
+        if isinstance(partition, StatsPartition):
+            yield fitting.rows(partition.rows)
+        elif isinstance(partition, SlicePartition):  # Spark makes an empty one of no partitions
+            at = link(self._options.place.url)
+            batches = at.batches.read_slice(partition.slice, filters=partition.filters, lenient=self._options.lenient)
+            for batch in at.each(batches):
+                if batch.num_rows:
+                    yield fitting.fit(batch)
+
+
+class PushingReader(Reader):
+    """The same when Spark asks what filters the source can apply."""
+
+    def pushFilters(self, filters: list[SparkFilter]) -> Iterable[SparkFilter]:
+        known = ("queue",) if self._options.stats else columns(self._options.view)
+        for each in filters:
+            found = pushing.ours(each, known)
+            if found is None:
+                yield each
+            else:
+                self._filters.append(found)
+
+
+def check(options: Reading) -> None:
+    """Open the store and look for the queue; QueueNotFound, Unavailable."""
+    at = link(options.place.url)
+    at.run(_queues(at, options.place.queue, []))
+
+
+def reader(options: Reading, wanted: StructType) -> Reader:
+    return (PushingReader if pushing.asked() else Reader)(options, wanted)
+
+
+async def _queues(at: Link, name: str | None, filters: list[Filter]) -> list[str]:
+    """The queues to read: the named one, or all that can pass."""
+    if name is not None and await at.store.queue(name) is None:
+        raise QueueNotFound(f"there is no queue {name!r} to read")
+    names = [name] if name is not None else [info.name for info in await at.store.queues()]
+    return [each for each in names if may_pass(filters, "queue", each, each)]
+
+
+async def _stats(at: Link, name: str) -> dict[str, Any]:
+    counts = msgspec.structs.asdict(await at.store.stats(name))
+    return {"queue": name, **counts, "at": round(await at.store.clock() * 1e6)}

@@ -1,0 +1,164 @@
+"""The second seam: what a data pipeline needs of a store. Columns of many messages, planned once and read anywhere.
+
+A plan pins what a read will give; its slices are small, can be pickled, and are read by other processes, each with a
+store of its own. `stores/base.py` has the first seam, message by message.
+"""
+
+from __future__ import annotations
+
+from collections.abc import AsyncIterator, Sequence
+from typing import TYPE_CHECKING, Any, Literal, Protocol, TypeAlias
+
+import msgspec
+
+from ..errors import ConfigError
+from ..messages import View
+from .base import Store
+
+if TYPE_CHECKING:
+    import pyarrow as pa
+
+VIEWS: tuple[View, ...] = ("ready", "delayed", "processing", "retry", "dead", "archive")
+SETTLED: tuple[View, ...] = ("dead", "archive")
+
+BASE = ("id", "queue", "value", "content_type", "headers", "priority", "attempt", "max_attempts", "enqueued_at")
+_OPEN = (*BASE, "visible_at", "error")
+_ENDED = (*BASE, "status", "attempts", "finished_at", "worker", "result", "error")
+
+
+def columns(view: View) -> tuple[str, ...]:
+    """The columns of a view, in order."""
+    return _ENDED if view in SETTLED else _OPEN
+
+
+def arrow_type(column: str) -> Any:
+    """The Arrow type of a column, the same in every view and store."""
+    import pyarrow as pa
+
+    if column.endswith("_at"):
+        return pa.timestamp("us", tz="UTC")
+    if column in ("priority", "attempt", "attempts", "max_attempts"):
+        return pa.int32()
+    if column in ("value", "result"):
+        return pa.binary()
+    return pa.map_(pa.string(), pa.string()) if column == "headers" else pa.string()
+
+
+def arrow_schema(view: View) -> Any:
+    """What the record batches of a view look like."""
+    import pyarrow as pa
+
+    return pa.schema([(name, arrow_type(name)) for name in columns(view)])
+
+
+# Filters: simple enough that every store can apply them exactly.
+
+Op: TypeAlias = Literal["=", "in", "<", "<=", ">", ">="]
+FILTERED = ("queue", "id", "priority", "status", "enqueued_at", "finished_at")
+
+
+class Filter(msgspec.Struct, frozen=True):
+    """A column compared with a value; instants are whole microseconds since 1970. A null never passes."""
+
+    column: str
+    op: Op
+    value: str | int | list[str] | list[int]
+
+    @property
+    def values(self) -> list[str] | list[int]:
+        return self.value if isinstance(self.value, list) else [self.value]  # type: ignore[return-value]  # one of them
+
+    def passes(self, value: Any) -> bool:
+        """Whether one value passes."""
+        return value is not None and self.may_pass(value, value)
+
+    def may_pass(self, low: Any, high: Any) -> bool:
+        """Whether anything between the two, both included, can pass."""
+        if self.op in ("=", "in"):
+            return any(low <= each <= high for each in self.values)
+        bound: Any = self.value
+        within: dict[str, bool] = {"<": low < bound, "<=": low <= bound, ">": high > bound, ">=": high >= bound}
+        return within[self.op]
+
+
+def may_pass(filters: Sequence[Filter], column: str, low: Any, high: Any) -> bool:
+    """Whether rows whose column lies between the two can pass all filters on it."""
+    return all(each.may_pass(low, high) for each in filters if each.column == column)
+
+
+def filtered(batch: pa.RecordBatch, filters: Sequence[Filter]) -> pa.RecordBatch:
+    """The rows that pass all filters."""
+    import pyarrow as pa
+    import pyarrow.compute as pc
+
+    compare = {"<": pc.less, "<=": pc.less_equal, ">": pc.greater, ">=": pc.greater_equal}
+    for each in filters:
+        column = batch.column(each.column)
+        if each.column.endswith("_at"):
+            column = column.cast(pa.int64())
+        if each.op in ("=", "in"):
+            wanted = pa.array(each.values, column.type)
+            mask = pc.and_(pc.is_in(column, value_set=wanted), pc.is_valid(column))
+        else:
+            mask = compare[each.op](column, pa.scalar(each.value, column.type))
+        batch = batch.filter(mask)
+    return batch
+
+
+# Plans.
+
+
+class Slice(msgspec.Struct, frozen=True):
+    """A part of a plan for one task: opaque to all but the store that made it. `size` is an estimate in bytes."""
+
+    queue: str
+    view: View
+    rows: int
+    size: int
+    body: bytes
+
+
+class Sizing(msgspec.Struct, frozen=True):
+    """How a plan is cut: slices of about so many bytes, and at least so many slices while they are worth a task."""
+
+    target: int = 64 << 20
+    least: int = 1
+    smallest: int = 4 << 20
+
+    def rows(self, rows: int, size: int) -> int:
+        """How many rows a slice should have, of so many that are so large."""
+        slices = max(-(-size // self.target), min(self.least, size // self.smallest), 1)
+        return -(-rows // slices) or 1
+
+
+WHOLE = Sizing()
+
+
+class Batches(Protocol):
+    """What a store that serves data pipelines has as its `batches`."""
+
+    async def plan_scan(
+        self, queue: str, view: View, *, filters: Sequence[Filter] = (), sizing: Sizing = WHOLE
+    ) -> list[Slice]:
+        """One snapshot of a view in slices; filters leave out what cannot pass, `read_slice` applies them exactly."""
+
+    def read_slice(
+        self, part: Slice, *, filters: Sequence[Filter] = (), lenient: bool = False
+    ) -> AsyncIterator[pa.RecordBatch]:
+        """The rows of a slice, as the plan saw them, in batches of a few megabytes.
+
+        Messages that left the queue since are found where they went. What was deleted altogether is a StoreError, or
+        left out when `lenient`.
+        """
+
+
+def batches_of(store: Store) -> Batches:
+    """The second seam of a store; ConfigError where it has none."""
+    found = getattr(store, "batches", None)
+    if found is None:
+        raise ConfigError(
+            "Spark works on queues in file://, s3:// and postgresql:// stores. NATS and SlateDB (one owner) do not "
+            "serve it yet: keep such a queue in one of these, and move messages over with an ordinary worker"
+        )
+    batches: Batches = found
+    return batches

@@ -1,0 +1,216 @@
+"""Blocks and archive files as Arrow columns of a view, without a step in Python per row."""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Sequence
+from functools import cache
+from typing import Any
+
+import msgspec
+import pyarrow as pa
+import pyarrow.compute as pc
+import pyarrow.parquet as pq
+
+from ... import ids
+from ...errors import StoreError
+from ...messages import Stored, View
+from .. import batches
+from . import archive, bits, rows
+from .names import BlockName, parse_block
+
+
+class Group(msgspec.Struct, frozen=True, array_like=True):
+    """Places of a block that share their state. No mask: all of them. `results` as the head packs them."""
+
+    status: str
+    attempts: int
+    mask: bytes = b""
+    visible_at: float | None = None
+    finished_at: float | None = None
+    error: str | None = None
+    worker: str | None = None
+    results: list[bytes | None] | None = None
+
+    def places(self, count: int) -> Any:
+        """The places, in order."""
+        mask = int.from_bytes(self.mask, "little")
+        return bits.places(mask) if self.mask else range(count)
+
+
+def of_block(
+    key: str, data: bytes, group: Group, *, queue: str, view: View, limit: int, result: Callable[[bytes], bytes | None]
+) -> pa.RecordBatch:
+    """The rows of one group; `result` finds what is behind a packed one."""
+    name, stored = parse_block(key), rows.columns(data)
+    places = group.places(name.count)
+    if len(places) < name.count:
+        stored = _picked(stored, places)
+    return _assembled(_Source(name, stored, places, group), queue, view, limit, result)
+
+
+def _picked(stored: pa.RecordBatch, places: Any) -> pa.RecordBatch:
+    if isinstance(places, range):
+        return stored.slice(places.start, len(places))
+    return stored.take(pa.array(places, pa.int32()))
+
+
+class _Source:
+    """The rows of a group, and the columns a view makes of them."""
+
+    def __init__(self, name: BlockName, stored: pa.RecordBatch, places: Any, group: Group) -> None:
+        self.name, self.stored, self.places, self.group = name, stored, places, group
+        self.has = set(stored.schema.names)
+
+    def all(self, value: Any, type: Any) -> pa.Array:
+        count = len(self.places)
+        return pa.nulls(count, type) if value is None else pa.repeat(pa.scalar(value, type), count)
+
+    def column(self, name: str, otherwise: Any) -> pa.Array:
+        """A column of the block, or the same value for all."""
+        type = batches.arrow_type(name)
+        return self.stored.column(name).cast(type) if name in self.has else self.all(otherwise, type)
+
+    def id(self) -> pa.Array:
+        if "id" in self.has:
+            return _dashed(self.stored.column("id"))
+        return _made_ids(self.name.block, self.places)
+
+    def attempts(self) -> pa.Array:
+        """What happened before the block was written counts on top of what the head says."""
+        before = self.group.attempts - self.name.attempts
+        if "attempts" not in self.has:
+            return self.all(self.group.attempts, pa.int32())
+        return pc.add(self.stored.column("attempts"), pa.scalar(before, pa.int32()))
+
+    def instant(self, name: str, known: float | None) -> pa.Array:
+        if known is None and name in self.has:
+            return _instants(self.stored.column(name))
+        type = batches.arrow_type(name)
+        return self.all(None if known is None else microseconds(known), pa.int64()).cast(type)
+
+    def enqueued_at(self) -> pa.Array:
+        born = ids.born_at(int(self.name.block, 16))
+        return self.instant("enqueued_at", None if "enqueued_at" in self.has else born)
+
+    def text(self, name: str, known: str | None) -> pa.Array:
+        return self.all(known, pa.string()) if known is not None else self.column(name, None)
+
+
+def _assembled(
+    source: _Source, queue: str, view: View, limit: int, result: Callable[[bytes], bytes | None]
+) -> pa.RecordBatch:
+    group, name = source.group, source.name
+    attempts = source.attempts()
+    made: dict[str, Callable[[], pa.Array]] = {
+        "id": source.id,
+        "queue": lambda: source.all(queue, pa.string()),
+        "value": lambda: source.stored.column("payload"),
+        "content_type": lambda: source.column("content_type", ""),
+        "headers": lambda: source.column("headers", None),
+        "priority": lambda: source.column("priority", name.priority),
+        "attempt": lambda: attempts,
+        "max_attempts": lambda: source.column("max_attempts", name.max_attempts or limit),
+        "enqueued_at": source.enqueued_at,
+        "visible_at": lambda: source.instant("visible_at", group.visible_at),
+        "status": lambda: source.all(group.status, pa.string()),
+        "attempts": lambda: attempts,
+        "finished_at": lambda: source.instant("finished_at", group.finished_at),
+        "worker": lambda: source.text("worker", group.worker),
+        "error": lambda: source.text("error", group.error),
+        "result": lambda: _results(source, result),
+    }
+    schema = batches.arrow_schema(view)
+    return pa.RecordBatch.from_arrays([made[each]() for each in schema.names], schema=schema)
+
+
+def _results(source: _Source, result: Callable[[bytes], bytes | None]) -> pa.Array:
+    packed = source.group.results
+    if packed is None:
+        return source.all(None, pa.binary())
+    return pa.array([None if each is None else result(each) for each in packed], pa.binary())
+
+
+def microseconds(seconds: float) -> int:
+    return round(seconds * 1e6)
+
+
+def _instants(seconds: pa.Array) -> pa.Array:
+    return pc.round(pc.multiply(seconds, 1e6)).cast(pa.int64()).cast(pa.timestamp("us", tz="UTC"))
+
+
+def _dashed(plain: pa.Array) -> pa.Array:
+    """Ids of 32 digits as users see them."""
+    cut = ((0, 8), (8, 12), (12, 16), (16, 20), (20, 32))
+    parts = [pc.utf8_slice_codeunits(plain, start, stop) for start, stop in cut]
+    return pc.binary_join_element_wise(*parts, "-")
+
+
+@cache
+def _offsets(count: int) -> bytes:
+    return b"".join((36 * place).to_bytes(4, "little") for place in range(count + 1))
+
+
+def _made_ids(block: str, places: Any) -> pa.Array:
+    """The ids of places in a block, written as one buffer: they all have 36 digits and differ in the last five."""
+    prefix = ids.text(int(block, 16))[:-5]
+    ends = ids.suffixes()
+    known = len(ends)
+    texts = [prefix + (ends[place] if place < known else f"{place:05x}") for place in places]
+    data = "".join(texts).encode()
+    return pa.StringArray.from_buffers(len(texts), pa.py_buffer(_offsets(len(texts))), pa.py_buffer(data))
+
+
+def of_file(data: bytes, view: View) -> list[pa.RecordBatch]:
+    """The rows of an archive file."""
+    file = pq.ParquetFile(pa.BufferReader(data))
+    archive.check_format(file.schema_arrow)
+    schema = batches.arrow_schema(view)
+    wanted = [name for name in schema.names if name != "attempt"]
+    found = []
+    for batch in file.iter_batches(batch_size=4000, columns=wanted):
+        named = {name: batch.column(name) for name in wanted}
+        named["attempt"] = named["attempts"]
+        found.append(
+            pa.RecordBatch.from_arrays(
+                [named[each].cast(schema.field(each).type) for each in schema.names], schema=schema
+            )
+        )
+    return found
+
+
+def of_records(found: Sequence[Stored], group: Group, *, queue: str, view: View) -> pa.RecordBatch:
+    """Messages found one by one, in the state of the group."""
+    schema = batches.arrow_schema(view)
+    told = {
+        "queue": queue,
+        "status": group.status,
+        "attempt": group.attempts,
+        "attempts": group.attempts,
+        "visible_at": group.visible_at and microseconds(group.visible_at),
+        "error": group.error,
+        "worker": group.worker,
+        "result": None,
+    }
+    columns = []
+    for field in schema:
+        if field.name in told:
+            values: list[Any] = [told[field.name]] * len(found)
+        elif field.name.endswith("_at"):
+            values = [_microseconds_of(getattr(each, field.name)) for each in found]
+        elif field.name == "headers":
+            values = [list(each.headers.items()) if each.headers else None for each in found]
+        else:
+            values = [getattr(each, "payload" if field.name == "value" else field.name) for each in found]
+        columns.append(pa.array(values, field.type))
+    return pa.RecordBatch.from_arrays(columns, schema=schema)
+
+
+def _microseconds_of(seconds: float | None) -> int | None:
+    return None if seconds is None else microseconds(seconds)
+
+
+def missing(what: str) -> StoreError:
+    return StoreError(
+        f"{what} left the store after this read was planned, and its messages were not kept: read again, or set the "
+        "option failOnDataLoss to false to go without them"
+    )

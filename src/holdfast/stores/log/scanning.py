@@ -1,0 +1,281 @@
+"""A view of a queue in slices: planned on one snapshot from keys and heads, read block by block anywhere."""
+
+from __future__ import annotations
+
+from collections.abc import AsyncIterator, Callable, Iterator, Sequence
+from typing import TYPE_CHECKING, TypeAlias
+
+import msgspec
+
+from ... import ids
+from ...messages import View
+from ..batches import Filter, Sizing, Slice, filtered, may_pass
+from . import names, records
+from .bits import span
+from .finder import Finder
+from .leases import result_of
+from .lookup import STATUS, Glance
+from .names import ArchiveName
+from .space import Reading, Space
+from .state import Block, Settled
+
+if TYPE_CHECKING:
+    import pyarrow as pa
+
+    from .columns import Group
+
+_SAMPLES = 3  # objects looked at to learn how large a row is
+_TOGETHER = 2 << 20  # bytes of small batches that become one
+_FETCH = 16  # objects read in one step
+
+
+# Places of a block that share their state, and their results as the head packs them.
+_Chosen: TypeAlias = tuple[records.State, int, list[bytes | None] | None]
+
+
+class Part(msgspec.Struct, frozen=True, array_like=True):
+    """A block with the groups of places that belong to the view, or a whole archive file (no groups)."""
+
+    key: str
+    rows: int
+    groups: list[list[object]]  # of `columns.Group`, plain: planning does without Arrow
+
+
+class _Body(msgspec.Struct, frozen=True, array_like=True):
+    root: str
+    limit: int
+    parts: list[Part]
+
+
+class Plan(msgspec.Struct, frozen=True):
+    """What a snapshot gives: parts in order, and the bytes of some of them."""
+
+    root: str
+    limit: int
+    parts: list[Part]
+    sampled_rows: int
+    sampled_bytes: int
+
+    def slices(self, queue: str, view: View, sizing: Sizing) -> list[Slice]:
+        """Parts put together until a slice is large enough."""
+        rows = sum(part.rows for part in self.parts)
+        each = self.sampled_bytes / max(1, self.sampled_rows)
+        most = sizing.rows(rows, int(rows * each))
+        found: list[Slice] = []
+        taken: list[Part] = []
+        count = 0
+        for place, part in enumerate(self.parts):
+            taken.append(part)
+            count += part.rows
+            if count >= most or place == len(self.parts) - 1:
+                body = msgspec.msgpack.encode(_Body(self.root, self.limit, taken))
+                found.append(Slice(queue, view, count, int(count * each), body))
+                taken, count = [], 0
+        return found
+
+
+def plan(glances: Sequence[Glance], files: list[ArchiveName], wanted: View, filters: Sequence[Filter]) -> Plan:
+    """Everything of a view that can pass, on the snapshot of the glances: the queue's, then its dead letters'."""
+    live = glances[0]
+    parts = list(_parts(glances, files, wanted, filters))
+    rows = size = 0
+    for part in parts[:: max(1, len(parts) // _SAMPLES)][:_SAMPLES]:
+        found = live.view.get(part.key)
+        if found is not None:
+            rows += names.parse_block(part.key).count if part.groups else part.rows
+            size += len(found.data)
+    return Plan(live.seen.root, live.seen.rules.max_attempts, parts, rows, size)
+
+
+def _parts(
+    glances: Sequence[Glance], files: list[ArchiveName], wanted: View, filters: Sequence[Filter]
+) -> Iterator[Part]:
+    live, *dead = glances
+    if wanted == "archive":
+        for file in sorted(files, key=lambda each: each.flush):
+            if _file_may_pass(file, filters):
+                yield Part(file.key, file.rows, [])
+        for glance in glances:
+            yield from _from_blocks(glance, _ended("completed", "failed", "moved"), filters)
+    elif wanted == "dead":
+        yield from _from_blocks(live, _ended("dead"), filters)
+        for glance in dead:
+            yield from _from_blocks(glance, _buried, filters)
+    else:
+        status = STATUS[wanted]
+        yield from _from_blocks(live, lambda glance, block: _open(glance, block, status), filters)
+
+
+def _from_blocks(
+    glance: Glance,
+    choose: Callable[[Glance, Block], list[_Chosen]],
+    filters: Sequence[Filter],
+) -> Iterator[Part]:
+    for block in sorted(glance.blocks(), key=lambda each: each.order):
+        if not _block_may_pass(block, filters):
+            continue
+        chosen = [each for each in choose(glance, block) if each[1]]
+        if chosen:
+            rows = sum(mask.bit_count() for _, mask, _ in chosen)
+            yield Part(glance.seen.root + block.key, rows, [_plain(block, *each) for each in chosen])
+
+
+def _plain(block: Block, state: records.State, mask: int, results: list[bytes | None] | None) -> list[object]:
+    whole = mask == span(0, block.name.count)
+    packed = b"" if whole else mask.to_bytes((mask.bit_length() + 7) // 8, "little")
+    kept = (state.status, state.attempts, packed, state.visible_at, state.finished_at, state.error, state.worker)
+    return [*kept, results]
+
+
+def _open(glance: Glance, block: Block, status: str) -> list[_Chosen]:
+    """The places of a block whose messages have this status."""
+    return [
+        (state, mask, None)
+        for state, mask in records.open_states(glance.seen.head, block, glance.view.now)
+        if state.status == status
+    ]
+
+
+def _buried(glance: Glance, block: Block) -> list[_Chosen]:
+    """Dead letters are dead whatever a worker on them does; what they died with is in the block."""
+    mask = 0
+    for _, part in records.open_states(glance.seen.head, block, glance.view.now):
+        mask |= part
+    return [(records.State("dead", block.name.attempts), mask, None)]
+
+
+def _ended(
+    *wanted: str,
+) -> Callable[[Glance, Block], list[_Chosen]]:
+    """Outcomes that still wait for their flush."""
+
+    def choose(glance: Glance, block: Block) -> list[_Chosen]:
+        head = glance.seen.head
+        groups: list[Settled] = head.settled + (head.frozen.settled if head.frozen else [])
+        return [
+            (_without_result(group), group.mask, group.results)
+            for group in groups
+            if group.block == block.no and group.status in wanted
+        ]
+
+    return choose
+
+
+def _without_result(group: Settled) -> records.State:
+    place = (group.mask & -group.mask).bit_length() - 1
+    return msgspec.structs.replace(records.settled_state(group, place), result=None)
+
+
+def _block_may_pass(block: Block, filters: Sequence[Filter]) -> bool:
+    name = block.name
+    lowest, highest = names.dashed(name.lowest), names.dashed(name.highest)
+    if not may_pass(filters, "id", lowest, highest):
+        return False
+    if name.first:  # such a block keeps priority and time in columns
+        return True
+    born = round(ids.born_at(int(name.block, 16)) * 1e6)
+    return may_pass(filters, "priority", name.priority, name.priority) and may_pass(filters, "enqueued_at", born, born)
+
+
+def _file_may_pass(file: ArchiveName, filters: Sequence[Filter]) -> bool:
+    frozen = round(file.frozen_at * 1e6) + 1_000_000  # the rows were settled before, by a clock of milliseconds
+    return may_pass(filters, "id", names.dashed(file.first), names.dashed(file.last)) and may_pass(
+        filters, "finished_at", 0, frozen
+    )
+
+
+# Reading.
+
+
+class SliceReader:
+    """Reads the slices of a plan; what left since is looked for where it went."""
+
+    def __init__(self, space: Space, finder: Callable[[str], Finder], *, timeout: float) -> None:
+        self._space = space
+        self._finder = finder
+        self._timeout = timeout
+
+    async def read(self, part: Slice, filters: Sequence[Filter], *, lenient: bool) -> AsyncIterator[pa.RecordBatch]:
+        body = msgspec.msgpack.decode(part.body, type=_Body)
+        filters = [each for each in filters if each.column != "queue"]
+        waiting: list[pa.RecordBatch] = []
+        for start in range(0, len(body.parts), _FETCH):
+            some = body.parts[start : start + _FETCH]
+            for batch in await self._load(part, body, some, lenient=lenient):
+                waiting.append(filtered(batch, filters))
+                if sum(each.nbytes for each in waiting) >= _TOGETHER:
+                    yield _joined(waiting)
+                    waiting = []
+        if waiting:
+            yield _joined(waiting)
+
+    async def _load(self, part: Slice, body: _Body, some: list[Part], *, lenient: bool) -> list[pa.RecordBatch]:
+        def step(view: Reading) -> list[pa.RecordBatch]:
+            found: list[pa.RecordBatch] = []
+            for each in some:
+                found += self._batches(view, part, body, each, lenient=lenient)
+            return found
+
+        return await self._space.read(step, deadline=self._timeout)
+
+    def _batches(
+        self, view: Reading, part: Slice, body: _Body, each: Part, *, lenient: bool
+    ) -> Iterator[pa.RecordBatch]:
+        from . import columns
+
+        stored = view.get(each.key)
+        groups = [columns.Group(*group) for group in each.groups]  # type: ignore[arg-type]  # as planning packed them
+        if not groups:
+            if stored is not None:
+                yield from columns.of_file(stored.data, part.view)
+            elif not lenient:
+                raise columns.missing(f"the archive file {each.key}")
+            return
+        for group in groups:
+            if stored is not None:
+                yield columns.of_block(
+                    each.key,
+                    stored.data,
+                    group,
+                    queue=part.queue,
+                    view=part.view,
+                    limit=body.limit,
+                    result=lambda packed: result_of(packed, view, body.root),
+                )
+            else:
+                yield from self._gone(view, part, each, group, lenient=lenient)
+
+    def _gone(self, view: Reading, part: Slice, each: Part, group: Group, *, lenient: bool) -> Iterator[pa.RecordBatch]:
+        """Messages whose block has left, from wherever they are now, in the state the plan saw."""
+        from . import columns
+
+        name = names.parse_block(each.key)
+        if name.first:  # the block kept its ids to itself
+            if not lenient:
+                raise columns.missing(f"the block {each.key}")
+            return
+        finder = self._finder(part.queue)
+        texts = ids.texts(int(name.block, 16), name.count)
+        found = [finder.find(view, texts[place]) for place in group.places(name.count)]
+        if not lenient and None in found:
+            raise columns.missing(f"the block {each.key}")
+        kept = [stored for stored in found if stored is not None]
+        if kept:
+            yield columns.of_records(kept, group, queue=part.queue, view=part.view)
+
+
+def _joined(batches: list[pa.RecordBatch]) -> pa.RecordBatch:
+    import pyarrow as pa
+
+    return batches[0] if len(batches) == 1 else pa.concat_batches(batches)
+
+
+def plan_of(finder: Finder, wanted: View, filters: Sequence[Filter]) -> Callable[[Reading], Plan]:
+    """The step that plans, on the snapshot it is given."""
+
+    def step(view: Reading) -> Plan:
+        glances = finder.glances(view)
+        files = finder.files(view, glances[0]) if wanted == "archive" else []
+        return plan(glances, files, wanted, filters)
+
+    return step

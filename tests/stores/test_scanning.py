@@ -1,0 +1,184 @@
+"""Views in slices: the same rows as `scan`, as of the plan, filtered exactly."""
+
+from __future__ import annotations
+
+import pickle
+
+import pytest
+
+from holdfast.config import QueueOptions, StoreOptions
+from holdfast.errors import StoreError
+from holdfast.messages import Envelope, Settlement
+from holdfast.stores.batches import VIEWS, Filter, Sizing, arrow_schema
+from holdfast.stores.log import open_folder, open_memory
+
+QUEUE = "emails"
+SMALL = Sizing(target=2000, least=4, smallest=500)
+
+
+@pytest.fixture(params=["memory", "folder"])
+async def store(request, tmp_path):
+    made = await (
+        open_memory("", StoreOptions()) if request.param == "memory" else open_folder(tmp_path, StoreOptions())
+    )
+    await made.create_queue(QUEUE, QueueOptions())
+    yield made
+    await made.close()
+
+
+def message(number, **terms):
+    headers = {"n": str(number)} if number % 3 == 0 else None
+    return Envelope(b"%d" % number, headers=headers, **terms)
+
+
+async def settle(store, claims, action, **terms):
+    done = [Settlement(each.id, each.token, action, **terms) for each in claims.messages]
+    assert set(await store.settle(QUEUE, done)) <= {"ok"}
+
+
+async def mess(store):
+    """Messages in every state, in blocks of every kind."""
+    await store.append(QUEUE, [message(n, priority=n % 3) for n in range(60)])
+    for n in range(60, 70):
+        await store.append(QUEUE, [message(n)])
+    await store.append(QUEUE, [message(n, delay=1000.0) for n in range(70, 75)])
+    await settle(store, await store.claim(QUEUE, 12, 60), "complete", worker="w", result=b'"r"')
+    await store.maintain(QUEUE)
+    await settle(store, await store.claim(QUEUE, 5, 60), "dead", error="bad")
+    await store.maintain(QUEUE)
+    await settle(store, await store.claim(QUEUE, 5, 60), "complete", result=b"x" * 5000)
+    await settle(store, await store.claim(QUEUE, 4, 60), "dead", error="worse")
+    await settle(store, await store.claim(QUEUE, 6, 60), "retry", delay=100.0, error="again")
+    await settle(store, await store.claim(QUEUE, 3, 60), "release")
+    await store.claim(QUEUE, 7, 60)
+
+
+def of_stored(stored):
+    return {
+        "id": stored.id,
+        "value": stored.payload,
+        "content_type": stored.content_type,
+        "headers": stored.headers,
+        "priority": stored.priority,
+        "attempt": stored.attempts,
+        "max_attempts": stored.max_attempts,
+        "enqueued_at": round(stored.enqueued_at * 1e3),
+        "error": stored.error,
+    } | (
+        {"status": stored.status, "worker": stored.worker, "result": stored.result, "attempts": stored.attempts}
+        if stored.finished_at
+        else {"visible_at": stored.visible_at and round(stored.visible_at * 1e6)}
+    )
+
+
+def of_row(row):
+    row = dict(row, headers=dict(row["headers"]) if row["headers"] is not None else None)
+    assert row.pop("queue") == QUEUE
+    row["enqueued_at"] = round(row["enqueued_at"].timestamp() * 1e3)
+    row.pop("finished_at", None)
+    if row.get("visible_at") is not None:
+        row["visible_at"] = round(row["visible_at"].timestamp() * 1e6)
+    return row
+
+
+async def plan(store, view, **terms):
+    return pickle.loads(pickle.dumps(await store.batches.plan_scan(QUEUE, view, **terms)))
+
+
+async def read(store, slices, **terms):
+    rows = []
+    for each in slices:
+        count = 0
+        async for batch in store.batches.read_slice(each, **terms):
+            assert batch.schema == arrow_schema(each.view)
+            count += batch.num_rows
+            rows += batch.to_pylist()
+        assert count <= each.rows
+    return rows
+
+
+def by_id(rows):
+    return sorted(rows, key=lambda row: row["id"])
+
+
+@pytest.mark.parametrize("view", VIEWS)
+async def test_slices_hold_what_a_scan_shows(store, view):
+    await mess(store)
+    expected = [of_stored(each) for each in await store.scan(QUEUE, view, limit=1000)]
+    slices = await plan(store, view, sizing=SMALL)
+    assert expected
+    assert by_id(map(of_row, await read(store, slices))) == by_id(expected)
+
+
+async def test_a_large_view_is_cut(store):
+    for start in range(0, 2000, 100):
+        await store.append(QUEUE, [Envelope(b"x" * 100) for _ in range(start, start + 100)])
+    slices = await plan(store, "ready", sizing=Sizing(target=50_000, least=1, smallest=1))
+    assert len(slices) >= 4
+    assert sum(each.rows for each in slices) == 2000
+    assert max(each.size for each in slices) < 120_000
+    assert len(await plan(store, "ready", sizing=Sizing(target=1 << 30, least=3, smallest=1000))) == 3
+    assert len(await plan(store, "ready")) == 1
+
+
+@pytest.mark.parametrize(
+    "filters",
+    [
+        [Filter("priority", "=", 1)],
+        [Filter("priority", ">", 0), Filter("priority", "<=", 1)],
+        [Filter("priority", "in", [0, 2])],
+        [Filter("enqueued_at", "<", 0)],
+        [Filter("enqueued_at", ">=", 0)],
+        [Filter("id", "<", "02")],
+        [Filter("id", "=", "nonsense")],
+    ],
+    ids=str,
+)
+@pytest.mark.parametrize("store", ["memory"], indirect=True)
+@pytest.mark.parametrize("view", VIEWS)
+async def test_filters_are_exact(store, view, filters):
+    await mess(store)
+    rows = await read(store, await plan(store, view))
+    few = await read(store, await plan(store, view, filters=filters), filters=filters)
+    kept = [row for row in rows if all(each.passes(_plain(row[each.column])) for each in filters)]
+    assert by_id(few) == by_id(kept)
+
+
+def _plain(value):
+    return round(value.timestamp() * 1e6) if hasattr(value, "timestamp") else value
+
+
+async def test_filters_on_outcomes(store):
+    await mess(store)
+    rows = await read(store, await plan(store, "archive"))
+    cut = max(_plain(row["finished_at"]) for row in rows)
+    filters = [Filter("finished_at", ">=", cut), Filter("status", "in", ["completed"])]
+    few = await read(store, await plan(store, "archive", filters=filters), filters=filters)
+    assert by_id(few) == by_id(row for row in rows if _plain(row["finished_at"]) >= cut)
+    assert 0 < len(few) < len(rows)
+    none = [Filter("status", "=", "failed")]
+    assert await read(store, await plan(store, "archive", filters=none), filters=none) == []
+
+
+async def test_a_plan_is_a_snapshot(store):
+    """What was planned is read, although every message has been finished, and its block removed, since."""
+    await store.append(QUEUE, [message(n) for n in range(40)])
+    slices = await plan(store, "ready")
+    before = await read(store, slices)
+    await settle(store, await store.claim(QUEUE, 100, 60), "complete")
+    await store.maintain(QUEUE)
+    assert await read(store, await plan(store, "ready")) == []
+    assert by_id(map(of_row, await read(store, slices))) == by_id(map(of_row, before))
+
+
+async def test_what_was_not_kept_is_told(store):
+    await store.append(QUEUE, [message(n) for n in range(40)])
+    slices = await plan(store, "ready")
+    await settle(store, await store.claim(QUEUE, 100, 60), "complete", keep=False)
+    with pytest.raises(StoreError, match="failOnDataLoss"):
+        await read(store, slices)
+    assert await read(store, slices, lenient=True) == []
+
+
+async def test_nothing_gives_no_slices(store):
+    assert [await plan(store, view) for view in VIEWS] == [[]] * len(VIEWS)
