@@ -150,7 +150,7 @@ def check_url(url: str | None) -> None:
         variables = _SECRETS.get(location.scheme, "HOLDFAST_URL")
         shown = redact(url).split("?")[0]
         raise ConfigError(
-            f"{shown}: this URL has a secret in it, and options are pickled and logged. Leave it out and set {variables} "
+            f"{shown}: this URL has a secret in it, and options are pickled and logged. Leave it out, set {variables} "
             "in the environment of driver and executors; or set HOLDFAST_URL there, and leave the option out"
         )
 
