@@ -29,13 +29,13 @@ from .verdict import Verdict
 class Stage:
     """One run under way."""
 
-    def __init__(self, run: str, settings: Settings, root: Path, broker: holdfast.Broker, fleet: Fleet) -> None:
+    def __init__(self, run: str, settings: Settings, url: str, broker: holdfast.Broker, fleet: Fleet) -> None:
         self.run = run
         self.settings = settings
         self.fleet = fleet
         self.chance = random.Random(settings.seed)
         self.spec = Spec(
-            name="", url=f"file://{root / 'store'}", folder=str(fleet.folder), seed=settings.seed * 1000,
+            name="", url=url, folder=str(fleet.folder), seed=settings.seed * 1000,
             work=settings.work, concurrency=settings.concurrency, lease=settings.lease,
         )  # fmt: skip
         self.broker = broker
@@ -133,16 +133,22 @@ class Stage:
 
 
 @asynccontextmanager
-async def staged(run: str, settings: Settings, **options: Any) -> AsyncIterator[Stage]:
-    """A fresh store with one queue, and a fleet without members yet."""
+async def staged(
+    run: str, settings: Settings, *, url: str | None = None, through: str | None = None, **options: Any
+) -> AsyncIterator[Stage]:
+    """A fresh store with one queue, and a fleet without members yet.
+
+    The store is a new folder, or at `url`; the processes that are hurt go `through` another URL to the same place.
+    """
     root = Path(tempfile.mkdtemp(prefix="holdfast-chaos-")) if settings.folder is None else settings.folder / run
     histories = root / "history"
     histories.mkdir(parents=True, exist_ok=True)
     try:
-        async with holdfast.connect(f"file://{root / 'store'}", poll_interval=settings.poll) as broker:
+        url = url or f"file://{root / 'store'}"
+        async with holdfast.connect(url, poll_interval=settings.poll) as broker:
             await broker.queue(QUEUE, lease=settings.lease, **options)
             with Fleet(histories) as fleet:
-                yield Stage(run, settings, root, broker, fleet)
+                yield Stage(run, settings, through or url, broker, fleet)
     finally:
         if settings.folder is None:
             shutil.rmtree(root, ignore_errors=True)

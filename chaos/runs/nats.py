@@ -9,8 +9,6 @@ from collections.abc import Awaitable, Callable
 from pathlib import Path
 from typing import Any
 
-import msgspec
-
 import holdfast
 from holdfast.retry import Fixed
 from holdfast.stores.nats.faults import Refused
@@ -64,9 +62,7 @@ async def _staged(run: str, settings: Settings, url: str, restart: Fault) -> Ver
         async with holdfast.connect(url, poll_interval=settings.poll) as broker:
             await _create(broker, settings)
             with Fleet(histories) as fleet:
-                stage = Stage(run, settings, root, broker, fleet)
-                stage.spec = msgspec.structs.replace(stage.spec, url=url)
-                return await _play(stage, restart)
+                return await _play(Stage(run, settings, url, broker, fleet), restart)
     finally:
         if settings.folder is None:
             shutil.rmtree(root, ignore_errors=True)

@@ -3,21 +3,14 @@
 from __future__ import annotations
 
 import asyncio
-import shutil
-import tempfile
-from pathlib import Path
 
 import asyncpg
-import msgspec
 
-import holdfast
 from holdfast.retry import Fixed
 from holdfast.testing.postgres import Server
 
-from ..child import QUEUE
-from ..fleet import Fleet
 from ..settings import Settings
-from ..stage import Stage
+from ..stage import Stage, staged
 from ..verdict import Verdict
 
 _ATTEMPTS = 50  # this run is about losing nothing, not about poison
@@ -30,25 +23,10 @@ _VICTIM = (
 
 async def postgres(settings: Settings) -> Verdict:
     """`stops` backends are terminated, `kills` workers killed, the server restarted `producer_kills` times."""
-    root = Path(tempfile.mkdtemp(prefix="holdfast-chaos-")) if settings.folder is None else settings.folder / "postgres"
-    histories = root / "history"
-    histories.mkdir(parents=True, exist_ok=True)
-    try:
-        with Server() as server:
-            return await _run(settings, root, histories, server)
-    finally:
-        if settings.folder is None:
-            shutil.rmtree(root, ignore_errors=True)
-
-
-async def _run(settings: Settings, root: Path, histories: Path, server: Server) -> Verdict:
-    async with holdfast.connect(server.url(), poll_interval=settings.poll) as broker:
-        await broker.queue(QUEUE, lease=settings.lease, max_attempts=_ATTEMPTS, retry=Fixed(0.1))
-        with Fleet(histories) as fleet:
-            stage = Stage("postgres", settings, root, broker, fleet)
-            stage.spec = msgspec.structs.replace(stage.spec, url=server.url())
+    faults = ["backend"] * settings.stops + ["worker"] * settings.kills + ["restart"] * settings.producer_kills
+    with Server() as server:
+        async with staged("postgres", settings, url=server.url(), max_attempts=_ATTEMPTS, retry=Fixed(0.1)) as stage:
             stage.start_workers()
-            faults = ["backend"] * settings.stops + ["worker"] * settings.kills + ["restart"] * settings.producer_kills
             stage.start_producers(seconds=len(faults) * settings.interval + 1.0)
             terminated = await _faults(stage, server, faults)
             verdict = await stage.finish()
