@@ -115,9 +115,21 @@ def early_steals(evidence: Evidence) -> Iterator[str]:
         given_back = {s.token: s.begun for s in evidence.settled.get(id, ())}
         for (_, claim), (_, next_claim) in pairwise(claims):
             alive_until = _lease_end(evidence, claim)
-            if next_claim.at < alive_until and given_back.get(claim.token, float("inf")) > next_claim.at:
+            until = given_back.get(claim.token, _perhaps_given_back(evidence, claim, next_claim))
+            if next_claim.at < min(alive_until, until):
                 early = alive_until - next_claim.at
                 yield f"{id}: token {next_claim.token} issued {early:.3f} s before the lease ended"
+
+
+def _perhaps_given_back(evidence: Evidence, claim: Claimed, next_claim: Claimed) -> float:
+    """When a lease may have been given back by one who never heard the answer; infinite: it was not.
+
+    The next attempt's number tells: a release that took effect gave its attempt back, a retry did not.
+    """
+    asked = evidence.in_doubt.get(claim.id, {}).get(claim.token)
+    if asked is None or (asked.action == "release") != (next_claim.attempt == claim.attempt):
+        return float("inf")
+    return asked.at
 
 
 def _lease_end(evidence: Evidence, claim: Claimed) -> float:
@@ -130,16 +142,22 @@ def _lease_end(evidence: Evidence, claim: Claimed) -> float:
 
 
 def miscounted_attempts(evidence: Evidence) -> Iterator[str]:
-    """More tokens issued (less releases, heard or not) than the attempt number says, or a number above the maximum."""
+    """One attempt number given out twice, or one above the maximum.
+
+    Each number is given out once, and once more for each release of a claim with that very number: a release takes its
+    attempt back. Releases count when the store accepted them, or when nobody knows (see Evidence.in_doubt).
+    """
     for id, claims in evidence.claims.items():
-        releases = sum(s.action == "release" for s in evidence.settled.get(id, ()))
-        releases += len(evidence.unanswered.get(id, ()))
-        newest = max((claim for _, claim in claims), key=lambda claim: claim.attempt)
-        issued = len({claim.token for _, claim in claims})
-        if issued - releases > newest.attempt:
-            yield f"{id} was claimed {issued} times, released {releases} times and is at attempt {newest.attempt}"
-        elif newest.attempt > newest.max_attempts:
-            yield f"{id} is at attempt {newest.attempt} of {newest.max_attempts}"
+        back = {s.token for s in evidence.settled.get(id, ()) if s.action == "release"}
+        back |= {asked.token for asked in evidence.in_doubt.get(id, {}).values() if asked.action == "release"}
+        tokens: dict[int, set[str]] = defaultdict(set)
+        for _, claim in claims:
+            tokens[claim.attempt].add(claim.token)
+            if claim.attempt > claim.max_attempts:
+                yield f"{id} is at attempt {claim.attempt} of {claim.max_attempts}"
+        for attempt, issued in tokens.items():
+            if len(issued) > 1 + len(issued & back):
+                yield f"{id} was claimed {len(issued)} times as attempt {attempt}, {len(issued & back)} were released"
 
 
 BREACHES: dict[str, Callable[[Evidence], Iterator[str]]] = {

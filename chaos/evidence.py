@@ -7,7 +7,9 @@ from collections.abc import Iterable
 from dataclasses import dataclass, field
 
 from .history import (
+    RAISED,
     Acknowledged,
+    Asked,
     Attempted,
     Buried,
     Claimed,
@@ -15,7 +17,6 @@ from .history import (
     Extended,
     Found,
     Killed,
-    Releasing,
     Settled,
     Started,
 )
@@ -31,7 +32,7 @@ class Evidence:
     starts: dict[str, list[tuple[str, Started]]] = field(default_factory=lambda: defaultdict(list))
     extensions: dict[str, list[Extended]] = field(default_factory=lambda: defaultdict(list))
     settled: dict[str, list[Settled]] = field(default_factory=lambda: defaultdict(list))  # accepted ones only
-    unanswered: dict[str, set[str]] = field(default_factory=lambda: defaultdict(set))  # tokens of releases, by id
+    in_doubt: dict[str, dict[str, Asked]] = field(default_factory=lambda: defaultdict(dict))  # by id and token
     refused: int = 0  # settlements the store did not accept
     buried: dict[str, list[Buried]] = field(default_factory=lambda: defaultdict(list))
     found: dict[str, list[Found]] = field(default_factory=lambda: defaultdict(list))
@@ -51,7 +52,7 @@ class Evidence:
                 self.starts[event.id].append((process, event))
             case Extended():
                 self.extensions[event.id].append(event)
-            case Releasing() | Settled():
+            case Asked() | Settled():
                 self._add_settled(event)
             case Buried():
                 self.buried[event.id].append(event)
@@ -60,11 +61,20 @@ class Evidence:
             case Killed():
                 self.kills.append(event)
 
-    def _add_settled(self, event: Settled | Releasing) -> None:
-        if isinstance(event, Releasing):
-            self.unanswered[event.id].add(event.token)
+    def _add_settled(self, event: Asked | Settled) -> None:
+        """What was asked for stays in doubt only when no answer was noted: the process died in the middle of the call
+        (the recorder notes everything else, exceptions too), or the call itself could not say (`raised`).
+
+        Such a release may have taken effect, and then the attempt was not counted: to demand that it was, or that it
+        was not, would accuse a store that did right. Any answer ends the doubt: `lost` means that nothing was done,
+        since a repeat of what was done is `ok`.
+        """
+        if isinstance(event, Asked):
+            self.in_doubt[event.id][event.token] = event
             return
-        self.unanswered[event.id].discard(event.token)
+        if event.answer == RAISED:
+            return
+        self.in_doubt[event.id].pop(event.token, None)
         if event.answer != "ok":
             self.refused += 1
         elif all(earlier.token != event.token for earlier in self.settled[event.id]):

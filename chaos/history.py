@@ -65,16 +65,17 @@ class Extended(_Event, frozen=True, tag="extended"):
     accepted: bool
 
 
-class Releasing(_Event, frozen=True, tag="releasing"):
-    """A release is about to be asked for: whoever is killed before the answer may have been heard."""
+class Asked(_Event, frozen=True, tag="asked"):
+    """A release or retry is about to be asked for: whoever dies before the answer may have been heard."""
 
     at: float
     id: str
     token: str
+    action: str
 
 
 class Settled(_Event, frozen=True, tag="settled"):
-    """What the store answered to a settlement."""
+    """What the store answered to a settlement; `raised` when the call ended with an exception instead."""
 
     begun: float
     at: float
@@ -110,11 +111,10 @@ class Found(_Event, frozen=True, tag="found"):
     attempts: int
 
 
-Event: TypeAlias = (
-    Attempted | Acknowledged | Claimed | Started | Extended | Releasing | Settled | Buried | Killed | Found
-)
+Event: TypeAlias = Attempted | Acknowledged | Claimed | Started | Extended | Asked | Settled | Buried | Killed | Found
 _decoder = msgspec.json.Decoder(Event)
 _encoder = msgspec.json.Encoder()
+RAISED = "raised"
 
 
 class History:

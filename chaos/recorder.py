@@ -11,7 +11,7 @@ from holdfast.messages import Answer, Claims, Envelope, Settlement, Stored, View
 from holdfast.messages import Claimed as Message
 from holdfast.stores.base import Store
 
-from .history import Acknowledged, Attempted, Buried, Claimed, Extended, Found, History, Releasing, Settled
+from .history import RAISED, Acknowledged, Asked, Attempted, Buried, Claimed, Extended, Found, History, Settled
 
 KEY = "chaos-key"  # a header, so that the key is readable even when the payload is not
 LIVE: tuple[View, ...] = ("ready", "delayed", "processing", "retry")
@@ -81,14 +81,21 @@ class Recorder:
 
     async def settle(self, queue: str, settlements: Sequence[Settlement]) -> list[Answer]:
         begun = self._clock()
-        if releases := [s for s in settlements if s.action == "release"]:
-            self._history.write(*(Releasing(begun, s.id, s.token) for s in releases))
-        answers = await self._store.settle(queue, settlements)
+        # Only what gives a message back is asked about later: an end is found in the store, heard or not.
+        given_back = [s for s in settlements if s.action in ("release", "retry")]
+        self._history.write(*(Asked(begun, s.id, s.token, s.action) for s in given_back))
+        answers: Sequence[str] = [RAISED] * len(settlements)
+        try:
+            answers = found = await self._store.settle(queue, settlements)
+        finally:
+            self._note_settled(begun, settlements, answers)
+        return found
+
+    def _note_settled(self, begun: float, settlements: Sequence[Settlement], answers: Sequence[str]) -> None:
         now = self._clock()
         self._history.write(
             *(Settled(begun, now, s.id, s.token, s.action, a) for s, a in zip(settlements, answers, strict=True))
         )
-        return answers
 
 
 def _claimed(begun: float, at: float, lease: float, m: Message) -> Claimed:

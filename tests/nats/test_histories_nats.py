@@ -18,6 +18,7 @@ from holdfast.messages import Claims, Stats, Stored, View
 from holdfast.stores.base import DEAD, Store
 from holdfast.stores.nats import state, tasks
 from holdfast.stores.nats.address import parse
+from holdfast.stores.nats.clock import Moment
 from holdfast.stores.nats.lanes import nak
 from holdfast.stores.nats.log import Log
 from holdfast.stores.nats.store import NatsStore
@@ -66,10 +67,10 @@ class Moved(NatsStore):
             await log.lanes._remake(int(info["name"]))
         found = await log.lanes.fetch(1000)
         records = await log.records([handed.id for _, handed in found])
-        now = self.link.now()
+        moment = self.link.moment()
         for _, handed in found:
             record = records[handed.id][1] if handed.id in records else None
-            waits = state.wait_until(record, tasks.read_task(handed.data)) > now
+            waits = state.wait(record, tasks.read_task(handed.data), moment) > 0
             await self.link.request(handed.ack, nak(FAR if waits else 0))
 
 
@@ -92,7 +93,8 @@ def test_nats_answers_like_the_model(server: Server) -> None:
             store = Moved(parse(server.url), self.options)
             await store.open()
             store.link.features = msgspec.structs.replace(store.link.features, schedules=False)
-            store.link.now = self.clock  # type: ignore[method-assign]  # the test's time
+            store.link.now = self.clock  # type: ignore[method-assign]  # the test's time, known to all without doubt
+            store.link.moment = lambda: Moment(*[self.clock()] * 3)  # type: ignore[method-assign]  # as above
             self.clock.on_advance(lambda: setattr(store, "moved", True))
             return store
 

@@ -6,11 +6,9 @@ import asyncio
 import os
 import subprocess
 import time
-from collections.abc import AsyncIterator, Iterator
 from pathlib import Path
 from typing import Any
 
-import nats as driver
 import pytest
 
 import holdfast
@@ -22,29 +20,8 @@ from holdfast.stores.nats.faults import Refused
 from holdfast.stores.nats.store import NatsStore
 from holdfast.testing.contract.base import eventually, working
 from holdfast.testing.nats import Server
-from holdfast.v1.task_pb2 import Task
 
 SECRET = "canary-secret"
-
-
-@pytest.fixture(scope="module")
-def server() -> Iterator[Server]:
-    with Server() as server:
-        yield server
-
-
-@pytest.fixture
-def own() -> Iterator[Server]:
-    """A server that the test may hurt."""
-    with Server() as server:
-        yield server
-
-
-@pytest.fixture
-async def broker(server: Server) -> AsyncIterator[holdfast.Broker]:
-    async with holdfast.connect(server.url, prefix=f"t{os.urandom(6).hex()}") as broker:
-        yield broker
-        await broker.uninstall()
 
 
 def store_of(broker: holdfast.Broker) -> NatsStore:
@@ -179,22 +156,6 @@ async def test_unknown_outcome_is_repeated_with_the_same_ids(own: Server) -> Non
 
 
 # ---------------------------------------------------------------------- the wire
-
-
-async def test_plain_client_reads_the_task(server: Server, broker: holdfast.Broker) -> None:
-    queue = await broker.queue("mail.out")
-    id = await queue.enqueue({"n": 1}, priority=9, headers={"trace": "ü"}, max_attempts=7)
-    plain = await driver.connect(server.url)
-    try:
-        prefix = store_of(broker).prefix
-        found = await plain.jetstream().get_msg(f"{prefix}=mail~out=tasks", subject=f"{prefix}.mail~out.9.{id}")
-        task = Task.FromString(found.data or b"")
-    finally:
-        await plain.close()
-    assert (task.id, task.data, task.content_type) == (id, b'{"n":1}', "application/json")
-    assert (task.metadata.priority, task.metadata.retries, task.max_attempts) == (9, 0, 7)
-    assert dict(task.headers) == {"trace": "ü"}
-    assert abs(task.metadata.timestamp / 1000 - time.time()) < 60
 
 
 async def test_large_payloads_and_results_go_through_the_object_store(broker: holdfast.Broker) -> None:

@@ -14,13 +14,13 @@ from ..errors import ConfigError
 _MINUTES = 10 * 60
 
 
-def requirements(path: Path | None = None) -> Path:
+def requirements(path: Path | None = None, *, name: str = "peers") -> Path:
     """The pinned list: given, in the current folder, or in the checkout this file lies in."""
-    name = Path("requirements") / "peers.txt"
-    for candidate in (path, name, Path(__file__).resolve().parents[3] / name):
+    pinned = Path("requirements") / f"{name}.txt"
+    for candidate in (path, pinned, Path(__file__).resolve().parents[3] / pinned):
         if candidate is not None and candidate.is_file():
             return candidate
-    raise ConfigError("no requirements/peers.txt here; run in a checkout of Holdfast or give --requirements")
+    raise ConfigError(f"no {pinned} here; run in a checkout of Holdfast or give --requirements")
 
 
 def cache_folder() -> Path:

@@ -13,6 +13,7 @@ from statistics import median
 import msgspec
 
 from ...testing.nats import Server
+from ..environment import peers_python, requirements
 from .sides import Figures, ours, raw
 
 _BARS = (("publish", "raw nats-py", 0.7), ("drain", "raw nats-py", 0.8), ("worker", "taskiq-nats", 2.0))
@@ -23,10 +24,20 @@ def parser() -> argparse.ArgumentParser:
     made.add_argument("--count", type=int, default=20_000)
     made.add_argument("--size", type=int, default=1024)
     made.add_argument("--repeats", type=int, default=3)
-    made.add_argument("--peers-python", type=Path, help="a Python with taskiq-nats")
+    made.add_argument("--requirements", type=Path, help="pinned requirements of the peers")
+    made.add_argument("--peers-python", type=Path, help="a Python with taskiq-nats; else one is made, once")
+    made.add_argument("--no-peers", action="store_true", help="only Holdfast and raw nats-py")
     made.add_argument("--url", help="a server of yours; else one is started")
     made.add_argument("--json", type=Path, help="write everything here")
     return made
+
+
+def peers(arguments: argparse.Namespace) -> Path | None:
+    """The Python of the peers' own environment; None: without them."""
+    if arguments.no_peers:
+        return None
+    given: Path | None = arguments.peers_python
+    return given or peers_python(requirements(arguments.requirements, name="peers-nats"))
 
 
 def taskiq(python: Path, url: str, count: int, size: int) -> Figures:
@@ -39,13 +50,14 @@ def taskiq(python: Path, url: str, count: int, size: int) -> Figures:
     return msgspec.convert(json.loads(done.stdout.splitlines()[-1]), Figures)
 
 
-def rounds(arguments: argparse.Namespace, url: str) -> dict[str, list[Figures]]:
+def rounds(arguments: argparse.Namespace, url: str, peer_python: Path | None) -> dict[str, list[Figures]]:
+    """Every side in turn, so that what the machine does meanwhile hits all of them."""
     found: dict[str, list[Figures]] = {"Holdfast": [], "raw nats-py": []}
     for number in range(arguments.repeats):
         found["raw nats-py"].append(asyncio.run(raw(url, arguments.count, arguments.size)))
         found["Holdfast"].append(asyncio.run(ours(url, arguments.count, arguments.size)))
-        if arguments.peers_python is not None:
-            peer = taskiq(arguments.peers_python, url, arguments.count, arguments.size)
+        if peer_python is not None:
+            peer = taskiq(peer_python, url, arguments.count, arguments.size)
             found.setdefault("taskiq-nats", []).append(peer)
         sys.stderr.write(f"round {number + 1} of {arguments.repeats}\n")
     return found
@@ -73,11 +85,12 @@ def lines(found: dict[str, list[Figures]]) -> list[str]:
 
 def main() -> None:
     arguments = parser().parse_args()
+    peer_python = peers(arguments)
     if arguments.url:
-        found = rounds(arguments, arguments.url)
+        found = rounds(arguments, arguments.url, peer_python)
     else:
         with Server() as server:
-            found = rounds(arguments, server.url)
+            found = rounds(arguments, server.url, peer_python)
     sys.stdout.write("\n".join(lines(found)) + "\n")
     if arguments.json:
         arguments.json.write_bytes(msgspec.json.format(msgspec.json.encode(found), indent=2))

@@ -53,7 +53,7 @@ class Claimer:
             if not info.paused:
                 claims = await self._now(info, limit, lease)
             left = deadline - time.monotonic()
-            if claims.messages or claims.expired or left <= 0:
+            if not _is_empty(claims) or left <= 0:
                 await log.lanes.rest()
                 return claims
             await self._wait(min(left, log.link.options.poll_interval), paused=info.paused)
@@ -87,10 +87,11 @@ class Claimer:
         if self._delays.is_needed:
             await self._delays.bring()
         claims = await self._once(info, limit, lease)
-        if not claims.messages and not claims.expired and self._is_due():
-            # The server's own timers are some milliseconds late: what is due comes as soon as they fire.
+        deadline = time.monotonic() + _LATE if _is_empty(claims) and self._is_due() else 0.0
+        while _is_empty(claims) and (left := deadline - time.monotonic()) > 0:
+            # The server's own timers are some milliseconds late, and a lease is over when it is so beyond doubt.
             await self._log.lanes.stand(_LATE)
-            await self._log.lanes.wait(_LATE)
+            await self._log.lanes.wait(left)
             claims = await self._once(info, limit, lease)
         return claims
 
@@ -154,12 +155,12 @@ class Claimer:
         self, info: QueueInfo, candidates: Sequence[_Candidate], lease: float, *, joining: bool
     ) -> tuple[Claims, bool]:
         """Sort out what can be taken, the rest is ended, buried or given back; and whether one had to stay behind."""
-        log, now = self._log, self._log.link.now()
+        log, moment = self._log, self._log.link.moment()
         takes: list[_Candidate] = []
         expired: list[Expired] = []
         full = stop = False
         for one in candidates:
-            what = state.sight(one.record, one.task, info.options, now, dead=log.dead)
+            what = state.sight(one.record, one.task, info.options, moment, dead=log.dead)
             if what == "take":
                 alone = not log.dead and state.must_be_alone(one.record, one.task, info.options)
                 if full or stop or (alone and (takes or joining)):
@@ -169,9 +170,9 @@ class Claimer:
                     takes.append(one)
                     full = alone
             elif what == "wait":
-                until = state.wait_until(one.record, one.task)
-                self.expect(until)
-                await log.link.send(one.handed.ack, nak(until - now))
+                seconds = state.wait(one.record, one.task, moment)
+                self.expect(moment.now + seconds)
+                await log.link.send(one.handed.ack, nak(seconds))
             elif what == "expired":
                 expired += await self._expire(info, one)
             else:
@@ -193,7 +194,8 @@ class Claimer:
         log = self._log
         if not takes:
             return []
-        now = log.link.now()
+        moment = log.link.moment()
+        end = state.lease_end(moment, lease)
         for one in takes:
             if one.lane.lease != lease:  # the server's timer for this one; the usual lease needs no word
                 await log.link.send(one.handed.ack, nak(lease))
@@ -202,10 +204,11 @@ class Claimer:
         leases = [
             Lease(
                 one.handed.id,
-                state.taken(one.record, os.urandom(8).hex(), now + lease, one.handed.ack),
+                state.taken(one.record, os.urandom(8).hex(), end, one.handed.ack),
                 one.sequence,
                 one.task,
                 one.handed.data,
+                state.told_end(end, moment),
             )
             for one in takes
         ]
@@ -221,20 +224,19 @@ class Claimer:
             log.keep(each)
             claimed.append(await self._claimed(info, each, recovered=first, alone=only))
         if claimed:
-            self.expect(now + lease)
+            self.expect(moment.now + lease)
         return claimed
 
     async def _lost(self, info: QueueInfo, one: _Candidate) -> None:
         """Another wrote the record since we looked: it tells what this message is now."""
         found = await self._log.record(one.handed.id)
         one.sequence, one.record = found if found is not None else (0, None)
-        now = self._log.link.now()
-        what = state.sight(one.record, one.task, info.options, now, dead=self._log.dead)
+        moment = self._log.link.moment()
+        what = state.sight(one.record, one.task, info.options, moment, dead=self._log.dead)
         if what in ("ended", "dead"):
             await self._settler.finish_ended(one.handed, one.task, one.record)
         else:
-            until = state.wait_until(one.record, one.task)
-            await self._log.link.send(one.handed.ack, nak(until - now))
+            await self._log.link.send(one.handed.ack, nak(state.wait(one.record, one.task, moment)))
 
     async def _claimed(self, info: QueueInfo, lease: Lease, *, recovered: bool, alone: bool) -> Claimed:
         task, record = lease.task, lease.record
@@ -248,7 +250,7 @@ class Claimer:
             state.attempt(record),
             tasks.most(task, info.options),
             tasks.enqueued_at(task),
-            record.lease_end,
+            lease.told,
             recovered,
             alone,
         )
@@ -268,16 +270,21 @@ class Claimer:
                 return None
             record = Record()
             record.CopyFrom(lease.record)
-            now = log.link.now()
-            record.lease_end = max(record.lease_end, now + seconds)
+            moment = log.link.moment()
+            record.lease_end = max(record.lease_end, state.lease_end(moment, seconds))
+            lease.told = max(lease.told, state.told_end(record.lease_end, moment))
             if record.lease_end == lease.record.lease_end:
-                return record.lease_end
+                return lease.told
             [sequence], _ = await log.fence.write([log.post(id, record, lease.sequence, lease.raw)])
             if sequence is None:
                 log.leases.pop((id, token), None)
                 continue
             lease.record, lease.sequence = record, sequence
             log.keep(lease)
-            await log.link.send(record.ack, nak(record.lease_end - now))
+            await log.link.send(record.ack, nak(record.lease_end - moment.earliest))
             self.expect(record.lease_end)
-            return record.lease_end
+            return lease.told
+
+
+def _is_empty(claims: Claims) -> bool:
+    return not claims.messages and not claims.expired

@@ -8,6 +8,7 @@ import logging
 import os
 import time
 from collections.abc import Callable, Sequence
+from datetime import datetime
 from typing import Any
 
 import msgspec
@@ -17,6 +18,7 @@ from ...config import StoreOptions
 from ...errors import Unavailable
 from . import faults, wire
 from .address import Address
+from .clock import Clock, Moment
 from .faults import Lost, Nobody, Refused
 from .features import Features, features_of
 from .hearing import Ear, Word
@@ -29,6 +31,7 @@ _BATCH_MESSAGES = 1000  # the server's limit
 _BATCH_BYTES = 16 << 20
 _ONE_TRY = 5.0  # seconds until an unanswered request is asked again
 _RECOVERY = 10.0  # seconds after a reconnect in which a missing stream may just not be back yet
+_CLOCK_GOOD = 2.0  # seconds after which the server's clock is asked for again
 _JS = "$JS.API."
 
 
@@ -52,9 +55,8 @@ class Link:
         self._up_since = 0.0
         self._batches = asyncio.Semaphore(_BATCHES)
         self._window = asyncio.Semaphore(_WINDOW)
-        self._offset = time.time() - time.monotonic()
-        self._doubt = float("inf")
-        self._learned = 0.0
+        self._clock = Clock(time.time() - time.monotonic())
+        self._clock_asked = float("-inf")
 
     # ------------------------------------------------------------------ opening and closing
 
@@ -142,7 +144,7 @@ class Link:
 
     async def _returned(self) -> None:
         self._up_since = time.monotonic()
-        self._doubt = float("inf")
+        self._clock.doubt_all()
         self._up.set()
 
     def _fail_all(self) -> None:
@@ -319,27 +321,24 @@ class Link:
     # ------------------------------------------------------------------ time
 
     def now(self) -> float:
-        """The server's time, as last heard, going on with our monotonic clock."""
-        return time.monotonic() + self._offset
+        """The server's time, as well as we know it."""
+        return self.moment().now
+
+    def moment(self) -> Moment:
+        """The same with its bounds: for leases."""
+        return self._clock.moment(time.monotonic())
 
     def _learn(self, stamp: str | None, sent: float) -> None:
-        """Take the offset from an answer, when it is a better one or the last is old."""
-        got = time.monotonic()
-        doubt = (got - sent) / 2
-        if stamp is None or (doubt > self._doubt and got - self._learned < 30):
-            return
-        moment = msgspec.convert(stamp, _datetime())
-        self._offset, self._doubt, self._learned = moment.timestamp() - (sent + doubt), doubt, got
+        if stamp is not None:
+            self._clock.hear(msgspec.convert(stamp, datetime).timestamp(), sent, time.monotonic())
 
-    @property
-    def clock_is_old(self) -> bool:
-        return time.monotonic() - self._learned > 30
-
-
-def _datetime() -> Any:
-    from datetime import datetime
-
-    return datetime
+    def must_ask_clock(self) -> bool:
+        """Whether the server should be heard again; of all who ask at once, one is told so."""
+        at = time.monotonic()
+        if min(self._clock.age(at), at - self._clock_asked) < _CLOCK_GOOD:
+            return False
+        self._clock_asked = at
+        return True
 
 
 def parts(posts: Sequence[Post]) -> list[Sequence[Post]]:

@@ -33,6 +33,7 @@ class Lease(msgspec.Struct):
     sequence: int  # of the record
     task: Task
     raw: bytes  # the task as it lies in its stream
+    told: float = 0.0  # the end that its holder was told: before that of the record, by all that we may be wrong
 
 
 class Log:
@@ -63,6 +64,9 @@ class Log:
         return self.names.task_stream, self.names.task
 
     async def info(self) -> QueueInfo:
+        """The queue; every operation begins with it, and so with a clock that is known well."""
+        if self.link.must_ask_clock():
+            await self.register.is_installed()
         return await self.register.get(self.queue)
 
     # ------------------------------------------------------------------ what is in hand
@@ -129,8 +133,7 @@ class Log:
 
     async def stored(self, info: QueueInfo, task: Task, record: Record | None) -> Stored:
         """What is known of one message."""
-        now = self.link.now()
-        status = state.status(record, task, now, dead=self.dead)
+        status = state.status(record, task, self.link.moment(), dead=self.dead)
         due = state.wait_until(record, task) if status in ("processing", "delayed", "retry") else None
         rest = record or Record()
         result = rest.result if rest.HasField("result") else None

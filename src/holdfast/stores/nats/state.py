@@ -9,6 +9,7 @@ from ...messages import Action, Settlement, Status
 from ...retry import NoRetry
 from ...v1.task_pb2 import Record, Task
 from . import tasks
+from .clock import Moment
 
 EXPIRED = "lease expired"
 CANCELLED = "cancelled"
@@ -24,20 +25,21 @@ def cut(text: str) -> str:
     return text if len(text) <= _ERROR // 4 else text.encode()[:_ERROR].decode(errors="ignore")
 
 
-def held(record: Record, now: float) -> bool:
-    return bool(record.token) and record.lease_end > now
+def held(record: Record, moment: Moment) -> bool:
+    """Whether somebody holds it; a lease that may not be over is not over."""
+    return bool(record.token) and record.lease_end > moment.earliest
 
 
-def sight(record: Record | None, task: Task, options: QueueOptions, now: float, *, dead: bool) -> Sight:
+def sight(record: Record | None, task: Task, options: QueueOptions, moment: Moment, *, dead: bool) -> Sight:
     """What a claimer that was handed this message has to do with it."""
     if record is None:
         # A dead letter without a record was replayed or deleted, and its last rest is swept.
-        return "ended" if dead else "wait" if task.due > now else "take"
+        return "ended" if dead else "wait" if task.due > moment.now else "take"
     if record.place == ARCHIVE:
         return "ended"
     if record.place == DEAD and not dead:
         return "dead"
-    if held(record, now) or (not record.token and record.visible_at > now):
+    if wait(record, task, moment) > 0:
         return "wait"
     over = bool(record.token) and not dead
     spent = record.attempts >= tasks.most(task, options) or isinstance(options.retry, NoRetry)
@@ -45,10 +47,26 @@ def sight(record: Record | None, task: Task, options: QueueOptions, now: float, 
 
 
 def wait_until(record: Record | None, task: Task) -> float:
-    """When a message that waits can be taken."""
+    """When a message that waits becomes visible."""
     if record is None:
         return task.due
     return record.lease_end if record.token else record.visible_at
+
+
+def wait(record: Record | None, task: Task, moment: Moment) -> float:
+    """Seconds until it can be taken: a lease must be over beyond doubt, a delay need not be."""
+    is_held = record is not None and bool(record.token)
+    return wait_until(record, task) - (moment.earliest if is_held else moment.now)
+
+
+def lease_end(moment: Moment, seconds: float) -> float:
+    """The end of a lease that is given now: as late as it may be by the server's clock."""
+    return moment.latest + seconds
+
+
+def told_end(end: float, moment: Moment) -> float:
+    """What its holder is told of it: as early as it may be."""
+    return end - moment.doubt
 
 
 def must_be_alone(record: Record | None, task: Task, options: QueueOptions) -> bool:
@@ -134,16 +152,16 @@ def buried(record: Record, reason: str, options: QueueOptions, now: float) -> Re
     return record
 
 
-def status(record: Record | None, task: Task, now: float, *, dead: bool) -> Status:
+def status(record: Record | None, task: Task, moment: Moment, *, dead: bool) -> Status:
     """What a message is called now."""
     if record is None:
-        return "delayed" if task.due > now else "pending"
+        return "delayed" if task.due > moment.now else "pending"
     if record.place == ARCHIVE:
         return "failed" if record.status == "failed" else "completed"
     if record.place == DEAD and not dead:
         return "dead"
-    if held(record, now):
+    if held(record, moment):
         return "processing"
-    if record.token or record.visible_at <= now:
+    if record.token or record.visible_at <= moment.now:
         return "pending"
     return "retry" if record.retrying else "delayed"

@@ -134,7 +134,7 @@ class NatsStore:
 
     async def clock(self) -> float:
         with mapped("reading the clock"):
-            if self.link.clock_is_old:
+            if self.link.must_ask_clock():
                 await self.register.is_installed()
         return self.link.now()
 
