@@ -2,21 +2,18 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterable, Mapping
+from collections.abc import Iterable, Mapping, Sequence
 from datetime import datetime
-from typing import Any, Generic, TypeAlias, TypeVar, cast
+from typing import Any, Generic, TypeVar, cast
 
 import msgspec
 
 from . import config
 from .codecs import Codec
 from .errors import ConfigError, HoldfastError, InvalidPriority, MessageTooLarge
-from .messages import Envelope
+from .messages import Envelope, Terms, Uniform
 
 T = TypeVar("T")
-
-# How a message travels, checked: the fields of Envelope after the payload and its content type, in their order.
-Terms: TypeAlias = tuple[dict[str, str] | None, int, float, float | None, str | None, int | None]
 
 _MOST_ATTEMPTS = 2**31 - 1
 
@@ -80,19 +77,17 @@ def envelope(codec: Codec[T], limit: int, value: T | Message[T], travel: Terms) 
     return Envelope(payload, content_type, *travel)
 
 
-def envelopes(codec: Codec[T], limit: int, values: Iterable[T | Message[T]], travel: Terms) -> list[Envelope]:
+def envelopes(codec: Codec[T], limit: int, values: Iterable[T | Message[T]], travel: Terms) -> Sequence[Envelope]:
     """One envelope each, or an error that names the index of the bad one."""
+    values = values if isinstance(values, list | tuple) else list(values)
+    if codec.headers is None:
+        encoded = codec.encode_many(values, unless=Message)
+        if encoded is not None and max(map(len, encoded[0])) <= limit:
+            return Uniform(*encoded, travel)
     made: list[Envelope] = []
-    encode, add, own_headers = codec.encode, made.append, codec.headers is not None
     try:
         for value in values:
-            if type(value) is Message or own_headers:
-                add(envelope(codec, limit, value, travel))
-                continue
-            payload, content_type = encode(cast(T, value))  # what `envelope` does, without a call for every message
-            if len(payload) > limit:
-                raise _too_large(len(payload), limit)
-            add(Envelope(payload, content_type, *travel))
+            made.append(envelope(codec, limit, value, travel))  # noqa: PERF401  the error needs to know how far it came
     except HoldfastError as error:
         error.args = (f"message {len(made)}: {error}",)
         raise

@@ -2,7 +2,8 @@
 
 from __future__ import annotations
 
-from typing import Literal, TypeAlias
+from collections.abc import Iterator, Sequence
+from typing import Literal, TypeAlias, overload
 
 import msgspec
 
@@ -25,6 +26,36 @@ class Envelope(msgspec.Struct, frozen=True, gc=False):
     at: float | None = None
     dedup_key: str | None = None
     max_attempts: int | None = None  # None: the queue's
+
+
+# How a message travels: the fields of Envelope after the payload and its content type, in their order.
+Terms: TypeAlias = tuple[dict[str, str] | None, int, float, float | None, str | None, int | None]
+
+
+class Uniform(Sequence[Envelope]):
+    """Envelopes that differ in nothing but their payload, by column: in bulk, an object per message costs the most."""
+
+    __slots__ = ("content_type", "payloads", "terms")
+
+    def __init__(self, payloads: list[bytes], content_type: str, terms: Terms) -> None:
+        self.payloads = payloads
+        self.content_type = content_type
+        self.terms = terms
+
+    def __len__(self) -> int:
+        return len(self.payloads)
+
+    @overload
+    def __getitem__(self, at: int) -> Envelope: ...
+    @overload
+    def __getitem__(self, at: slice) -> Uniform: ...
+    def __getitem__(self, at: int | slice) -> Envelope | Uniform:
+        if isinstance(at, slice):
+            return Uniform(self.payloads[at], self.content_type, self.terms)
+        return Envelope(self.payloads[at], self.content_type, *self.terms)
+
+    def __iter__(self) -> Iterator[Envelope]:
+        return (Envelope(payload, self.content_type, *self.terms) for payload in self.payloads)
 
 
 class Claimed(msgspec.Struct, gc=False):

@@ -8,7 +8,7 @@ from __future__ import annotations
 
 import functools
 import importlib
-from collections.abc import Callable, Hashable
+from collections.abc import Callable, Hashable, Sequence
 from typing import Any, Generic, Protocol, TypeVar, cast
 
 from ..config import unknown
@@ -22,6 +22,7 @@ Decode = Callable[[bytes], Any]
 
 RAW = "application/octet-stream"
 _BYTES = (bytes, bytearray, memoryview)
+_PLAIN = {bytes}
 _FORMATS = ("json", "msgpack", "protobuf", "raw")
 _BY_CONTENT_TYPE = {
     "application/json": "json",
@@ -69,6 +70,7 @@ class Codec(Generic[T]):
         self._decoders[self.content_type] = module.decoder(self.type)
         # Raw bytes on an untyped queue stay bytes; on a typed one they are a mistake that the check names.
         self._bytes_pass = self.type is None and name != "raw"
+        self._as_is = self._bytes_pass or name == "raw"
         if self.type is not None and name not in ("raw", "protobuf"):
             self._check = checker(self.type)
 
@@ -76,6 +78,7 @@ class Codec(Generic[T]):
         if not all(hasattr(codec, name) for name in ("content_type", "encode", "decode")):
             raise ConfigError(f"codec: {codec!r} needs `content_type`, `encode` and `decode`")
         self.content_type, self._encode, self._bytes_pass = codec.content_type, codec.encode, False
+        self._as_is = False
         self._decoders[codec.content_type] = codec.decode
 
     def encode(self, value: T) -> tuple[bytes, str]:
@@ -90,6 +93,24 @@ class Codec(Generic[T]):
             raise
         except Exception as error:
             raise CodecError(f"cannot encode {_shown(value)}: {error}") from error
+
+    def encode_many(self, values: Sequence[Any], *, unless: type) -> tuple[list[bytes], str] | None:
+        """All payloads and the content type they share; None: one by one tells which is different, or wrong."""
+        kinds = set(map(type, values))
+        if not kinds or unless in kinds:
+            return None
+        if kinds == _PLAIN and self._as_is:
+            return list(values), RAW
+        if self._bytes_pass and not kinds.isdisjoint(_BYTES):
+            return None
+        encode, check = self._encode, self._check
+        try:
+            if check is not None:
+                for value in values:
+                    check(value)
+            return list(map(encode, values)), self.content_type
+        except Exception:  # noqa: BLE001  it comes again, where the message it belongs to is known
+            return None
 
     def decode(self, payload: bytes, content_type: str) -> T:
         """The value, read as its content type says; CodecError."""

@@ -6,22 +6,19 @@ import asyncio
 import hashlib
 from collections.abc import Awaitable, Callable, Sequence
 from functools import partial
-from itertools import groupby
-from operator import attrgetter
+from typing import Any
 
 import msgspec
 
 from ... import ids
+from ...errors import Unavailable
 from ...ids import Ids
-from ...messages import Envelope
-from . import queues, rows
+from ...messages import Envelope, Uniform
+from . import drafts, names, queues, rows
 from .committer import work_topic
 from .names import BlockName
-from .rows import Rows
-from .space import Buffer, Space, Transaction
+from .space import Buffer, Reading, Space, Transaction
 
-BLOCK_MESSAGES = 1000
-BLOCK_BYTES = 4 << 20
 _IN_FLIGHT = 3  # appends under way before further calls gather
 
 
@@ -33,42 +30,9 @@ class _Call:
         self.future = future
         self.ids: list[str] = []
 
-
-class Draft(msgspec.Struct, gc=False):
-    """A block that is being filled: messages that share priority, due time and attempts."""
-
-    priority: int
-    due: float
-    max_attempts: int
-    messages: list[Envelope]
-    size: int = 0
-
-    def fill(self, messages: list[Envelope], drafts: list[Draft]) -> Draft:
-        """Add messages of this kind, opening further drafts as they fill up; the last one."""
-        sizes = [len(each.payload) for each in messages]
-        if len(self.messages) + len(messages) <= BLOCK_MESSAGES and self.size + sum(sizes) <= BLOCK_BYTES:
-            self.messages += messages
-            self.size += sum(sizes)
-            return self
-        draft = self
-        for message, size in zip(messages, sizes, strict=True):
-            full = len(draft.messages) >= BLOCK_MESSAGES or draft.size + size > BLOCK_BYTES
-            if draft.messages and full:
-                draft = Draft(self.priority, self.due, self.max_attempts, [])
-                drafts.append(draft)
-            draft.messages.append(message)
-            draft.size += size
-        return draft
-
-    def rows(self) -> Rows:
-        messages = self.messages
-        content_types = {each.content_type for each in messages}
-        headers = [each.headers for each in messages]
-        return Rows(
-            list(map(_payload, messages)),
-            content_types.pop() if len(content_types) == 1 else [each.content_type for each in messages],
-            headers if any(headers) else None,
-        )
+    @property
+    def has_dedup_keys(self) -> bool:
+        return type(self.messages) is not Uniform and any(each.dedup_key is not None for each in self.messages)
 
 
 class Block(msgspec.Struct, frozen=True, gc=False):
@@ -85,7 +49,7 @@ class Appender:
     """One per queue and process."""
 
     def __init__(
-        self, space: Space, queue: str, maker: Ids, *, timeout: float, step: Callable[[str], Awaitable[None]]
+        self, space: Space, queue: str, maker: Ids, *, timeout: float, step: Callable[[str], Awaitable[None]] | None
     ) -> None:
         self._space = space
         self._queue = queue
@@ -93,81 +57,102 @@ class Appender:
         self._timeout = timeout
         self._step = step
         self._waiting: list[_Call] = []
-        self._under_way: set[asyncio.Task[None]] = set()
+        self._under_way: set[asyncio.Future[Any]] = set()
         self._scheduled = False
+        self._config = b""
         self._root = ""  # of the queue, as last seen
 
-    async def append(self, messages: Sequence[Envelope]) -> list[str]:
-        """Ids, once the messages are durable."""
-        if not messages:
-            return []
+    def append(self, messages: Sequence[Envelope]) -> asyncio.Future[list[str]]:
+        """Ids, once the messages are durable; there must be some."""
         loop = asyncio.get_running_loop()
         call = _Call(messages, loop.create_future())
         self._waiting.append(call)
-        if not self._scheduled and len(self._under_way) < _IN_FLIGHT:
+        if not self._under_way and not self._scheduled:
+            self._start()  # a lone caller does not wait for others
+        elif not self._scheduled and len(self._under_way) < _IN_FLIGHT:
             self._scheduled = True
             loop.call_soon(self._start)
-        return await call.future
+        return call.future
 
     def _start(self) -> None:
         self._scheduled = False
         if not self._waiting:
             return
         calls, self._waiting = self._waiting, []
-        task = asyncio.get_running_loop().create_task(self._write(calls))
-        self._under_way.add(task)
-        task.add_done_callback(self._finished)
+        try:
+            written = self._write(calls)
+        except Exception as error:  # noqa: BLE001  every caller must learn of it, whatever it is
+            _refuse(calls, error)
+            return
+        self._under_way.add(written)
+        written.add_done_callback(partial(self._finished, calls))
 
-    def _finished(self, task: asyncio.Task[None]) -> None:
-        self._under_way.discard(task)
+    def _finished(self, calls: list[_Call], written: asyncio.Future[Any]) -> None:
+        self._under_way.discard(written)
+        if written.cancelled():
+            _refuse(calls, Unavailable("the append was cancelled; whether it took effect is unknown"))
+        elif (error := written.exception()) is not None:
+            _refuse(calls, error)
+        else:
+            for call in calls:
+                if not call.future.done():
+                    call.future.set_result(call.ids)
         if self._waiting and not self._scheduled:
             self._start()
 
-    async def _write(self, calls: list[_Call]) -> None:
-        try:
-            if any(any(map(_dedup_key, call.messages)) for call in calls):
-                await self._space.transact(lambda tx: self._append_once(tx, calls), deadline=self._timeout)
-            else:
-                await self._append_all(calls)
-        except Exception as error:  # noqa: BLE001  every caller must learn of it, whatever it is
-            for call in calls:
-                if not call.future.done():
-                    call.future.set_exception(error)
-            return
-        await self._step("append.committed")
-        for call in calls:
-            if not call.future.done():
-                call.future.set_result(call.ids)
-
-    async def _append_all(self, calls: list[_Call]) -> None:
-        """The common way: blocks are made first, large ones written as files, then one transaction shows them."""
+    def _write(self, calls: list[_Call]) -> asyncio.Future[Any]:
+        """Begin to write; no task where none is needed: a lone caller waits for every turn of the event loop."""
+        if any(call.has_dedup_keys for call in calls):
+            return self._commit(partial(self._append_once, calls=calls))
         now = self._space.clock()
         blocks = self._blocks(calls, now)
         threshold = self._space.file_threshold
         large = [block for block in blocks if threshold is not None and len(block.data) >= threshold]
-        root = await self._write_files(large, partial(_hand_out, calls, blocks, now))
-        while not await self._space.transact(
-            partial(self._publish, blocks=blocks, large=large, root=root), deadline=self._timeout
-        ):
+        if large:
+            return asyncio.ensure_future(self._write_large(blocks, large, partial(_hand_out, calls, blocks, now)))
+        written = self._commit(partial(self._publish, blocks=blocks, large=large, root=None))
+        _hand_out(calls, blocks, now)
+        return written
+
+    def _commit(self, step: Callable[[Transaction], object]) -> asyncio.Future[Any]:
+        written = asyncio.ensure_future(self._space.transact(step, deadline=self._timeout))
+        return written if self._step is None else asyncio.ensure_future(self._stopped(written, self._step))
+
+    @staticmethod
+    async def _stopped(written: asyncio.Future[Any], step: Callable[[str], Awaitable[None]]) -> object:
+        """For tests, which stop the engine between the commit and its answer."""
+        result = await written
+        await step("append.committed")
+        return result
+
+    async def _write_large(self, blocks: list[Block], large: list[Block], meanwhile: Callable[[], None]) -> None:
+        """Large blocks are written as files first, then one transaction shows them all."""
+        root = await self._write_files(large, meanwhile)
+        while not await self._commit(partial(self._publish, blocks=blocks, large=large, root=root)):
             root = await self._write_files(large)
 
-    async def _write_files(self, large: list[Block], meanwhile: Callable[[], None] | None = None) -> str | None:
+    async def _write_files(self, large: list[Block], meanwhile: Callable[[], None] | None = None) -> str:
         """Write the large blocks where they belong as far as we know; the root they lie under."""
-        if large and not self._root:
-            config = await self._space.read(lambda view: queues.read(view, self._queue), deadline=self._timeout)
-            self._root = queues.address(self._queue).root(config)
+        if not self._root:
+            await self._space.read(self._look, deadline=self._timeout)
         root = self._root
         writing = asyncio.gather(*(self._space.write_file(root + block.key, block.data) for block in large))
-        if large:
-            await asyncio.sleep(0)  # the disk has begun
         if meanwhile is not None:
+            await asyncio.sleep(0)  # the disk has begun
             meanwhile()
         await writing
-        return root if large else None
+        return root
+
+    def _look(self, view: Reading) -> None:
+        """Find out where the queue lies now; the options are only read again when they have changed."""
+        found = view.get(names.config_key(self._queue))
+        if found is None or found.data != self._config:
+            self._root = queues.address(self._queue).root(queues.read(view, self._queue))
+            self._config = found.data if found else b""
 
     def _publish(self, tx: Transaction, *, blocks: list[Block], large: list[Block], root: str | None) -> bool:
         """Show the blocks; False: the queue was made anew meanwhile, and the files lie under the old one."""
-        self._root = queues.address(self._queue).root(queues.read(tx, self._queue))
+        self._look(tx)
         if root is not None and root != self._root:
             return False
         for block in blocks:
@@ -208,47 +193,18 @@ class Appender:
     def _blocks(self, calls: list[_Call], now: float) -> list[Block]:
         """Blocks for all messages of the calls, in order."""
         blocks = []
-        for draft in _drafts(calls, now):
+        for draft in drafts.drafts([call.messages for call in calls], now):
             block = self._ids.block(now, draft.priority, carried=draft.due > 0)
-            name = BlockName(f"{block:032x}", len(draft.messages), draft.priority, draft.max_attempts, 0)
+            name = BlockName(f"{block:032x}", draft.count, draft.priority, draft.max_attempts, 0)
             key = name.later_key(draft.due) if draft.due else name.inbox_key()
-            kind = (draft.priority, draft.due, draft.max_attempts)
-            blocks.append(Block(key, rows.encode(draft.rows()), kind, block, len(draft.messages)))
+            blocks.append(Block(key, rows.encode(draft.rows()), draft.kind, block, draft.count))
         return blocks
 
 
-_dedup_key = attrgetter("dedup_key")
-_payload = attrgetter("payload")
-_terms = attrgetter("priority", "delay", "at", "max_attempts")
-
-
-def _due(delay: float, at: float | None, now: float) -> float:
-    """When it is visible; 0: at once."""
-    due = at if at is not None else now + delay if delay > 0 else 0.0
-    return due if due > now else 0.0
-
-
-def _kind(message: Envelope, now: float) -> tuple[int, float, int]:
-    return message.priority, _due(message.delay, message.at, now), message.max_attempts or 0
-
-
-def _drafts(calls: list[_Call], now: float) -> list[Draft]:
-    """Messages in blocks of a bounded size that share everything the key says.
-
-    Within a priority another kind starts another block, so that ids and order follow the input.
-    """
-    current: dict[int, Draft] = {}
-    drafts: list[Draft] = []
+def _refuse(calls: list[_Call], error: BaseException) -> None:
     for call in calls:
-        for terms, messages in groupby(call.messages, key=_terms):
-            priority, delay, at, max_attempts = terms
-            due = _due(delay, at, now)
-            draft = current.get(priority)
-            if draft is None or (draft.due, draft.max_attempts) != (due, max_attempts or 0):
-                draft = Draft(priority, due, max_attempts or 0, [])
-                drafts.append(draft)
-            current[priority] = draft.fill(list(messages), drafts)
-    return drafts
+        if not call.future.done():
+            call.future.set_exception(error)
 
 
 def _hand_out(calls: list[_Call], blocks: list[Block], now: float) -> None:
@@ -265,7 +221,7 @@ def _hand_out(calls: list[_Call], blocks: list[Block], now: float) -> None:
         return
     rest = {kind: iter(texts) for kind, texts in made.items()}
     for call in calls:
-        call.ids = [next(rest[_kind(each, now)]) for each in call.messages]
+        call.ids = [next(rest[drafts.kind(each, now)]) for each in call.messages]
 
 
 def dedup_key(root: str, key: str) -> str:

@@ -10,7 +10,7 @@ from typing import TypeAlias, TypeVar, cast
 import msgspec
 
 from ...config import QueueOptions
-from ...errors import QueueNotFound, StoreError
+from ...errors import QueueNotFound, StoreError, Unavailable
 from . import headfile, names, queues
 from .cache import BlockCache
 from .head import apply, wanted
@@ -131,7 +131,7 @@ class Committer:
         self._timeout = timeout
         self._written = written
         self._waiting: list[Request] = []
-        self._task: asyncio.Task[None] | None = None
+        self._under_way = False
         self._writer = headfile.HeadWriter()
         self._known = _NOTHING
         self._head: tuple[bytes, Head] = (b"", Head())
@@ -152,8 +152,8 @@ class Committer:
 
     def _submit(self, request: Request) -> None:
         self._waiting.append(request)
-        if self._task is None:
-            self._task = asyncio.get_running_loop().create_task(self._run())
+        if not self._under_way:
+            self._begin()
 
     def _give_back(self, request: Request) -> None:
         """Nobody waits for this claim any more: its messages go back without costing an attempt."""
@@ -177,22 +177,29 @@ class Committer:
         assert request.answer is not None
         return request.answer
 
-    async def _run(self) -> None:
-        """Commit as long as requests wait; those that arrive during a commit share the next."""
+    def _begin(self) -> None:
+        """Commit what waits; requests that arrive meanwhile share the next."""
+        taken: list[Request] = []
         try:
-            while self._waiting:
-                taken: list[Request] = []
-                try:
-                    head = await self._space.transact(partial(self._step, taken), deadline=self._timeout)
-                except Exception as error:  # noqa: BLE001  every caller must learn of it, whatever it is
-                    self._refuse(taken or self._take(), error)
-                    continue
-                for request in taken:
-                    self._tell(request)
-                if head is not None:
-                    self._written(head)
-        finally:
-            self._task = None
+            committed = asyncio.ensure_future(self._space.transact(partial(self._step, taken), deadline=self._timeout))
+        except Exception as error:  # noqa: BLE001  every caller must learn of it, whatever it is
+            self._refuse(self._take(), error)
+            return
+        committed.add_done_callback(partial(self._ended, taken))
+        self._under_way = True
+
+    def _ended(self, taken: list[Request], committed: asyncio.Future[Head | None]) -> None:
+        self._under_way = False
+        error = Unavailable("the commit was cancelled") if committed.cancelled() else committed.exception()
+        if error is not None:
+            self._refuse(taken or self._take(), error)
+        else:
+            for request in taken:
+                self._tell(request)
+            if (head := committed.result()) is not None:
+                self._written(head)
+        if self._waiting and not self._under_way:
+            self._begin()
 
     def _tell(self, request: Request) -> None:
         assert request.answer is not None
@@ -208,7 +215,7 @@ class Committer:
         return taken
 
     @staticmethod
-    def _refuse(requests: list[Request], error: Exception) -> None:
+    def _refuse(requests: list[Request], error: BaseException) -> None:
         for request in requests:
             if request.future is not None and not request.future.done():
                 request.future.set_exception(error)

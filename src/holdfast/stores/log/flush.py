@@ -37,7 +37,7 @@ class Flusher:
         maker: Ids,
         *,
         timeout: float,
-        step: Callable[[str], Awaitable[None]],
+        step: Callable[[str], Awaitable[None]] | None,
     ) -> None:
         self._space = space
         self._committer = committer
@@ -55,9 +55,13 @@ class Flusher:
             frozen = answer.head.frozen
             if frozen is None or (frozen.flush != flush and answer.now - frozen.since < TAKEOVER):
                 return False
-            await self._step("flush.frozen")
+            await self._reach("flush.frozen")
             await self._finish(frozen.flush)
             return True
+
+    async def _reach(self, name: str) -> None:
+        if self._step is not None:
+            await self._step(name)
 
     async def thaw(self) -> None:
         """Return when nothing is frozen: what is being written is out of reach of those who change messages."""
@@ -82,9 +86,9 @@ class Flusher:
         written = await asyncio.to_thread(leaving.encode, self._committer.address, *gathered)
         if written.archive is not None:
             await self._space.write_file(*written.archive)
-        await self._step("flush.written")
+        await self._reach("flush.written")
         await self._committer.edit(lambda session: self._show(session, flush, written))
-        await self._step("flush.dropped")
+        await self._reach("flush.dropped")
 
     def _gather(self, view: Reading, flush: str) -> tuple[Seen, list[Leaving]] | None:
         """The rows of a frozen set in id order; None: it is no longer there."""

@@ -33,7 +33,7 @@ class Log:
         maker: Ids,
         *,
         timeout: float,
-        step: Callable[[str], Awaitable[None]],
+        step: Callable[[str], Awaitable[None]] | None,
     ) -> None:
         self.address = address
         self.committer = Committer(space, address, cache, timeout=timeout, written=self._written)

@@ -6,7 +6,7 @@ of the protocol is 0 and its rules collapse to "decide and write inside one tran
 
 from __future__ import annotations
 
-from collections.abc import Callable, Sequence
+from collections.abc import Awaitable, Callable, Sequence
 from typing import Protocol, TypeAlias, TypeVar
 
 import msgspec
@@ -69,8 +69,8 @@ class Space(Protocol):
     def clock(self) -> float:
         """Seconds since 1970, the same for everybody who shares the space; steps of the wall clock do not move it."""
 
-    async def transact(self, step: Callable[[Transaction], T], *, deadline: float | None = None) -> T:
-        """Run the step in a transaction; returns when its writes are durable.
+    def transact(self, step: Callable[[Transaction], T], *, deadline: float | None = None) -> Awaitable[T]:
+        """Run the step in a transaction; the result comes when its writes are durable.
 
         Steps that wait together share one commit; a step that raises is undone alone, and its error is raised here.
         After `deadline` seconds: Unavailable, and the step will not run any more.
@@ -79,7 +79,7 @@ class Space(Protocol):
     def transact_from_thread(self, step: Callable[[Transaction], T], *, deadline: float | None = None) -> T:
         """The same, blocking, from any thread."""
 
-    async def read(self, step: Callable[[Reading], T], *, deadline: float | None = None) -> T:
+    def read(self, step: Callable[[Reading], T], *, deadline: float | None = None) -> Awaitable[T]:
         """Run the step on a snapshot, without holding anybody up."""
 
     async def write_file(self, key: str, data: Buffer) -> None:

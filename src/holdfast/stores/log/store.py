@@ -27,10 +27,6 @@ from .space import Space, Transaction
 from .state import Claim, Expire, Remove, Taken
 
 
-async def _no_step(name: str) -> None:
-    """Tests stop the engine at named steps; nobody else does."""
-
-
 class LogStore:
     """See `stores/base.py` for the promises."""
 
@@ -40,7 +36,7 @@ class LogStore:
         self._space = space
         self._options = options
         self._timeout = options.operation_timeout
-        self._steps = steps or _no_step
+        self._steps = steps  # tests stop the engine at named steps; nobody else does
         self._cache = BlockCache()
         self._ids = Ids()
         self._logs: dict[str, Log] = {}
@@ -123,7 +119,7 @@ class LogStore:
     # Messages in and out.
 
     async def append(self, queue: str, messages: Sequence[Envelope]) -> list[str]:
-        return await self._log(queue).appender.append(messages)
+        return await self._log(queue).appender.append(messages) if messages else []
 
     async def claim(self, queue: str, limit: int, lease: float, *, wait: float = 0.0) -> Claims:
         if not wait:

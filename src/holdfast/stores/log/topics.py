@@ -6,8 +6,9 @@ import asyncio
 import threading
 from collections import Counter
 from collections.abc import Callable, Iterable
-from typing import Any
+from typing import Any, TypeVar
 
+T = TypeVar("T")
 Outcome = tuple["asyncio.Future[Any]", Any, BaseException | None]
 
 
@@ -71,12 +72,13 @@ def deliver(outcomes: Iterable[Outcome]) -> None:
     for outcome in outcomes:
         by_loop.setdefault(outcome[0].get_loop(), []).append(outcome)
     for loop, mine in by_loop.items():
-        _call(loop, _resolve, mine)
+        call(loop, _resolve, mine)
 
 
-def _call(loop: asyncio.AbstractEventLoop, callback: Callable[[list[Outcome]], None], outcomes: list[Outcome]) -> None:
+def call(loop: asyncio.AbstractEventLoop, callback: Callable[[T], None], argument: T) -> None:
+    """From any thread."""
     try:
-        loop.call_soon_threadsafe(callback, outcomes)
+        loop.call_soon_threadsafe(callback, argument)
     except RuntimeError:  # the loop was closed with its tasks: nobody is left to be told
         if not loop.is_closed():
             raise

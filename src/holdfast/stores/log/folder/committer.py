@@ -3,11 +3,11 @@
 from __future__ import annotations
 
 from collections.abc import Callable
+from functools import partial
 from pathlib import Path
 
 import apsw
 
-from ..topics import Outcome
 from . import opening
 from .clock import FolderClock
 from .database import NAME, Snapshot, Writing, connect, create_schema
@@ -29,7 +29,7 @@ class Committer:
         files: Files,
         vfs: str | None,
         clock: Callable[[], float] | None,
-        announce: Callable[[list[str]], list[Outcome]],
+        announce: Callable[[list[str]], None],
         remove: Callable[[list[str]], object],
     ) -> None:
         self._folder = folder
@@ -43,13 +43,13 @@ class Committer:
         self._view: Writing | None = None
         self.made: list[str] = []  # what opening had to make, in words
 
-    def run(self, works: list[Work]) -> list[Outcome]:
-        """One group: lock, begin, every step, commit, unlock; then other processes are told."""
+    def run(self, works: list[Work]) -> Callable[[], None] | None:
+        """One group: lock, begin, every step, commit, unlock; then, after the callers, others are told."""
         try:
             lock = self._locked()
         except BaseException as error:  # noqa: BLE001 - it is the callers', and the thread must live on
             fail_all(works, error)
-            return []
+            return None
         topics: list[str] = []
         rest = works
         try:
@@ -64,7 +64,7 @@ class Committer:
             self._disconnect()
         finally:
             lock.release()
-        return self._announce(topics) if topics else []
+        return partial(self._announce, topics) if topics else None
 
     def finish(self) -> None:
         """Close, under the lock too: the last connection of all cleans the write-ahead log up."""
@@ -149,7 +149,7 @@ class Reader:
         self._clock = clock
         self._connection: apsw.Connection | None = None
 
-    def run(self, works: list[Work]) -> list[Outcome]:
+    def run(self, works: list[Work]) -> None:
         if self._connection is None:
             self._connection = connect(self._path, vfs=self._vfs)
             self._connection.pragma("query_only", True)
@@ -164,7 +164,6 @@ class Reader:
         except apsw.Error:
             self.finish()  # in an unknown state: the next group gets a new one
             raise
-        return []
 
     def finish(self) -> None:
         connection, self._connection = self._connection, None

@@ -9,7 +9,7 @@ from queue import SimpleQueue
 from typing import Any, TypeVar, cast
 
 from ....errors import Unavailable
-from ..topics import Outcome, deliver
+from ..topics import call
 from .faults import caused, translated
 
 T = TypeVar("T")
@@ -19,11 +19,12 @@ CLOSED = "the store is closed"
 class Work:
     """A step with somebody waiting for it: a future of an event loop, or a thread at a gate."""
 
-    __slots__ = ("_turn", "error", "future", "gate", "result", "step")
+    __slots__ = ("_turn", "error", "future", "gate", "result", "step", "timer")
 
     def __init__(self, step: Callable[[Any], Any], future: asyncio.Future[Any] | None) -> None:
         self.step = step
         self.future = future
+        self.timer: asyncio.TimerHandle | None = None
         self.gate: threading.Lock | None = None
         self.result: Any = None
         self.error: BaseException | None = None
@@ -34,6 +35,8 @@ class Work:
 
     def begin(self) -> bool:
         """True for the first who asks: the thread that runs the step, or the caller who gives up before that."""
+        if self.future is not None and self.future.cancelled():
+            return False
         try:
             self._turn.pop()
         except IndexError:
@@ -43,11 +46,24 @@ class Work:
     def fail(self, error: BaseException) -> None:
         self.result, self.error = None, error
 
+    def tell(self) -> None:
+        """In the event loop of its future."""
+        if self.timer is not None:
+            self.timer.cancel()
+        if self.future is None or self.future.done():  # cancelled, or past its deadline
+            return
+        if self.error is None:
+            self.future.set_result(self.result)
+        else:
+            self.future.set_exception(self.error)
+
 
 class Lane:
-    """The thread. `run` gets all that waits, sets results or errors, and may wake others along with its callers."""
+    """The thread. `run` gets all that waits and sets results or errors; what it answers is called afterwards."""
 
-    def __init__(self, name: str, run: Callable[[list[Work]], list[Outcome]], *, finish: Callable[[], None]) -> None:
+    def __init__(
+        self, name: str, run: Callable[[list[Work]], Callable[[], None] | None], *, finish: Callable[[], None]
+    ) -> None:
         self._run = run
         self._finish = finish
         self._waiting: SimpleQueue[Work | None] = SimpleQueue()
@@ -56,17 +72,14 @@ class Lane:
         self._thread = threading.Thread(target=self._loop, name=name, daemon=True)
         self._thread.start()
 
-    async def submit(self, step: Callable[[Any], T], *, deadline: float) -> T:
-        """Wait for the step's result; after `deadline` seconds Unavailable."""
+    def submit(self, step: Callable[[Any], T], *, deadline: float) -> asyncio.Future[T]:
+        """The step's result, or after `deadline` seconds Unavailable; cancelled in time, it does not run."""
         loop = asyncio.get_running_loop()
-        work = Work(step, loop.create_future())
-        timer = loop.call_later(deadline, _expire, work, deadline)
+        future: asyncio.Future[T] = loop.create_future()
+        work = Work(step, future)
+        work.timer = loop.call_later(deadline, _expire, work, deadline)
         self._put(work)
-        try:
-            return cast(T, await cast("asyncio.Future[Any]", work.future))
-        finally:
-            timer.cancel()
-            work.begin()  # a cancelled caller's step does not run any more
+        return future
 
     def submit_from_thread(self, step: Callable[[Any], T], *, deadline: float) -> T:
         """The same, blocking."""
@@ -86,6 +99,8 @@ class Lane:
     def _put(self, work: Work) -> None:
         self._waiting.put(work)
         if self._ended and work.begin():
+            if work.timer is not None:
+                work.timer.cancel()
             raise Unavailable(CLOSED)
 
     def _loop(self) -> None:
@@ -95,21 +110,23 @@ class Lane:
         late = self._take()
         for work in late:
             work.fail(Unavailable(CLOSED))
-        _answer([work for work in late if work.begin()], [])
+        _answer([work for work in late if work.begin()])
         self._finish()
 
     def _round(self) -> bool:
         """One group; a function of its own so that nothing of it is kept alive while the thread waits for the next."""
         first = self._waiting.get()
         works = self._take(first)
-        woken: list[Outcome] = []
+        after = None
         if works:
             try:
-                woken = self._run(works)
+                after = self._run(works)
             except BaseException as error:  # noqa: BLE001 - it is the callers', and the thread must live on
                 for work in works:
                     work.fail(translated(error))
-            _answer(works, woken)
+            _answer(works)
+        if after is not None:
+            after()
         return first is not None and not self._ended
 
     def _take(self, *first: Work | None) -> list[Work]:
@@ -127,13 +144,21 @@ def fail_all(works: list[Work], error: BaseException) -> None:
         work.fail(ours if ours is error else caused(type(ours)(*ours.args), error))
 
 
-def _answer(works: list[Work], outcomes: list[Outcome]) -> None:
+def _answer(works: list[Work]) -> None:
+    """With one call per event loop: each call is a system call that wakes its loop."""
+    by_loop: dict[asyncio.AbstractEventLoop, list[Work]] = {}
     for work in works:
         if work.future is not None:
-            outcomes.append((work.future, work.result, work.error))
+            by_loop.setdefault(work.future.get_loop(), []).append(work)
         elif work.gate is not None:
             work.gate.release()
-    deliver(outcomes)
+    for loop, mine in by_loop.items():
+        call(loop, _tell_all, mine)
+
+
+def _tell_all(works: list[Work]) -> None:
+    for work in works:
+        work.tell()
 
 
 def _expire(work: Work, deadline: float) -> None:

@@ -95,17 +95,17 @@ class FolderSpace:
     def clock(self) -> float:
         return self._committer.clock.now()
 
-    async def transact(self, step: Callable[[Transaction], T], *, deadline: float | None = None) -> T:
+    def transact(self, step: Callable[[Transaction], T], *, deadline: float | None = None) -> asyncio.Future[T]:
         self._usable()
-        return await self._writes.submit(step, deadline=self._timeout if deadline is None else deadline)
+        return self._writes.submit(step, deadline=self._timeout if deadline is None else deadline)
 
     def transact_from_thread(self, step: Callable[[Transaction], T], *, deadline: float | None = None) -> T:
         self._usable()
         return self._writes.submit_from_thread(step, deadline=self._timeout if deadline is None else deadline)
 
-    async def read(self, step: Callable[[Reading], T], *, deadline: float | None = None) -> T:
+    def read(self, step: Callable[[Reading], T], *, deadline: float | None = None) -> asyncio.Future[T]:
         self._usable()
-        return await cast(Lane, self._reads).submit(step, deadline=self._timeout if deadline is None else deadline)
+        return cast(Lane, self._reads).submit(step, deadline=self._timeout if deadline is None else deadline)
 
     async def write_file(self, key: str, data: Buffer) -> None:
         self._usable()

@@ -15,7 +15,7 @@ from pathlib import Path
 from typing import Protocol
 from urllib.parse import quote
 
-from ..topics import Outcome, Topics, deliver
+from ..topics import Topics, deliver
 
 SUFFIX = ".wake"
 WRITER_SIZE = 16
@@ -76,14 +76,14 @@ class Wake:
     def mechanism(self) -> str:
         return "polling" if self._observer is None else self._observer.name
 
-    def announce(self, topics: Iterable[str]) -> list[Outcome]:
-        """Tell everybody; own waiters are the caller's to deliver. Only the committing thread calls this."""
+    def announce(self, topics: Iterable[str]) -> None:
+        """Tell everybody. Only the committing thread calls this."""
         topics = dict.fromkeys(topics)
         for topic in topics:
             # Before our own count, see `_notice`. A lost wake-up, say on a full disk, costs a poll interval, no more.
             with contextlib.suppress(OSError):
                 os.pwrite(self._file(topic), self._me, 0)
-        return self._topics.signal(topics)
+        deliver(self._topics.signal(topics))
 
     def ticket(self, topic: str) -> int:
         """Observe the topic from now on; how many signals it has seen."""
