@@ -152,8 +152,8 @@ def check_when_a_flush_is_due(head: ModuleType) -> None:
 
 def check_many_groups_make_a_flush_due(head: ModuleType) -> None:
     bench = Bench(head)
-    bench.absorb(key(1, 200))
-    for place in range(128):
+    bench.absorb(key(1, 300))
+    for place in range(256):
         assert not head.flush_due(bench.head, rows=10**9, age=1e9)
         bench.claim(f"t{place}", 1)
         bench.settle(f"t{place}", 1, span(place), "complete")

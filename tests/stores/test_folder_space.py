@@ -70,13 +70,13 @@ async def test_an_expired_step_never_runs(space: FolderSpace):
         entered.set()
         assert leave.wait(10)
 
-    blocking = asyncio.create_task(space.transact(block))
+    blocking = asyncio.ensure_future(space.transact(block))
     assert await asyncio.to_thread(entered.wait, 10)
     with pytest.raises(Unavailable, match="nothing was done"):
         await space.transact(lambda tx: tx.put("late", b"x"), deadline=0.02)
     with pytest.raises(Unavailable, match="nothing was done"):
         await asyncio.to_thread(space.transact_from_thread, lambda tx: tx.put("late", b"x"), deadline=0.02)
-    cancelled = asyncio.create_task(space.transact(lambda tx: tx.put("late", b"x")))
+    cancelled = asyncio.ensure_future(space.transact(lambda tx: tx.put("late", b"x")))
     await asyncio.sleep(0)
     cancelled.cancel()
     await asyncio.wait([cancelled])  # a caller that is gone has taken its step back; one that is going has not yet
@@ -107,7 +107,7 @@ async def test_reads_do_not_wait_for_a_writer(space: FolderSpace):
         entered.set()
         assert leave.wait(10)
 
-    writing = asyncio.create_task(space.transact(write))
+    writing = asyncio.ensure_future(space.transact(write))
     assert await asyncio.to_thread(entered.wait, 10)
     assert await space.read(value("a")) == b"1"
     leave.set()
@@ -158,7 +158,7 @@ async def test_full_and_freed_again(space: FolderSpace):
 async def test_closed(tmp_path: Path):
     space = await FolderSpace.open(tmp_path)
     watching = asyncio.create_task(space.watch("a", 30))
-    waiting = [asyncio.create_task(space.transact(lambda tx, n=n: tx.put(f"{n}", b"x"))) for n in range(5)]
+    waiting = [asyncio.ensure_future(space.transact(lambda tx, n=n: tx.put(f"{n}", b"x"))) for n in range(5)]
     await asyncio.sleep(0)
     await space.close()
     await asyncio.gather(*waiting)

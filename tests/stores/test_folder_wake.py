@@ -114,7 +114,11 @@ async def test_a_closed_loop_among_the_waiters_is_harmless(pair):
         watching.cancel()
         with contextlib.suppress(asyncio.CancelledError):
             loop.run_until_complete(watching)
-        pending = loop.create_task(ours.transact(lambda tx: time.sleep(0.05)))
+
+        async def commit() -> None:
+            await ours.transact(lambda tx: time.sleep(0.05))
+
+        pending = loop.create_task(commit())
         loop.run_until_complete(asyncio.sleep(0))
         pending.cancel()
         loop.close()

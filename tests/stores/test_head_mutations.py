@@ -14,7 +14,7 @@ MUTATIONS = {
         "        if part:\n            held",
         "if each.block == intent.block]:\n        part = lease.mask & intent.mask\n        if part:\n            held",
     ),
-    "a repeated settlement is lost": ("return held | _repeated(head, intent)", "return held"),
+    "a repeated settlement is lost": ("else held | _repeated(head, intent)", "else held"),
     "a repeat may say the opposite": (" and group.status in LEADS_TO[intent.action]:", ":"),
     "a repeated retry is lost once it is frozen": ("*head.waiting, *frozen.waiting]", "*head.waiting]"),
     "a repeated retry is lost once it was claimed": (

@@ -20,6 +20,7 @@ from .space import LAST, Range, Reading, Space, Transaction
 from .state import Absorb, Block, Claim, Exhausted, Expire, Head, Intent, Purge, Remove, Result, Rules, Settle
 
 T = TypeVar("T")
+RangesOf: TypeAlias = Callable[[str, int], list[Range]]
 _PAGE = 1000
 _DUE_PAGE = 200
 _FEW = 32
@@ -230,12 +231,12 @@ class Committer:
         """The log as this view shows it."""
         return self._survey(view)[0]
 
-    def _survey(self, view: Reading, demand: int = 0) -> tuple[Seen, list[list[str]]]:
-        """The log, and the first keys of its inbox and of `later/` when messages are wanted; mostly in one trip."""
+    def _survey(self, view: Reading, ranges_of: RangesOf | None = None) -> tuple[Seen, list[list[str]]]:
+        """The log, and the keys of ranges that depend on its root and on how many blocks it holds; in one trip."""
         known = self._known  # a local: the reading and the committing thread are both here, on snapshots of their own
         while True:
             held = len(self._head[1].blocks)
-            ranges = _ranges(known.root, view.now, held, demand) if demand else []
+            ranges = ranges_of(known.root, held) if ranges_of else []
             (stored, head), keys = view.survey([names.config_key(self.address.queue), known.root + "head"], ranges)
             if stored is None:
                 raise QueueNotFound(f"there is no queue {self.address.queue!r}")
@@ -244,8 +245,8 @@ class Committer:
                 if root != known.root:
                     continue
             seen = Seen(known.config, self.address.rules(known.config), known.root, self._decoded(head))
-            if demand and len(seen.head.blocks) > held:  # absorbed blocks must not hide the ones behind them
-                keys = view.survey([], _ranges(known.root, view.now, len(seen.head.blocks), demand))[1]
+            if ranges_of and len(seen.head.blocks) > held:  # absorbed blocks must not hide the ones behind them
+                keys = view.survey([], ranges_of(known.root, len(seen.head.blocks)))[1]
             return seen, keys
 
     def _known_from(self, stored: bytes) -> _Known:
@@ -276,12 +277,28 @@ class Committer:
 
     def _absorbable(self, tx: Transaction, demand: int) -> tuple[Seen, list[str], float | None]:
         """The log, the blocks that the waiting claims need, and when the next one under `later/` is due."""
+        if not demand:
+            return self._survey(tx)[0], [], None
+        seen, (inbox, later) = self._survey(tx, _first_ranges)
+        if seen.rules.paused:
+            return seen, [], None
+        next_due = names.due_of(later[0]) if later else None
+        if next_due is None or next_due > tx.now:  # nothing beside the inbox
+            if not inbox:
+                return seen, [], next_due
+            key = inbox[0][len(seen.root) :]
+            block = seen.head.block_at(key)
+            if block is None and names.parse_block(key).serves(demand):
+                return seen, [key], next_due
+            if block is not None and block.name.serves(demand) and block.ready(tx.now) >= demand:
+                return seen, [], next_due
+        return self._listed(tx, demand)
+
+    def _listed(self, tx: Transaction, demand: int) -> tuple[Seen, list[str], float | None]:
+        """The same, when one block is not enough."""
         look = min(demand, _FEW)  # most blocks hold many messages: a few keys will do, or all are looked at
         while True:
-            seen, keys = self._survey(tx, look)
-            if not keys or seen.rules.paused:
-                return seen, [], None
-            inbox, due, coming = keys
+            seen, (inbox, due, coming) = self._survey(tx, partial(_ranges, tx.now, look))
             cut = len(seen.root)
             chosen, enough = wanted(seen.head, [key[cut:] for key in inbox + due], demand)
             if enough or look == demand or len(inbox) < look:
@@ -322,7 +339,12 @@ class Committer:
                 request.then(session)
 
 
-def _ranges(root: str, now: float, held: int, demand: int) -> list[Range]:
+def _first_ranges(root: str, held: int) -> list[Range]:
+    inbox, later = root + "inbox/", root + "later/"
+    return [(inbox, inbox + LAST, 1), (later, later + LAST, 1)]
+
+
+def _ranges(now: float, demand: int, root: str, held: int) -> list[Range]:
     """The first keys of the inbox, of what is due, and the next one that is not; absorbed blocks are among them."""
     inbox, later = root + "inbox/", root + "later/"
     due = f"{later}{int(now * 1000) + 1:015d}"

@@ -43,7 +43,7 @@ CANCELLED = "cancelled"
 NEAR_MOST = 300  # waiting messages the head holds; beyond, all but the nearest leave in the flush
 NEAR_KEPT = 100
 HEAVY = 64 * 1024  # bytes of results or errors that make a flush due at once
-GROUPS_MOST = 128  # groups of outcomes the head holds before a flush: it is rewritten with every commit
+GROUPS_MOST = 256  # groups of outcomes the head holds before a flush: it is rewritten with every commit
 RECENT_MOST = 32
 LEADS_TO = {  # what a settlement makes of a message; a retry with no attempt left is dead
     "complete": ("completed",),
@@ -97,7 +97,7 @@ def _settle(head: Head, intent: Settle, rules: Rules) -> int:
             held |= part
             _take(head.leases, lease, part)
             _finish_part(head, lease, part, intent, rules)
-    return held | _repeated(head, intent)
+    return held if held == intent.mask else held | _repeated(head, intent)
 
 
 def _repeated(head: Head, intent: Settle) -> int:
@@ -153,7 +153,7 @@ def _end(head: Head, group: Settled, *, keep: bool) -> None:
 def _remember(head: Head, token: str, block: int, mask: int, status: str) -> None:
     """Nothing of a settlement is kept but its token, so that repeating it is still success."""
     for place, recent in enumerate(head.recent):
-        if (recent.token, recent.block, recent.status) == (token, block, status):
+        if recent.token == token and recent.block == block and recent.status == status:
             head.recent[place] = msgspec.structs.replace(recent, mask=recent.mask | mask)
             return
     head.recent.append(Recent(token, block, mask, status))

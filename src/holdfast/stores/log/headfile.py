@@ -13,8 +13,12 @@ from .state import Block, Frozen, Head, Lease, Recent, Settled, Waiting
 FORMAT = 1
 
 
+_SHIFT_MOST = 64
+_SPARSE = 4  # bytes from which a mask is worth a second look
+
+
 class _Section:
-    """A list of the head as bytes. From one head to the next mostly its end changes: the rest is not encoded again."""
+    """A list of the head as bytes. From one head to the next mostly its ends change: the rest is not encoded again."""
 
     def __init__(self, plain: Callable[[Any], tuple[Any, ...]]) -> None:
         self._plain = plain
@@ -23,6 +27,8 @@ class _Section:
         self._body = b""
 
     def encode(self, parts: list[Any], encode: Callable[[Any], bytes]) -> msgspec.Raw:
+        if parts and self._parts and parts[0] is not self._parts[0]:
+            self._shift(parts[0])
         same = 0
         for part, old in zip(parts, self._parts, strict=False):
             if part is not old:
@@ -34,6 +40,17 @@ class _Section:
         self._body = b"".join((self._body[: self._ends[same - 1] if same else 0], *pieces))
         self._parts = parts
         return msgspec.Raw(_array_header(len(parts)) + self._body)
+
+
+    def _shift(self, first: Any) -> None:
+        """Forget what came before this part, if it is one of the first."""
+        for gone, part in enumerate(self._parts[:_SHIFT_MOST]):
+            if part is first:
+                start = self._ends[gone - 1]
+                self._body = self._body[start:]
+                self._ends = [end - start for end in self._ends[gone:]]
+                self._parts = self._parts[gone:]
+                return
 
 
 def _array_header(count: int) -> bytes:
@@ -123,9 +140,17 @@ def _settled_from(wire: list[Any]) -> list[Settled]:
     return [Settled(each[0], _mask(each[1]), *each[2:]) for each in wire]
 
 
-def _bytes(mask: int) -> bytes:
-    return mask.to_bytes((mask.bit_length() + 7) // 8, "little")
+def _bytes(mask: int) -> bytes | tuple[int, bytes]:
+    """Little-endian; where it pays, without the zero bytes before the first message, but with their number."""
+    length = (mask.bit_length() + 7) // 8
+    if length < _SPARSE:
+        return mask.to_bytes(length, "little")
+    zeros = ((mask & -mask).bit_length() - 1) // 8
+    return zeros, (mask >> 8 * zeros).to_bytes(length - zeros, "little")
 
 
-def _mask(data: bytes) -> int:
-    return int.from_bytes(data, "little")
+def _mask(data: bytes | list[Any]) -> int:
+    if isinstance(data, bytes):
+        return int.from_bytes(data, "little")
+    zeros, rest = data
+    return int.from_bytes(rest, "little") << 8 * int(zeros)

@@ -51,6 +51,10 @@ class BlockName(msgspec.Struct, frozen=True, gc=False):
     def highest(self) -> str:
         return self.last or f"{int(self.block, 16) + self.count - 1:032x}"
 
+    def serves(self, demand: int) -> bool:
+        """First in its inbox, it is enough: nothing listed behind it comes before its messages."""
+        return not self.first and self.count >= demand
+
     def text(self) -> str:
         attempts = f"{self.attempts}c" if self.crashed else self.attempts
         text = f"{self.block}-{self.count}-{self.priority}-{self.max_attempts}-{attempts}"

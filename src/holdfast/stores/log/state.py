@@ -138,6 +138,9 @@ class Head(msgspec.Struct):
         """Rows of a block have left."""
         self.change(no, gone=self.blocks[no].gone + count)
 
+    def block_at(self, key: str) -> Block | None:
+        return next((block for block in self.blocks.values() if block.key == key), None)
+
     def copy(self) -> Head:
         """A head whose changes do not show in this one."""
         return msgspec.structs.replace(
