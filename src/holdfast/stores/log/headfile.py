@@ -41,7 +41,6 @@ class _Section:
         self._parts = parts
         return msgspec.Raw(_array_header(len(parts)) + self._body)
 
-
     def _shift(self, first: Any) -> None:
         """Forget what came before this part, if it is one of the first."""
         for gone, part in enumerate(self._parts[:_SHIFT_MOST]):
