@@ -17,7 +17,7 @@ class TaskMetadata(_message.Message):
     def __init__(self, priority: _Optional[int] = ..., timestamp: _Optional[int] = ..., retries: _Optional[int] = ...) -> None: ...
 
 class Task(_message.Message):
-    __slots__ = ("id", "data", "metadata", "content_type", "headers", "max_attempts", "due", "blob", "format")
+    __slots__ = ("id", "data", "metadata", "content_type", "headers", "max_attempts", "due", "blob", "format", "call")
     class HeadersEntry(_message.Message):
         __slots__ = ("key", "value")
         KEY_FIELD_NUMBER: _ClassVar[int]
@@ -34,6 +34,7 @@ class Task(_message.Message):
     DUE_FIELD_NUMBER: _ClassVar[int]
     BLOB_FIELD_NUMBER: _ClassVar[int]
     FORMAT_FIELD_NUMBER: _ClassVar[int]
+    CALL_FIELD_NUMBER: _ClassVar[int]
     id: str
     data: bytes
     metadata: TaskMetadata
@@ -43,7 +44,8 @@ class Task(_message.Message):
     due: float
     blob: str
     format: int
-    def __init__(self, id: _Optional[str] = ..., data: _Optional[bytes] = ..., metadata: _Optional[_Union[TaskMetadata, _Mapping]] = ..., content_type: _Optional[str] = ..., headers: _Optional[_Mapping[str, str]] = ..., max_attempts: _Optional[int] = ..., due: _Optional[float] = ..., blob: _Optional[str] = ..., format: _Optional[int] = ...) -> None: ...
+    call: str
+    def __init__(self, id: _Optional[str] = ..., data: _Optional[bytes] = ..., metadata: _Optional[_Union[TaskMetadata, _Mapping]] = ..., content_type: _Optional[str] = ..., headers: _Optional[_Mapping[str, str]] = ..., max_attempts: _Optional[int] = ..., due: _Optional[float] = ..., blob: _Optional[str] = ..., format: _Optional[int] = ..., call: _Optional[str] = ...) -> None: ...
 
 class Record(_message.Message):
     __slots__ = ("task", "place", "attempts", "tries", "token", "lease_end", "visible_at", "retrying", "recovered", "status", "finished_at", "result", "error", "worker", "last_token", "last_action", "ack", "gone", "moving_to", "result_blob", "format")

@@ -11,16 +11,18 @@ from datetime import UTC, datetime
 import msgspec
 
 from ... import ids as makers
-from ...errors import QueueNotFound, UnknownOutcome
+from ...errors import QueueNotFound, Unavailable, UnknownOutcome
 from ...messages import Envelope
 from ...v1.task_pb2 import Task
 from . import tasks
+from .calls import Call
 from .faults import DUPLICATE_IN_BATCH, WRONG_SEQUENCE, Lost, Nobody, Refused
+from .link import parts
 from .log import Log
 from .queues import missing
 from .wire import Post
 
-_TRIES = 20
+_UNKNOWN = "{}: the server did not say whether the messages arrived"
 
 
 class Key(msgspec.Struct):
@@ -28,6 +30,7 @@ class Key(msgspec.Struct):
 
     id: str
     until: float
+    call: str = ""  # it counts when this call does
 
 
 class Appender:
@@ -52,10 +55,14 @@ class Appender:
         marked = len(made) == 1 or not log.link.features.batches or log.link.features.batch_ids
         posts = [await self._post(task, now, marked=marked) for task in made]
         ids = [task.id for task in made]
-        if not any(key is not None for key in keys):
+        if any(key is not None for key in keys):
+            return await self._append_once(posts, ids, keys, info.options.dedup_window)
+        if self._is_large(posts):
+            call = await log.calls.begin(len(posts))
+            await self._store_call(call, call.marked(posts), ids)
+        else:
             await self._store(posts, ids)
-            return ids
-        return await self._append_once(posts, ids, keys, info.options.dedup_window)
+        return ids
 
     def _tasks(self, messages: Sequence[Envelope], now: float) -> list[Task]:
         """A run of equal priority shares the bits of one id, so that ids go up in input order."""
@@ -89,6 +96,32 @@ class Appender:
         return Post(subject, task.SerializeToString(), f"Nats-Msg-Id: {task.id}\r\n" if marked else "", 0)
 
     # ------------------------------------------------------------------ storing
+
+    def _is_large(self, posts: Sequence[Post]) -> bool:
+        """Whether the server does not take all of these at once."""
+        return len(posts) > 1 and (not self._log.link.features.batches or len(parts(posts)) > 1)
+
+    async def _store_call(self, call: Call, posts: Sequence[Post], ids: Sequence[str], *, again: bool = False) -> None:
+        """All parts, and then the word that they count."""
+        calls = self._log.calls
+
+        async def retry() -> list[str]:
+            await self._store_call(call, posts, ids, again=True)
+            return list(ids)
+
+        try:
+            if not again or await calls.is_open(call):
+                left = await self._missing(posts) if again else posts
+                await self._store(left, ids, doubt=again)
+            counts = await calls.commit(call)
+        except (UnknownOutcome, Lost, Nobody) as error:
+            raise UnknownOutcome(_UNKNOWN.format(self._log.queue), ids=ids, retry=retry) from error
+        except Refused:
+            await calls.drop(call)
+            raise
+        if not counts:
+            raise Unavailable(f"nats: {self._log.queue}: the call took too long; none of its messages was enqueued")
+        await self._log.note(b"call")
 
     async def _store(self, posts: Sequence[Post], ids: Sequence[str], *, doubt: bool = False) -> None:
         """Store them; when nobody says whether that worked (`doubt`), find out and repeat what is missing."""
@@ -130,8 +163,7 @@ class Appender:
             await self._store(await self._missing(posts), ids, doubt=True)
             return list(ids)
 
-        sentence = f"{self._log.queue}: the server did not say whether the messages arrived"
-        return UnknownOutcome(sentence, ids=ids, retry=retry)
+        return UnknownOutcome(_UNKNOWN.format(self._log.queue), ids=ids, retry=retry)
 
     # ------------------------------------------------------------------ dedup keys
 
@@ -141,30 +173,22 @@ class Appender:
         """Keys go in with their messages, each only if nobody else wrote it since we looked."""
         log = self._log
         subjects = {key: log.names.key_of(key) for key in keys if key is not None}
-        for _ in range(_TRIES):
-            found = await log.reader.last(log.names.task_stream, list(subjects.values()))
-            known = {
-                key: (found[subject].sequence, found[subject].data)
-                for key, subject in subjects.items()
-                if subject in found
-            }
+        deadline = time.monotonic() + log.link.options.operation_timeout
+        while time.monotonic() < deadline:
+            old = await self._known_keys(subjects)
+            if old is None:
+                await asyncio.sleep(0.05)  # another's call with one of these keys is under way
+                continue
             now = log.link.now()
-            old = {key: msgspec.json.decode(data, type=Key) for key, (_, data) in known.items()}
-            first = {key: one.id for key, one in old.items() if one.until > now}
+            first = {key: one.id for key, (_, one) in old.items() if one.until > now}
             answer = [first.setdefault(key, id) if key is not None else id for id, key in zip(ids, keys, strict=True)]
             fresh = [post for post, id, given in zip(posts, ids, answer, strict=True) if id == given]
             ours = {key for key, id in zip(keys, ids, strict=True) if key is not None and first[key] == id}
-            if any(key in old and old[key].id == first[key] for key in ours):
-                return answer  # our own batch: it went in whole, its answer was lost
-            written = [
-                self._key(subjects[key], first[key], now + window, known[key][0] if key in known else 0) for key in ours
-            ]
+            if not fresh or any(key in old and old[key][1].id == first[key] for key in ours):
+                return answer  # nothing is new; or it is our own batch: it went in whole, its answer was lost
+            new = {key: (Key(first[key], now + window), old[key][0] if key in old else 0) for key in ours}
             try:
-                if fresh and not log.link.features.batches:
-                    await log.link.store(written)  # the key decides; whoever dies now has used it up
-                    await self._store(fresh, answer)
-                elif fresh:
-                    await log.link.store([*written, *fresh])
+                await self._store_once({subjects[key]: new[key] for key in ours}, fresh, answer)
                 return answer
             except Refused as error:
                 if error.code not in (WRONG_SEQUENCE, DUPLICATE_IN_BATCH):
@@ -173,8 +197,42 @@ class Appender:
                 await asyncio.sleep(0.05)  # the key says next time whether it went in, and everything with it
         raise Lost("dedup keys changed too often")
 
-    def _key(self, subject: str, id: str, until: float, expect: int) -> Post:
+    async def _known_keys(self, subjects: dict[str, str]) -> dict[str, tuple[int, Key]] | None:
+        """The keys that are there, with their sequences; None: one belongs to a call that is still open."""
+        found = await self._log.reader.last(self._log.names.task_stream, list(subjects.values()))
+        known: dict[str, tuple[int, Key]] = {}
+        for key, subject in subjects.items():
+            if subject not in found:
+                continue
+            one = msgspec.json.decode(found[subject].data, type=Key)
+            verdict = await self._log.calls.verdict(one.call) if one.call else "counts"
+            if verdict == "waits":
+                return None
+            known[key] = (found[subject].sequence, one if verdict == "counts" else Key("", 0.0))
+        return known
+
+    async def _store_once(self, keys: dict[str, tuple[Key, int]], fresh: Sequence[Post], answer: Sequence[str]) -> None:
+        """Keys and messages, all or none: as one batch, or as a call whose keys go first."""
+        log = self._log
+        written = [self._key(subject, key, expect) for subject, (key, expect) in keys.items()]
+        if not self._is_large([*written, *fresh]):
+            await log.link.store([*written, *fresh])
+            return
+        call = await log.calls.begin(len(fresh))
+        try:
+            await log.link.store(
+                [
+                    self._key(subject, msgspec.structs.replace(key, call=call.name), expect)
+                    for subject, (key, expect) in keys.items()
+                ]
+            )
+        except (Refused, Lost, Nobody):
+            await log.calls.drop(call)
+            raise
+        await self._store_call(call, call.marked(fresh), answer)
+
+    def _key(self, subject: str, key: Key, expect: int) -> Post:
         ttl = ""
         if self._log.link.features.message_ttl:
-            ttl = f"Nats-TTL: {math.ceil(max(until - self._log.link.now(), 0)) + 60}s\r\n"
-        return Post(subject, msgspec.json.encode(Key(id, until)), ttl, expect)
+            ttl = f"Nats-TTL: {math.ceil(max(key.until - self._log.link.now(), 0)) + 60}s\r\n"
+        return Post(subject, msgspec.json.encode(key), ttl, expect)

@@ -21,6 +21,9 @@ from .log import Lease, Log
 from .settling import Settler
 
 _LATE = 0.25  # seconds the server may take to hand out what has become visible
+_OPEN = 0.1  # seconds after which a message of a call that was still open is looked at again; longer each time
+_OPEN_MOST = 5.0
+_PASSED = 1000  # messages of open calls that one look passes over
 _SCHEDULED = 10_000  # delayed messages of this process that are watched for
 
 
@@ -41,6 +44,7 @@ class Claimer:
         self._log = log
         self._settler = settler
         self._delays = Later(log)
+        self._passed = 0  # messages of open calls that the last look passed over
         self._soon: list[float] = []  # instants at which this process knows that something becomes visible
         self._later: list[tuple[float, str]] = []  # a heap of scheduled messages of this process: due, subject
 
@@ -56,7 +60,8 @@ class Claimer:
             if not _is_empty(claims) or left <= 0:
                 await log.lanes.rest()
                 return claims
-            await self._wait(min(left, log.link.options.poll_interval), paused=info.paused)
+            seconds = min(left, log.link.options.poll_interval, _OPEN if self._passed else left)
+            await self._wait(seconds, quietly=info.paused or self._passed > 0)
             info = await log.info()
 
     def expect(self, instant: float) -> None:
@@ -102,9 +107,10 @@ class Claimer:
         self._soon = [instant for instant in self._soon if instant > now]
         return due
 
-    async def _wait(self, seconds: float, *, paused: bool) -> None:
+    async def _wait(self, seconds: float, *, quietly: bool) -> None:
+        """For a message, or `quietly` for a word that something has changed."""
         log = self._log
-        if paused:
+        if quietly:
             try:
                 await asyncio.wait_for(log.changed.wait(), seconds)
             except TimeoutError:
@@ -124,7 +130,8 @@ class Claimer:
         """As many as are asked for, while anything is handed out: what others hold or have ended is passed over."""
         messages: list[Claimed] = []
         expired: list[Expired] = []
-        while len(messages) < limit and not any(message.alone for message in messages):
+        self._passed = 0
+        while len(messages) < limit and self._passed < _PASSED and not any(message.alone for message in messages):
             asked = limit - len(messages)
             try:
                 found = await self._log.lanes.fetch(asked)
@@ -141,8 +148,22 @@ class Claimer:
         self, info: QueueInfo, found: Sequence[tuple[Lane, Handed]], lease: float, *, joining: bool
     ) -> tuple[Claims, bool]:
         candidates = [_Candidate(lane, handed, tasks.read_task(handed.data)) for lane, handed in found]
+        if any(one.task.call for one in candidates) and not self._log.dead:
+            candidates = [one for one in candidates if not one.task.call or await self._counts(one)]
         await self._read([one for one in candidates if one.handed.delivered > 1 or self._log.dead])
         return await self._judge(info, candidates, lease, joining=joining)
+
+    async def _counts(self, one: _Candidate) -> bool:
+        """Whether a part of a larger call counts; if not, it is passed over or thrown away."""
+        log = self._log
+        verdict = await log.calls.verdict(one.task.call)
+        if verdict == "waits":
+            self._passed += 1
+            await log.link.send(one.handed.ack, nak(min(_OPEN * 2 ** (one.handed.delivered - 1), _OPEN_MOST)))
+        elif verdict == "dropped":
+            await log.blobs.delete([one.task.blob] if one.task.blob else [])
+            await log.link.send(one.handed.ack, b"+ACK")
+        return verdict == "counts"
 
     async def _read(self, candidates: Sequence[_Candidate]) -> None:
         if not candidates:

@@ -15,6 +15,7 @@ from ...v1.task_pb2 import Record, Task
 from ..base import DEAD, QueueInfo
 from . import state, tasks
 from .blobs import Blobs
+from .calls import Calls
 from .faults import STREAM_NOT_FOUND, Nobody, Refused
 from .fence import Fence
 from .lanes import Lanes
@@ -52,9 +53,11 @@ class Log:
         self.lanes = Lanes(link, stream, subject, self.queue)
         self.fence = Fence(link, reader, self.names.done_stream, self.queue)
         self.tally = Tally(link, reader, self.names.done_stream, self.names.tally)
+        self.calls = Calls(link, reader, self.names)
         self.leases: dict[tuple[str, str], Lease] = {}
         self.settled: dict[tuple[str, str], str] = {}  # what this process has settled, by id and token
         self.changed = asyncio.Event()
+        self.swept_at = float("-inf")  # by our own clock
         self._tidy_at = 0.0
 
     def source(self) -> tuple[str, str]:

@@ -2,17 +2,31 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable
+from collections.abc import Callable, Sequence
+
+import msgspec
 
 from ... import ids as makers
 from ...config import QueueOptions
-from ...errors import QueueExists
+from ...errors import QueueExists, QueueNotFound
 from ...messages import Envelope
 from ...v1.task_pb2 import Record, Task
 from . import tasks
 from .faults import WRONG_SEQUENCE, Refused
 from .log import Log
 from .wire import Post
+
+_CHUNK = 200
+_MOVED = "dead:"  # and the queue it came from
+
+
+class Made(msgspec.Struct):
+    """That a copy was made: it outlives the copy, so that it is made once only."""
+
+    id: str
+    of: str  # the message that was copied
+    purpose: str
+    at: float
 
 
 class Mover:
@@ -38,7 +52,7 @@ class Mover:
         except QueueExists:
             pass
         why = {"dead_from": self._log.queue, "dead_reason": record.error, "dead_id": task.id}
-        await self._copy(self._others(target), task, f"dead:{self._log.queue}", why, max_attempts=None)
+        await self._copy(self._others(target), task, _MOVED + self._log.queue, why, max_attempts=None)
 
     async def replay(self, task: Task) -> bool:
         """Into its own queue once more, as a fresh message; False: that has been done."""
@@ -49,7 +63,7 @@ class Mover:
         self, target: Log, task: Task, purpose: str, why: dict[str, str], *, max_attempts: int | None
     ) -> bool:
         id = makers.text(makers.derived(makers.number(task.id) or 0, purpose))
-        marker = target.names.key_of(f"{purpose}\0{task.id}")  # outlives the copy, so that it is made once only
+        marker = target.names.once_of(purpose, task.id)
         if await target.reader.last_exact(target.names.task_stream, marker) is not None:
             return False
         fresh = Envelope(
@@ -59,14 +73,15 @@ class Mover:
             task.metadata.priority,
             max_attempts=max_attempts,
         )
-        copy = tasks.task_of(id, fresh, target.link.now(), 0.0)
+        now = target.link.now()
+        copy, made = tasks.task_of(id, fresh, now, 0.0), Made(id, task.id, purpose, now)
         if task.blob:
             copy.blob = await target.blobs.copy(task.blob, id)
         info = await target.info()
         if await target.lanes.ensure(task.metadata.priority, info.options.lease):
             await target.note(b"lane")
         subject = f"{target.names.task}{task.metadata.priority}.{id}"
-        posts = [Post(marker, id.encode(), "", 0), Post(subject, copy.SerializeToString(), "", 0)]
+        posts = [Post(marker, msgspec.json.encode(made), "", 0), Post(subject, copy.SerializeToString(), "", 0)]
         try:
             await target.link.store(posts)
         except Refused as error:
@@ -74,6 +89,33 @@ class Mover:
                 raise
             return False
         return True
+
+    async def sweep(self, *, older_than: float) -> int:
+        """Marks of copies whose original is gone, so that nobody can copy it again; how many."""
+        log, names = self._log, self._log.names
+        before, swept = log.link.now() - older_than, 0
+        found = await log.reader.run(names.task_stream, f"{names.once}*", 1, 1 << 30)
+        old = [(one.sequence, made) for one in found if (made := _made(one.data)).at < before]
+        for start in range(0, len(old), _CHUNK):
+            there = await self._there([made for _, made in old[start : start + _CHUNK]])
+            for sequence, made in old[start : start + _CHUNK]:
+                swept += made.of not in there and await log.delete(names.task_stream, sequence)
+        return swept
+
+    async def _there(self, copies: Sequence[Made]) -> set[str]:
+        """Originals that are still there: in the dead letters or the archive; for one that moved, as a task."""
+        there = set(await self._log.records([made.of for made in copies]))
+        for source in {made.purpose for made in copies if made.purpose.startswith(_MOVED)}:
+            moved = [made.of for made in copies if made.purpose == source]
+            try:
+                there |= set(await self._others(source.removeprefix(_MOVED)).tasks(moved))
+            except QueueNotFound:
+                pass
+        return there
+
+
+def _made(data: bytes) -> Made:
+    return msgspec.json.decode(data, type=Made)
 
 
 async def _store_once(log: Log, post: Post) -> None:

@@ -3,6 +3,8 @@
 <prefix>.<queue>.<priority>.<id>           a task that waits or is being worked on   stream <prefix>=<queue>=tasks
 <prefix>._.later.<queue>.<priority>.<id>   a task that is not due                    same stream
 <prefix>._.key.<queue>.<hash>              a dedup key                               same stream
+<prefix>._.call.<queue>.<call>             a call of several parts, while open       same stream
+<prefix>._.once.<queue>.<hash>             a copy that was made, of what             same stream
 <prefix>._.done.<queue>.<id>               the fence of a message, and its archive   stream <prefix>=<queue>=done
 <prefix>._.tally.<queue>.<client>          what one client has finished              same stream
 <prefix>._.dead.<queue>.<priority>.<id>    a dead letter                             stream <prefix>=<queue>=dead
@@ -49,6 +51,8 @@ class Names:
         self.task = f"{prefix}.{q}."
         self.later = f"{prefix}._.later.{q}."
         self.key = f"{prefix}._.key.{q}."
+        self.call = f"{prefix}._.call.{q}."
+        self.once = f"{prefix}._.once.{q}."
         self.done = f"{prefix}._.done.{q}."
         self.tally = f"{prefix}._.tally.{q}."
         self.dead = f"{prefix}._.dead.{q}."
@@ -63,7 +67,15 @@ class Names:
 
     def key_of(self, dedup_key: str) -> str:
         """The subject of a dedup key: any text, so only its hash goes into a subject."""
-        return self.key + hashlib.blake2b(dedup_key.encode(), digest_size=16).hexdigest()
+        return self.key + _hash(dedup_key)
+
+    def once_of(self, purpose: str, id: str) -> str:
+        """The subject that says that this message was copied for this purpose."""
+        return self.once + _hash(f"{purpose}\0{id}")
+
+
+def _hash(text: str) -> str:
+    return hashlib.blake2b(text.encode(), digest_size=16).hexdigest()
 
 
 def queues_stream(prefix: str) -> str:

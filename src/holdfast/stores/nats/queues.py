@@ -68,7 +68,7 @@ class Register:
         return True
 
     async def _make(self, name: str, subjects: list[str], **more: Any) -> None:
-        """One stream; a stream that is there is left as it is."""
+        """One stream; a stream that is there is left as it is, but for subjects that came later."""
         config = {
             "name": name,
             "subjects": subjects,
@@ -83,11 +83,14 @@ class Register:
         if self._link.features.message_ttl:
             config["allow_msg_ttl"] = True
         try:
-            await self._link.api(f"STREAM.INFO.{name}")
+            found = (await self._link.api(f"STREAM.INFO.{name}"))["config"]
         except Refused as error:
             if error.code != STREAM_NOT_FOUND:
                 raise
             await self._link.api(f"STREAM.CREATE.{name}", config)
+            return
+        if new := sorted(set(subjects) - set(found["subjects"])):
+            await self._link.api(f"STREAM.UPDATE.{name}", {**found, "subjects": [*found["subjects"], *new]})
 
     async def make_streams(self, queue: str) -> None:
         """The three streams of a queue, idempotently."""
@@ -95,7 +98,7 @@ class Register:
         tasks: dict[str, Any] = {"retention": "workqueue", "max_msgs_per_subject": 1}
         if self._link.features.schedules:
             tasks["allow_msg_schedules"] = True
-        subjects = [f"{n.task}*.*", f"{n.later}*.*", f"{n.key}*"]
+        subjects = [f"{n.task}*.*", f"{n.later}*.*", f"{n.key}*", f"{n.call}*", f"{n.once}*"]
         await self._make(n.task_stream, subjects, duplicate_window=_SAME_ID * 10**9, **tasks)
         await self._make(n.done_stream, [f"{n.done}*", f"{n.tally}*"], max_msgs_per_subject=1)
         await self._make(n.dead_stream, [f"{n.dead}*.*"], max_msgs_per_subject=1)

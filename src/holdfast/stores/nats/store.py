@@ -249,4 +249,4 @@ class NatsStore:
     async def maintain(self, queue: str) -> dict[str, int]:
         with mapped(f"maintaining {queue!r}"):
             parts = self.parts(queue)
-            return await upkeep.maintain(parts.log, parts.letters)
+            return await upkeep.maintain(parts.log, parts.letters, parts.mover)

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import os
+from collections.abc import Sequence
 
 import msgspec
 
@@ -10,6 +11,9 @@ from .faults import WRONG_SEQUENCE, Refused
 from .link import Link
 from .reading import Reader
 from .wire import Post
+
+_SLOTS = 32  # more than these are folded into one
+_FOLDED = 500  # at once
 
 
 class Counts(msgspec.Struct):
@@ -65,9 +69,36 @@ class Tally:
         fresh = Slot(self._subject + os.urandom(6).hex())  # the old one was folded by another in between
         return fresh, (await self._link.store([fresh.post(more)]))[0]
 
+    async def fold(self) -> int:
+        """Many slots into one, since clients come and go; how many. Their owners, if they live, take fresh ones."""
+        if not self._link.features.batches:  # it must happen to all or to none
+            return 0
+        found = await self._reader.last(self._stream, [f"{self._subject}*"])
+        sum_subject = f"{self._subject}sum"
+        slots = [one for subject, one in found.items() if subject != sum_subject][:_FOLDED]
+        if len(slots) <= _SLOTS:
+            return 0
+        old = found.get(sum_subject)
+        total = _total([one.data for one in [*slots, *([old] if old else [])]])
+        zero = msgspec.json.encode(Counts())
+        posts = [Post(sum_subject, msgspec.json.encode(total), "", old.sequence if old else 0)]
+        posts += [Post(one.subject, zero, "", one.sequence) for one in slots]
+        try:
+            _, *zeros = await self._link.store(posts)
+        except Refused as error:
+            if error.code != WRONG_SEQUENCE:
+                raise
+            return 0  # one of them was counting just now; the next time is soon
+        for sequence in zeros:
+            await self._link.api(f"STREAM.MSG.DELETE.{self._stream}", {"seq": sequence, "no_erase": True})
+        return len(slots)
+
     async def read(self) -> tuple[Counts, int]:
         """The sum over all clients, and of how many subjects."""
         found = await self._reader.last(self._stream, [f"{self._subject}*"])
-        counts = [msgspec.json.decode(one.data, type=Counts) for one in found.values()]
-        total = Counts(sum(one.completed for one in counts), sum(one.failed for one in counts))
-        return total, len(counts)
+        return _total([one.data for one in found.values()]), len(found)
+
+
+def _total(slots: Sequence[bytes]) -> Counts:
+    counts = [msgspec.json.decode(data, type=Counts) for data in slots]
+    return Counts(sum(one.completed for one in counts), sum(one.failed for one in counts))

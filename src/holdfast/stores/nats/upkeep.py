@@ -2,18 +2,23 @@
 
 from __future__ import annotations
 
+import time
+
 import msgspec
 
 from .faults import WRONG_SEQUENCE, Refused
 from .letters import Letters
 from .log import Log
+from .moving import Mover
 from .names import lock_subject, queues_stream
 from .wire import Post
 
+_SWEEP = 3600.0  # seconds between two looks for marks that nobody needs any more
+_OLD = 86400.0  # seconds that they are kept in any case, for whoever is late
 _LOCKED = 60.0  # seconds a lock is believed, should its holder be gone
 
 
-async def maintain(log: Log, letters: Letters) -> dict[str, int]:
+async def maintain(log: Log, letters: Letters, mover: Mover) -> dict[str, int]:
     """What was done; {}: another client is at it."""
     info = await log.info()
     sequence = await _lock(log)
@@ -21,9 +26,23 @@ async def maintain(log: Log, letters: Letters) -> dict[str, int]:
         return {}
     try:
         before = log.link.now() - info.options.archive_days * 86400
-        return {"archive": await letters.discard("archive", None, before=before)}
+        done = {"archive": await letters.discard("archive", None, before=before), "tallies": await log.tally.fold()}
+        if time.monotonic() - log.swept_at > _SWEEP:
+            log.swept_at = time.monotonic()
+            done["marks"] = await sweep(log, mover, older_than=max(_OLD, info.options.dedup_window))
+        return done
     finally:
         await _unlock(log, sequence)
+
+
+async def sweep(log: Log, mover: Mover, *, older_than: float) -> int:
+    """Marks of copies and of calls that say nothing any more; how many."""
+    lanes = await log.lanes.look()
+    waiting = any(lane["num_pending"] or lane["num_ack_pending"] for lane in lanes)
+    later = waiting or await log.reader.subjects(log.names.task_stream, f"{log.names.later}*.*")
+    return await mover.sweep(older_than=older_than) + await log.calls.sweep(
+        older_than=older_than, nothing_waits=not later
+    )
 
 
 async def _lock(log: Log) -> int | None:
