@@ -11,7 +11,7 @@ from ..verdict import Verdict
 from .kill import kill
 from .nats import nats, nats_cluster
 from .poison import poison
-from .postgres import postgres
+from .postgres import failover, postgres
 from .retries import retries
 from .stop import stop
 
@@ -48,6 +48,11 @@ RUNS = (
         "postgres", "R6", postgres, Settings(stops=50, kills=20, producer_kills=3, interval=0.8, work=0.05),
         Settings(messages=600, producers=2, workers=2, stops=6, kills=2, producer_kills=1, interval=0.4, work=0.05,
                  deadline=60, quiet=True),
+    ),
+    Run(
+        "failover", "", failover, Settings(stops=5, kills=10, interval=2.5, work=0.05),
+        Settings(messages=400, producers=2, workers=2, stops=1, kills=1, interval=0.8, work=0.05, deadline=60,
+                 quiet=True),
     ),
     Run(
         "nats", "R7", nats, Settings(kills=20, producer_kills=10, stops=4, interval=1.5, work=0.05),

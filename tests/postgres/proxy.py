@@ -9,12 +9,15 @@ from collections.abc import AsyncIterator
 
 
 class Proxy:
-    """`notifications = False` drops every notification; `cut_after` ends each connection after so many bytes."""
+    """`notifications = False` drops every notification, `muted` all, from `mute_after` answers on;
+    `cut_after` ends each connection after so many bytes."""
 
     def __init__(self, port: int) -> None:
         self._port = port
         self.notifications = True
         self.dropped = 0
+        self.muted = False  # whatever the server says is lost
+        self.mute_after: int | None = None
         self.cut_after: tuple[int, int] | None = None  # between these numbers of bytes from the server
         self.cuts = 0
         self.chance = random.Random(7)
@@ -68,6 +71,8 @@ class Proxy:
                 if head[:1] == b"A" and not self.notifications:
                     self.dropped += 1
                     continue
+                if self.muted:
+                    continue
                 data = head + body
                 if left is not None and len(data) >= left:
                     writer.write(data[:left])
@@ -76,4 +81,7 @@ class Proxy:
                     return
                 left = None if left is None else left - len(data)
                 writer.write(data)
+                if head[:1] == b"Z" and self.mute_after is not None:  # ready for the next query
+                    self.mute_after -= 1
+                    self.muted = self.mute_after <= 0
                 await writer.drain()

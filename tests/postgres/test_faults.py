@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import asyncio
+import socket
 import time
 
 import pytest
@@ -178,3 +179,82 @@ async def test_read_only_server_is_left_for_a_writable_one(postgres: Database) -
         await queue.enqueue(2)
         assert broker.store._pool.made > made
         assert (await queue.stats()).pending == 2
+
+
+async def test_calls_that_travelled_together_are_repeated_as_one(postgres: Database) -> None:
+    """The replies are lost, the messages are finished and forgotten, then every caller repeats its call."""
+    proxy = Proxy(postgres.server.port)
+    async with (
+        proxy.running(),
+        holdfast.connect(postgres.url) as direct,
+        holdfast.connect(proxy.url(postgres.name), operation_timeout=1.5, notify=False) as broker,
+    ):
+        drained = await direct.queue("jobs", archive=False)
+        queue = await broker.queue("jobs")
+        await asyncio.gather(*[queue.enqueue("warm") for _ in range(20)])
+        proxy.mute_after = 1  # the first of them is answered, then those that waited for it travel together
+        calls = [asyncio.create_task(queue.enqueue(n)) for n in range(20)]
+        answers = await asyncio.gather(*calls, return_exceptions=True)
+        proxy.muted, proxy.mute_after = False, None
+        proxy.cut_all()
+        errors = [answer for answer in answers if isinstance(answer, UnknownOutcome)]
+        assert len(errors) == 19
+        finished = await drained.dequeue_many(100)
+        assert len(finished) == 40
+        await drained.complete_many(finished)
+        for error in errors:
+            assert await error.retry() == error.ids
+        assert (await drained.stats()).pending == 0
+
+
+async def test_repeated_call_with_keys_adds_nothing_even_when_other_keys_are_free_by_then(postgres: Database) -> None:
+    async with holdfast.connect(postgres.url) as broker:
+        queue = await broker.queue("jobs", archive=False)
+        await queue.enqueue("older", dedup_key="a")
+        appender = broker.store._topic("jobs").appender
+        batch = appender.batch([Envelope(b"1", dedup_key="a"), Envelope(b"2", dedup_key="b")])
+        await appender._deduplicated(batch)
+        finished = await queue.dequeue_many(10)
+        await queue.complete_many(finished)
+        assert len(finished) == 2
+        postgres.rows("DELETE FROM holdfast.keys WHERE key = 'a'")
+        await appender._deduplicated(batch)
+        assert (await queue.stats()).pending == 0
+
+
+async def test_dead_letters_move_as_a_whole_although_we_have_not_heard_yet_that_they_do(postgres: Database) -> None:
+    async with holdfast.connect(postgres.url) as here, holdfast.connect(postgres.url) as there:
+        queue = await here.queue("jobs")
+        await queue.enqueue_many(range(2))
+        held = await queue.dequeue_many(2)
+        await there.configure_queue("jobs", dead_letter="letters")
+        settler = here.store._topic("jobs").settler
+        assert not settler._moves()
+        move = settler._move
+
+        async def broken(*_: object) -> None:
+            raise RuntimeError("cut")
+
+        settler._move = broken
+        with pytest.raises(StoreError):
+            await held[0].kill("bad")
+        assert await queue.status(held[0].id) == "processing"  # nothing happened, instead of half of it
+        settler._move = move
+        for delivery in held:
+            await delivery.kill("bad")
+        assert (await (await there.queue("letters")).stats()).pending == 2
+
+
+async def test_host_that_swallows_everything_does_not_use_up_the_time_of_the_next(postgres: Database) -> None:
+    """As after the loss of a machine: no refusal, no answer."""
+    with socket.socket() as silent:
+        silent.bind(("127.0.0.1", 0))
+        silent.listen(50)
+        hosts = f"127.0.0.1:{silent.getsockname()[1]},127.0.0.1:{postgres.server.port}"
+        url = f"postgresql://postgres@{hosts}/{postgres.name}"
+        started = time.monotonic()
+        async with holdfast.connect(url, connect_timeout=1.0, operation_timeout=8) as broker:
+            assert await broker.queues() == []
+            assert time.monotonic() - started < 7
+            address = broker.store._pool._connect.__self__
+            assert address._hosts[0].count(f":{postgres.server.port}/") == 1  # asked first from now on

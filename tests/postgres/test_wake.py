@@ -129,6 +129,38 @@ async def test_notifier_has_a_leading_and_a_trailing_edge() -> None:
     assert sent[1] - sent[0] >= 0.004
 
 
+async def test_after_some_quiet_the_append_itself_notifies(postgres: Database) -> None:
+    """In its own transaction: it needs no second round trip, and cannot get lost between the two."""
+
+    async def broken(queue: str) -> None:
+        raise AssertionError("sent apart")
+
+    async with (
+        holdfast.connect(postgres.url) as here,
+        holdfast.connect(postgres.url, poll_interval=30) as there,
+    ):
+        producer, consumer = await here.queue("jobs"), await there.queue("jobs")
+        here.store._notifier._send = broken
+        await listening(there)
+        for _ in range(3):
+            assert await picked_up(producer, consumer) < 5
+            await asyncio.sleep(0.02)  # the quiet
+
+
+async def test_notifier_leads_only_after_quiet() -> None:
+    async def send(queue: str) -> None:
+        pass
+
+    notifier = Notifier(send)
+    assert notifier.lead("jobs")
+    assert not notifier.lead("jobs")
+    assert notifier.lead("other")
+    await asyncio.sleep(0.02)
+    assert notifier.lead("jobs")
+    notifier.tell("jobs")  # trails
+    assert not notifier.lead("jobs")
+
+
 async def test_notifications_are_few_however_many_messages(postgres: Database) -> None:
     async with holdfast.connect(postgres.url) as broker:
         queue = await broker.queue("jobs")

@@ -28,11 +28,19 @@ _START = 30.0
 class Server:
     """One cluster. `with Server() as server: server.url("postgres")`."""
 
-    def __init__(self, version: int = 18, settings: Mapping[str, str] | None = None) -> None:
+    def __init__(
+        self,
+        version: int = 18,
+        settings: Mapping[str, str] | None = None,
+        *,
+        follows: Server | None = None,
+        port: int = 0,
+    ) -> None:
         self.bin = _binaries(version)
+        self._follows = follows  # the server this one is a standby of
         self._settings = {**_SETTINGS, **(settings or {})}
         self.folder = Path(tempfile.mkdtemp(prefix="hfpg-", dir="/tmp"))  # short: a socket's path has 107 bytes
-        self.port = _free_port()
+        self.port = port or _free_port()
         self._user = self._become()
         self._process: subprocess.Popen[bytes] | None = None
 
@@ -61,16 +69,42 @@ class Server:
 
     def __enter__(self) -> Server:
         try:
-            data = self.folder / "d"
-            self._call(self.bin / "initdb", "-D", data, "-U", "postgres", "--auth=trust", "--encoding=utf8", "-N")
-            with (data / "pg_hba.conf").open("w") as rules:
-                rules.write("host all secret 127.0.0.1/32 scram-sha-256\n")
-                rules.write("local all all trust\nhost all all 127.0.0.1/32 trust\n")
+            self._make()
             self.start()
         except BaseException:
             self.__exit__(None, None, None)
             raise
         return self
+
+    def _make(self) -> None:
+        data = self.folder / "d"
+        if self._follows is not None:
+            source = ("-h", "127.0.0.1", "-p", str(self._follows.port), "-U", "postgres")
+            self._call(self.bin / "pg_basebackup", "-D", data, *source, "-R", "-X", "stream", "-c", "fast", "-N")
+            return
+        self._call(self.bin / "initdb", "-D", data, "-U", "postgres", "--auth=trust", "--encoding=utf8", "-N")
+        with (data / "pg_hba.conf").open("w") as rules:
+            rules.write("host all secret 127.0.0.1/32 scram-sha-256\n")
+            rules.write("local all all trust\nhost all,replication all 127.0.0.1/32 trust\n")
+
+    def promote(self) -> None:
+        """A standby becomes the server that writes."""
+        self._call(self.bin / "pg_ctl", "promote", "-w", "-D", self.folder / "d")
+
+    def wait_for_standby(self) -> None:
+        """From here on every commit waits until the standby has it too."""
+        run = (self.bin / "psql", "-h", "127.0.0.1", "-p", str(self.port), "-U", "postgres", "-qc")
+        self._call(*run, "ALTER SYSTEM SET synchronous_standby_names = '*'")
+        self._call(*run, "SELECT pg_reload_conf()")
+        deadline = time.monotonic() + _START
+        synced = "SELECT 1/count(*) FROM pg_stat_replication WHERE sync_state = 'sync' AND state = 'streaming'"
+        while True:
+            try:
+                return self._call(*run, synced)
+            except subprocess.CalledProcessError:
+                if time.monotonic() > deadline:
+                    raise
+                time.sleep(0.05)
 
     def start(self) -> None:
         settings = {**self._settings, "listen_addresses": "127.0.0.1", "unix_socket_directories": str(self.folder)}

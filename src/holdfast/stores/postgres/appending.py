@@ -31,15 +31,26 @@ class Speaker(Protocol):
     async def fetch(self, query: str, *args: Any) -> Sequence[Any]: ...
 
 
+class News(Protocol):
+    """Whom new messages are told to."""
+
+    def channel(self, queue: str) -> str | None:
+        """Where the statement that is about to be sent shall notify of them; None: `tell` will be asked to."""
+
+    def tell(self, queue: str) -> None:
+        """They are there, and no notification was carried."""
+
+
 class Batch(msgspec.Struct):
-    """Messages with their ids; the id of the call is that of its first message."""
+    """Messages with their ids; the id of the call is that of its first message, unless some were left out."""
 
     messages: list[Envelope]
     ids: list[str]
+    named: str | None = None
 
     @property
     def call(self) -> str:
-        return self.ids[0]
+        return self.named or self.ids[0]
 
 
 class _Waiting(msgspec.Struct):
@@ -58,6 +69,7 @@ class Appender:
         *,
         number: Callable[[], int],
         heard: Callable[[float], None],
+        news: News,
         dedup_window: Callable[[], Awaitable[float]],
     ) -> None:
         self._pool = pool
@@ -65,6 +77,7 @@ class Appender:
         self._queue = queue
         self._number = number  # a fresh block id
         self._heard = heard  # told the time of the store
+        self._news = news
         self._dedup_window = dedup_window
         self._schema, self._slug = statements.schema, statements.slug
         self._flying = 0
@@ -81,7 +94,7 @@ class Appender:
             else:
                 await self._together(batch)
         except Unanswered as error:
-            raise self._unknown(batch, error) from error
+            raise self._unknown(batch, error, batch.ids) from error
         return batch.ids
 
     async def append_within(self, speaker: Speaker, messages: Sequence[Envelope]) -> list[str]:
@@ -108,17 +121,19 @@ class Appender:
                 ids.append(f"{base}{place:05x}")
         return Batch(list(messages), ids)
 
-    def _unknown(self, batch: Batch, error: Exception) -> UnknownOutcome:
+    def _unknown(self, batch: Batch, error: Exception, ids: list[str]) -> UnknownOutcome:
+        """Repeats exactly what was sent, together with the calls that travelled along: it has one name only."""
+
         async def again() -> list[str]:
             try:
                 if any(message.dedup_key is not None for message in batch.messages):
                     return await self._deduplicated(batch)
                 await self._send(batch)
             except Unavailable as error:  # also when this try did not get through: the first one may have
-                raise self._unknown(batch, error) from error
-            return batch.ids
+                raise self._unknown(batch, error, ids) from error
+            return ids
 
-        return UnknownOutcome(f"{self._queue}: {error}", ids=batch.ids, retry=again)
+        return UnknownOutcome(f"{self._queue}: {error}", ids=ids, retry=again)
 
     # ------------------------------------------------------------------ gathering
 
@@ -150,10 +165,15 @@ class Appender:
             asyncio.create_task(self._fly_for(flight))  # noqa: RUF006 - the futures of the flight keep it alive
 
     async def _fly_for(self, flight: list[_Waiting]) -> None:
+        batch = _merged(flight)
         try:
-            await self._send(_merged(flight))
+            await self._send(batch)
+        except Unanswered as error:
+            for waiting in flight:
+                _fail(waiting, self._unknown(batch, error, waiting.batch.ids))
         except BaseException as error:  # noqa: BLE001 - each of those who wait hears it
-            _fail(flight, error)
+            for waiting in flight:
+                _fail(waiting, error)
         else:
             _land(flight)
         finally:
@@ -164,18 +184,22 @@ class Appender:
     async def _send(self, batch: Batch) -> None:
         if len(batch.messages) >= _COPY_FROM:
             await self._pool.transact(lambda connection: self._copy(connection, batch), queue=self._queue)
+            channel = None
         else:
-            await self._pool.run(lambda connection: self.insert(connection, batch), queue=self._queue)
+            channel = self._news.channel(self._queue)
+            await self._pool.run(lambda connection: self.insert(connection, batch, channel), queue=self._queue)
+        if channel is None:
+            self._news.tell(self._queue)
 
-    async def insert(self, speaker: Speaker, batch: Batch) -> None:
-        """One statement, on a connection of whoever speaks."""
+    async def insert(self, speaker: Speaker, batch: Batch, channel: str | None = None) -> None:
+        """One statement, on a connection of whoever speaks; with a channel, it notifies of the messages."""
         ranks, delays, instants, kinds, headers, most, payloads = rows.columns(batch.messages)
         named = (self._queue, batch.call, batch.ids, ranks)
         if any(delays) or any(instants):
             sql, times = self._sql["append"], [delays, instants]
         else:
             sql, times = self._sql["append_now"], []
-        answer = await speaker.fetch(sql, *named, *times, kinds, headers, most, payloads)
+        answer = await speaker.fetch(sql, *named, *times, kinds, headers, most, payloads, channel)
         self._heard(answer[0][0])
 
     async def _copy(self, connection: Any, batch: Batch) -> None:
@@ -213,7 +237,9 @@ class Appender:
                 await self.insert(connection, rest)
             return answer
 
-        return await self._pool.transact(step, queue=self._queue)
+        answer = await self._pool.transact(step, queue=self._queue)
+        self._news.tell(self._queue)
+        return answer
 
     async def _take_keys(self, speaker: Speaker, batch: Batch) -> tuple[list[str], Batch]:
         """The ids to answer, and the messages that nobody sent before."""
@@ -229,7 +255,9 @@ class Appender:
         holders = {bytes(row[0]): str(row[1]) for row in found}
         answer = [id if key is None else holders.get(key, id) for key, id in zip(keys, batch.ids, strict=True)]
         places = [place for place, id in enumerate(batch.ids) if answer[place] == id]
-        return answer, Batch([batch.messages[place] for place in places], [batch.ids[place] for place in places])
+        # Named as the whole call is: a repeat may find other keys free, and must still be known as one.
+        rest = Batch([batch.messages[n] for n in places], [batch.ids[n] for n in places], batch.call)
+        return answer, rest
 
 
 def _due(now: datetime, message: Envelope) -> datetime:
@@ -251,7 +279,6 @@ def _land(flight: Sequence[_Waiting]) -> None:
             waiting.landed.set_result(None)
 
 
-def _fail(flight: Sequence[_Waiting], error: BaseException) -> None:
-    for waiting in flight:
-        if not waiting.landed.done():
-            waiting.landed.set_exception(error)
+def _fail(waiting: _Waiting, error: BaseException) -> None:
+    if not waiting.landed.done():
+        waiting.landed.set_exception(error)

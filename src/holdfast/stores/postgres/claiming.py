@@ -90,9 +90,9 @@ class Claimer:
         async def step(connection: Any) -> list[Any]:
             nonlocal lost
             if lost:
-                await connection.execute("SET enable_seqscan = on")
-                await connection.execute(self._sql["give_back"], token)
-                await connection.execute("SET enable_seqscan = off")
+                async with connection.transaction():
+                    await connection.execute("SET LOCAL enable_seqscan = on")
+                    await connection.execute(self._sql["give_back"], token)
             lost = True
             return list(await connection.fetch(sql, *args))
 

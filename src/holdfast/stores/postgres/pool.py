@@ -61,7 +61,7 @@ class Pool:
                             with tries:
                                 return await step(connection)
                     except Exception as error:
-                        if not faults.passes(error) or isinstance(error, TimeoutError):
+                        if not faults.passes(error):
                             raise
                     # Old connections die together; an idle one left over from before is tried at once.
                     await asyncio.sleep(0 if self._idle else tries.pause())

@@ -26,6 +26,7 @@ class Settler:
         *,
         keeps: Callable[[], bool],
         moves: Callable[[], bool],
+        refresh: Callable[[], Awaitable[None]],
         move: Move,
     ) -> None:
         self._pool = pool
@@ -33,6 +34,7 @@ class Settler:
         self._queue = queue
         self._keeps = keeps  # whether the queue keeps what is completed, as last heard
         self._moves = moves  # whether its dead letters go to another queue, as last heard
+        self._refresh = refresh  # hears again
         self._move = move
 
     async def settle(self, settlements: Sequence[Settlement], *, dead: bool = False) -> list[Answer]:
@@ -118,17 +120,22 @@ class Settler:
 
     async def _end(self, *args: Any) -> list[Any]:
         """settle_other.sql; what goes to another queue arrives there in the same transaction."""
+        if not self._moves():
+            found = await self._fetch("settle_other", *args, False)
+            if len(found) == len(args[0]):
+                return found
+            await self._refresh()  # leases are lost, or dead letters go to another queue since we last heard
+            if not self._moves():
+                return found
 
         async def step(connection: Any) -> list[Any]:
-            found = list(await connection.fetch(self._sql["settle_other"], self._queue, *args))
+            found = list(await connection.fetch(self._sql["settle_other"], self._queue, *args, True))
             for row in found:
                 if row["payload"] is not None:
                     await self._carry(connection, row)
             return found
 
-        if self._moves():
-            return await self._pool.transact(step, queue=self._queue)
-        return await self._pool.run(step, queue=self._queue)
+        return await self._pool.transact(step, queue=self._queue)
 
     async def _carry(self, connection: Any, row: Any) -> None:
         id = str(row["id"])

@@ -23,8 +23,7 @@ from .schema import Schema
 from .statements import Statements
 from .topic import Topic
 from .wake import Bell, Listener, Notifier
-
-_WATCH = (0.005, 1.6)  # seconds of the first look again at what another process may have settled, and its growth
+from .watching import Endings
 
 
 class PostgresStore:
@@ -43,6 +42,7 @@ class PostgresStore:
             Listener(address.connect, self._pool, self._bell, schema=options.schema) if options.notify else None
         )
         self._notifier = Notifier(self._listener.notify) if self._listener else None
+        self._endings = Endings(self._bell, self._listener, self._notifier, poll=options.poll_interval)
         self._beside = Beside(address.connect, options.operation_timeout)
         self._topics: dict[str, Topic] = {}
         self._ids = Ids()
@@ -60,7 +60,7 @@ class PostgresStore:
         if topic is None:
             topic = self._topics[name] = Topic(
                 self._pool, self._registry, name, schema=self._options.schema, number=self._number, heard=self._heard,
-                find=self._topic,
+                news=self, find=self._topic,
             )  # fmt: skip
         return topic
 
@@ -75,11 +75,21 @@ class PostgresStore:
     def _heard(self, now: float) -> None:
         self._ahead = now - time.monotonic()
 
+    def channel(self, queue: str) -> str | None:
+        """Where an append of its own shall notify; see `News`."""
+        if self._listener is None or self._notifier is None or not self._notifier.lead(queue):
+            return None
+        return self._listener.channel
+
+    def tell(self, queue: str) -> None:
+        """Other processes hear of new messages."""
+        if self._notifier is not None:
+            self._notifier.tell(queue)
+
     def _changed(self, queue: str) -> None:
         """There may be something to claim."""
         self._bell.ring(queue)
-        if self._notifier is not None:
-            self._notifier.tell(queue)
+        self.tell(queue)
 
     # The store as a whole.
 
@@ -158,11 +168,13 @@ class PostgresStore:
                 raise translated(error, queue) from error
         ids = await appender.append(messages)
         self._topic(queue).claimer.bounds.reset()
-        self._changed(queue)
+        self._bell.ring(queue)
         return ids
 
     async def claim(self, queue: str, limit: int, lease: float, *, wait: float = 0.0) -> Claims:
         deadline = time.monotonic() + wait
+        if wait > 0 and self._listener is not None:
+            self._listener.start()  # also while there is much to do: others may wish to hear what we end
         claimer, dead = self._topic(queue).claimer, queue.endswith(DEAD)
         while True:
             ticket = self._bell.ticket(queue)
@@ -170,8 +182,6 @@ class PostgresStore:
             left = deadline - time.monotonic()
             if claims.messages or claims.expired or left <= 0:
                 return claims
-            if self._listener is not None:
-                self._listener.start()
             due = await claimer.next_due(dead=dead)
             pause = min(left, self._options.poll_interval)
             if due is not None:
@@ -221,19 +231,20 @@ class PostgresStore:
             self._changed(queue)
             if any(s.action in ("retry", "dead") for s in settlements):
                 self._changed(queue.removesuffix(DEAD) + DEAD)
-        self._bell.ring(_done(queue))
+        self._endings.ended(queue)
         return answers
 
     async def cancel(self, queue: str, id: str) -> bool:
         await self._exists(queue, (id,))
         done = await self._topic(queue).letters.cancel(id)
-        self._bell.ring(_done(queue))
+        self._endings.ended(queue)
         return done
 
     # Looking.
 
     async def get(self, queue: str, ids: Sequence[str]) -> list[Stored | None]:
         await self._exists(queue, ids)
+        self._endings.looking(queue)
         return await self._topic(queue).letters.get(ids)
 
     async def scan(self, queue: str, view: View, *, after: str | None = None, limit: int = 100) -> list[Stored]:
@@ -244,15 +255,7 @@ class PostgresStore:
         return await self._topic(queue).letters.stats(dead=queue.endswith(DEAD))
 
     async def watch(self, queue: str, timeout: float) -> None:
-        """This process tells of what it settles; for the others, looks that grow rarer."""
-        name, topic = _done(queue), self._topic(queue)
-        topic.looks += 1
-        first, growth = _WATCH
-        pause = min(timeout, self._options.poll_interval, first * growth ** min(topic.looks, 20))
-        ticket = self._bell.ticket(name)
-        await self._bell.wait(name, pause, since=ticket)
-        if self._bell.ticket(name) != ticket:
-            topic.looks = 0
+        await self._endings.watch(queue, timeout)
 
     # Dead letters and archive.
 
@@ -274,8 +277,3 @@ class PostgresStore:
         name = queue.removesuffix(DEAD)
         info = await self._registry.must(name)
         return await upkeep.maintain(self._pool, self._topic(name).sql, name, info.options)
-
-
-def _done(queue: str) -> str:
-    """What rings when messages of a queue end; no queue is called so."""
-    return f"{queue.removesuffix(DEAD)}/done"

@@ -6,7 +6,7 @@ from collections.abc import Callable
 from typing import Any
 
 from ...messages import Envelope
-from .appending import Appender, Batch
+from .appending import Appender, Batch, News
 from .claiming import Claimer
 from .letters import Letters
 from .pool import Pool
@@ -27,17 +27,21 @@ class Topic:
         schema: str,
         number: Callable[[], int],
         heard: Callable[[float], None],
+        news: News,
         find: Callable[[str], Topic],
     ) -> None:
         self._registry = registry
         self._queue = queue
         self._find = find
-        self.looks = 0  # at what others may have settled, since something was
         self.sql = Statements(schema, queue)
-        self.settler = Settler(pool, self.sql, queue, keeps=self._keeps, moves=self._moves, move=self._move)
+        self.settler = Settler(
+            pool, self.sql, queue, keeps=self._keeps, moves=self._moves, refresh=self._refresh, move=self._move
+        )
         self.claimer = Claimer(pool, self.sql, queue, self.settler, heard=heard)
         self.letters = Letters(pool, self.sql, queue)
-        self.appender = Appender(pool, self.sql, queue, number=number, heard=heard, dedup_window=self._dedup_window)
+        self.appender = Appender(
+            pool, self.sql, queue, number=number, heard=heard, news=news, dedup_window=self._dedup_window
+        )
 
     def _keeps(self) -> bool:
         info = self._registry.infos.get(self._queue)
@@ -46,6 +50,9 @@ class Topic:
     def _moves(self) -> bool:
         info = self._registry.infos.get(self._queue)
         return info is None or isinstance(info.options.dead_letter, str)
+
+    async def _refresh(self) -> None:
+        await self._registry.find(self._queue)
 
     async def _dedup_window(self) -> float:
         return (await self._registry.known(self._queue)).options.dedup_window

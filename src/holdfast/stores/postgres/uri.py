@@ -42,3 +42,23 @@ def take_apart(url: str, shown: str) -> tuple[str, list[tuple[str, str]]]:
             known = (*StoreOptions.__struct_fields__, *_DRIVER, *_LIBPQ)
             raise ConfigError(unknown(f"{shown}: unknown key", key, known))
     return urlunsplit(("postgresql", parts.netloc, parts.path, urlencode(theirs), "")), ours
+
+
+def hosts(uri: str) -> list[str]:
+    """The same URI once for each of its hosts."""
+    parts = urlsplit(uri)
+    user, at, names = parts.netloc.rpartition("@")
+    query = dict(parse_qsl(parts.query, keep_blank_values=True))
+    if "," in names:
+        return [urlunsplit(parts._replace(netloc=f"{user}{at}{name}")) for name in names.split(",")]
+    if "," not in query.get("host", ""):
+        return [uri]
+    given = query["host"].split(",")
+    ports = query.get("port", "").split(",")
+    if len(ports) != len(given):  # one for all, or a mistake that the driver words well
+        ports = [query.get("port", "")] * len(given)
+    made = []
+    for name, port in zip(given, ports, strict=True):
+        own = query | {"host": name} | ({"port": port} if port else {})
+        made.append(urlunsplit(parts._replace(query=urlencode(own))))
+    return made

@@ -1,6 +1,6 @@
 -- A batch of messages, unless their call has arrived before: those due now, and those that wait.
 -- $1 queue  $2 call  $3 ids  $4 ranks  $5 delays  $6 instants  $7 content types  $8 headers  $9 max_attempts
--- $10 payloads
+-- $10 payloads  $11 channel of the notification, if this statement carries it
 WITH t AS MATERIALIZED (SELECT {schema}.now() AS now),
 call AS (INSERT INTO {schema}.calls (id) VALUES ($2::uuid) ON CONFLICT DO NOTHING RETURNING id),
 sent AS MATERIALIZED (
@@ -23,4 +23,6 @@ counted AS (
     SELECT queues.id, (SELECT count(*) FROM ready), (SELECT count(*) FROM waiting)
     FROM {schema}.queues, call WHERE queues.name = $1
 )
-SELECT date_part('epoch', t.now) AS now, EXISTS (SELECT FROM call) AS fresh FROM t
+SELECT date_part('epoch', t.now) AS now, EXISTS (SELECT FROM call) AS fresh,
+    CASE WHEN $11::text IS NOT NULL THEN pg_notify($11::text, $1::text)::text END AS told
+FROM t

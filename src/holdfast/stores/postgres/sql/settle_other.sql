@@ -1,7 +1,7 @@
 -- Retried, released or ended without success by the holders of their leases; or ($8) by nobody, since the lease is over.
 -- A message with no attempt left is dead, or failed where the queue keeps no dead letters.
 -- $1 queue  $2 ids  $3 ranks  $4 tokens  $5 actions: 1 retry, 2 dead, 3 release  $6 delays  $7 errors  $8 expired
--- $9 workers
+-- $9 workers  $10 whether the caller can take what moves to another queue; if not, nothing is done where that may be
 WITH t AS MATERIALIZED (SELECT {schema}.now() AS now),
 queue AS MATERIALIZED (SELECT id, max_attempts, archive, dead_letter FROM {schema}.queues WHERE name = $1),
 held AS (
@@ -9,6 +9,7 @@ held AS (
     USING unnest($2::uuid[], $3::smallint[], $4::bigint[], $5::integer[], $6::float8[], $7::text[], $9::text[])
         AS i (id, rank, token, action, delay, error, worker), t
     WHERE q.rank = i.rank AND q.id = i.id AND q.token = i.token AND (NOT $8::boolean OR q.visible_at <= t.now)
+        AND ($10::boolean OR (SELECT coalesce(dead_letter, '') = '' FROM queue))
     RETURNING q.*, i.action, i.delay, i.error AS new_error, i.worker AS by
 ),
 judged AS MATERIALIZED (
