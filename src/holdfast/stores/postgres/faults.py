@@ -61,6 +61,11 @@ def _said(state: str, said: str, queue: str | None, *, passing: bool) -> Holdfas
         return StoreError(f"PostgreSQL refuses the connection: {said}")
     if state == "42501":
         return StoreError(f"PostgreSQL: {said}; the role lacks what sql/grants.sql gives")
+    if state in ("26000", "42P05"):  # a prepared statement is missing, or there twice
+        return StoreError(
+            f"PostgreSQL: {said}; behind a pooler in transaction mode Holdfast needs one that keeps prepared statements"
+            " (pgbouncer 1.21 or newer with max_prepared_statements), or session mode"
+        )
     if state == "57014":
         return Unavailable("PostgreSQL ended a statement that took longer than its timeout")
     if state in _AWAY or passing:
