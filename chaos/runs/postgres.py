@@ -66,10 +66,11 @@ class Pair:
     """A server and its synchronous standby; `suffer` changes their parts. The ports stay the same."""
 
     def __enter__(self) -> Self:
-        self._open = ExitStack()
-        self._writer = self._open.enter_context(Server())
-        self._standby = self._open.enter_context(Server(follows=self._writer))
-        self._writer.wait_for_standby()
+        with ExitStack() as stack:
+            self._writer = stack.enter_context(Server())
+            self._standby = stack.enter_context(Server(follows=self._writer))
+            self._writer.wait_for_standby()
+            self._open = stack.pop_all()
         hosts = ",".join(f"127.0.0.1:{server.port}" for server in (self._writer, self._standby))
         self.url = f"postgresql://postgres@{hosts}/postgres?target_session_attrs=read-write"
         return self
@@ -77,17 +78,14 @@ class Pair:
     def __exit__(self, *_: object) -> None:
         self._open.close()
 
-    def fail_over(self) -> None:
-        """The server dies without a word, its standby takes over at once."""
-        self._writer.stop(immediate=True)
-        self._standby.promote()
-
     async def suffer(self, fault: str) -> int:
         await asyncio.to_thread(self._change)
         return 1
 
     def _change(self) -> None:
-        self.fail_over()
+        """The server dies without a word, its standby takes over, another one follows that."""
+        self._writer.stop(immediate=True)
+        self._standby.promote()
         old, self._writer = self._writer, self._standby
         self._standby = self._open.enter_context(Server(follows=self._writer, port=old.port))
         self._writer.wait_for_standby()

@@ -18,6 +18,7 @@ class Proxy:
         self.dropped = 0
         self.muted = False  # whatever the server says is lost
         self.mute_after: int | None = None
+        self.results = True  # False: rows and ends of statements are lost, their preparation goes on
         self.cut_after: tuple[int, int] | None = None  # between these numbers of bytes from the server
         self.cuts = 0
         self.chance = random.Random(7)
@@ -71,7 +72,7 @@ class Proxy:
                 if head[:1] == b"A" and not self.notifications:
                     self.dropped += 1
                     continue
-                if self.muted:
+                if self.muted or (head[:1] in b"DCZ" and not self.results):
                     continue
                 data = head + body
                 if left is not None and len(data) >= left:

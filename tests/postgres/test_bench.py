@@ -14,7 +14,7 @@ from .fixtures import Database
 @pytest.mark.timeout(120)
 async def test_everything_is_measured_and_told(postgres: Database, tmp_path) -> None:
     arguments = bench.parser().parse_args(
-        ["--count", "1000", "--size", "64", "--repeats", "1", "--settled", "4000", "--pickups", "4"]
+        ["--count", "1000", "--size", "64", "--repeats", "1", "--settled", "4000", "--pickups", "4", "--no-peers"]
     )
     report = await asyncio.to_thread(bench.run, arguments, postgres.url, lambda name: postgres.url)
     assert all(one.bulk > 0 for rounds in report.rounds.values() for one in rounds)

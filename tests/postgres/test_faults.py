@@ -5,11 +5,13 @@ from __future__ import annotations
 import asyncio
 import socket
 import time
+from collections.abc import Awaitable, Callable
+from typing import Any
 
 import pytest
 
 import holdfast
-from holdfast.config import StoreOptions
+from holdfast.config import QueueOptions, StoreOptions
 from holdfast.errors import StoreError, Unavailable, UnknownOutcome
 from holdfast.messages import Envelope, Settlement
 from holdfast.stores.postgres import open_postgres
@@ -258,3 +260,40 @@ async def test_host_that_swallows_everything_does_not_use_up_the_time_of_the_nex
             assert time.monotonic() - started < 7
             address = broker.store._pool._connect.__self__
             assert address._hosts[0].count(f":{postgres.server.port}/") == 1  # asked first from now on
+
+
+async def test_lost_answers_of_calls_that_can_only_succeed_once(postgres: Database) -> None:
+    """Making and deleting a queue, cancelling a message: the repeat finds it done, and that is success."""
+    proxy = Proxy(postgres.server.port)
+    async with (
+        proxy.running(),
+        holdfast.connect(postgres.url) as direct,
+        holdfast.connect(proxy.url(postgres.name), notify=False) as broker,
+    ):
+
+        async def lost(call: Callable[[], Awaitable[Any]], done: Callable[[], Awaitable[bool]]) -> Any:
+            proxy.results = False
+            calling = asyncio.create_task(call())
+            await eventually(done, "the call took effect")
+            proxy.results = True
+            proxy.cut_all()
+            return await calling
+
+        async def exists() -> bool:
+            return await direct.store.queue("jobs") is not None
+
+        async def absent() -> bool:
+            return not await exists()
+
+        store = broker.store
+        await broker.queue("other")
+        info = await lost(lambda: store.create_queue("jobs", QueueOptions()), exists)
+        assert info.name == "jobs"
+        queue = await direct.queue("jobs")
+        id = await queue.enqueue(1)
+
+        async def cancelled() -> bool:
+            return await queue.status(id) == "failed"
+
+        assert await lost(lambda: store.cancel("jobs", id), cancelled) is True
+        await lost(lambda: store.delete_queue("jobs", force=True), absent)

@@ -170,6 +170,21 @@ async def test_notifications_are_few_however_many_messages(postgres: Database) -
         assert broker.store._notifier.sent <= took / 0.005 + 2
 
 
+async def test_closing_tells_what_is_still_to_be_told() -> None:
+    sent: list[str] = []
+
+    async def send(queue: str) -> None:
+        sent.append(queue)
+
+    notifier = Notifier(send)
+    for _ in range(3):
+        notifier.tell("jobs")
+    await notifier.close()
+    assert sent == ["jobs"] * 2  # the leading edge, and the trailing one before its time
+    await asyncio.sleep(0.02)
+    assert len(sent) == 2
+
+
 async def test_bell_misses_nothing_that_rang_since_the_ticket() -> None:
     bell = Bell()
     ticket = bell.ticket("a")

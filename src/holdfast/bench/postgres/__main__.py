@@ -16,6 +16,7 @@ from statistics import median
 import msgspec
 
 from ...testing.postgres import Server
+from ..environment import peers_python, requirements
 from ..machine import Machine, machine
 from . import sides
 from .pickup import Pickups, pickups
@@ -44,7 +45,8 @@ def parser() -> argparse.ArgumentParser:
     made.add_argument("--settled", type=int, default=1_000_000, help="settled before the rate is taken again; 0: not")
     made.add_argument("--pickups", type=int, default=400, help="messages whose pick-up is timed; 0: none")
     made.add_argument("--pgmq", type=Path, help="pgmq.sql of a release of pgmq")
-    made.add_argument("--peers-python", type=Path, help="a Python with procrastinate and pgqueuer")
+    made.add_argument("--peers-python", type=Path, help="a Python with procrastinate and pgqueuer; else one is made")
+    made.add_argument("--no-peers", action="store_true", help="without procrastinate and pgqueuer")
     made.add_argument("--url", help="a server of yours; else one is started")
     made.add_argument("--json", type=Path, help="write everything here")
     return made
@@ -60,6 +62,13 @@ def peer(python: Path, name: str, url: str, *, count: int, size: int, picked: in
     if done.returncode:
         raise SystemExit(f"{name} failed:\n{done.stderr[-2000:]}")
     return msgspec.convert(json.loads(done.stdout.splitlines()[-1]), Figures)
+
+
+def peers_of(arguments: argparse.Namespace) -> Path | None:
+    """The Python of the peers' own environment; None: without them."""
+    if arguments.no_peers or not arguments.repeats:
+        return None
+    return arguments.peers_python or peers_python(requirements(name="peers-postgres"))
 
 
 def contenders(arguments: argparse.Namespace, url: str) -> dict[str, Callable[[], Figures]]:
@@ -79,14 +88,16 @@ def contenders(arguments: argparse.Namespace, url: str) -> dict[str, Callable[[]
 
 def run(arguments: argparse.Namespace, url: str, fresh: Callable[[str], str]) -> Report:
     report = Report(arguments.count, machine(_versions()), list(os.getloadavg()))
-    sides_by_name = contenders(arguments, url)
+    sides_by_name, python = contenders(arguments, url), peers_of(arguments)
     for number in range(arguments.repeats):
         for name, side in sides_by_name.items():
             report.rounds.setdefault(name, []).append(side())
-        for name in _PEERS if arguments.peers_python else ():
+        for name in _PEERS:
+            if python is None:
+                continue
             where = fresh(f"{name}_{number}")
             some, picked = min(arguments.count, 10_000), min(arguments.pickups, 100)
-            figures = peer(arguments.peers_python, name, where, count=some, size=arguments.size, picked=picked)
+            figures = peer(python, name, where, count=some, size=arguments.size, picked=picked)
             report.rounds.setdefault(name, []).append(figures)
     if arguments.settled:
         probe = min(arguments.count, 20_000)

@@ -14,6 +14,7 @@ from .statements import Statements
 
 _SAMPLE = 10_000  # rows that are looked at for what no delta can tell: what is held, what has become due
 _WAITS = {"ready": "pending"}
+_CANCELLED = "cancelled"  # the error that cancel.sql writes
 
 
 class Letters:
@@ -49,12 +50,19 @@ class Letters:
 
     async def cancel(self, id: str) -> bool:
         asked, ranks = rows.known([id])
+        sent_before = False
         while asked:
-            if await self._fetch("cancel", id, ranks[0]):
+            found, again = await self._pool.fetch_doubting(
+                self._sql["cancel"], self._queue, id, ranks[0], queue=self._queue
+            )
+            if found:
                 return True
+            sent_before |= again
             [stored] = await self.get([id])
             if stored is None:
                 break
+            if sent_before and stored.status == "failed" and stored.error == _CANCELLED:
+                return True
             if stored.status not in ("pending", "delayed", "retry"):
                 return False
         raise MessageNotFound(f"queue {self._queue!r} has no message {id!r}")

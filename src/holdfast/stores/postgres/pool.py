@@ -41,6 +41,17 @@ class Pool:
 
         return await self.run(ask, queue=queue)
 
+    async def fetch_doubting(self, sql: str, *args: Any, queue: str | None = None) -> tuple[list[Any], bool]:
+        """The rows, and whether an earlier try, whose answer was lost, may have done the same before."""
+        tries = 0
+
+        async def ask(connection: Any) -> list[Any]:
+            nonlocal tries
+            tries += 1
+            return list(await connection.fetch(sql, *args))
+
+        return await self.run(ask, queue=queue), tries > 1
+
     async def transact(self, step: Callable[[Any], Awaitable[T]], *, queue: str | None = None) -> T:
         """What the step answers, in one transaction; the step may run more than once."""
 

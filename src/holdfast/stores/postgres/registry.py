@@ -32,8 +32,9 @@ class Registry:
         """Installs first where nothing is installed yet."""
         if not self.infos and await self._schema.applied() is None:
             await self._schema.install()
-        [(id,)] = await self._pool.fetch(self._sql["create_queue"], name, names.slug(name), *columns(options))
-        if id is None:
+        sql = self._sql["create_queue"]
+        [(id,)], again = await self._pool.fetch_doubting(sql, name, names.slug(name), *columns(options))
+        if id is None and not again:
             raise QueueExists(f"there is a queue {name!r} already")
         return await self.must(name)
 
@@ -79,8 +80,8 @@ class Registry:
             if holds:
                 raise QueueNotEmpty(f"queue {name!r} still holds messages; use force=True")
         self.infos.pop(name, None)
-        [(gone,)] = await self._pool.fetch(self._sql["drop_queue"], name, queue=name)
-        if not gone:
+        [(gone,)], again = await self._pool.fetch_doubting(self._sql["drop_queue"], name, queue=name)
+        if not gone and not again:
             raise self.missing(name)
 
     async def pause(self, name: str, paused: bool) -> None:

@@ -111,8 +111,9 @@ class Notifier:
             asyncio.get_running_loop().call_later(wait, self._trail, queue)
 
     def _trail(self, queue: str) -> None:
-        self._trailing.discard(queue)
-        self.tell(queue)
+        if queue in self._trailing:  # else it was sent by close
+            self._trailing.discard(queue)
+            self.tell(queue)
 
     def _start(self, queue: str) -> None:
         self.sent += 1
@@ -127,7 +128,10 @@ class Notifier:
             _LOG.debug("notification of %s failed: %s", queue, error)
 
     async def close(self) -> None:
-        self._trailing.clear()
+        """What is still to be told is told now: a program that sends and ends is the usual producer."""
+        trailing, self._trailing = self._trailing, set()
+        for queue in trailing:
+            self._start(queue)
         if self._tasks:
             await asyncio.wait(set(self._tasks), timeout=1.0)
 
