@@ -8,6 +8,7 @@ import pytest
 from holdfast.config import StoreOptions
 from holdfast.errors import ConfigError, Unavailable
 from holdfast.stores import opening
+from holdfast.stores.log import slate
 from holdfast.stores.opening import LATER, Location, locate, open_store, redact, store_options
 
 
@@ -28,10 +29,22 @@ from holdfast.stores.opening import LATER, Location, locate, open_store, redact,
         ("holdfast-data", "file", "holdfast-data", {}),
         ("some/folder", "file", "some/folder", {}),
         (Path("a b"), "file", "a b", {}),
+        ("slatedb+file:///var/lib/jobs", "slatedb+file", "/var/lib/jobs", {}),
+        ("slatedb+file:///a?flush_interval=0.5", "slatedb+file", "/a", {"flush_interval": 0.5}),
     ],
 )  # fmt: skip
 def test_locate(url, scheme, place, options):
     assert locate(url) == Location(scheme, place, options)
+
+
+def test_locate_slatedb_in_a_bucket():
+    found = locate("slatedb+s3://jobs/a/b/?region=eu&secret_access_key=canary&flush_interval=0.1")
+    assert found.options == {"flush_interval": 0.1}
+    place = slate.from_text(found.place)
+    assert (place.kind, place.root, place.path) == ("s3", "jobs", "a/b")
+    assert dict(place.config) == {"aws_region": "eu", "aws_secret_access_key": "canary"}
+    assert "canary" not in repr(found) + repr(place) + place.text
+    assert slate.from_text(locate("slatedb+gs://jobs").place).path == "slatedb"
 
 
 def test_home_is_expanded(monkeypatch):
@@ -72,6 +85,16 @@ def test_stores_yet_to_come_say_so(scheme):
         ("file:///a?poll_interval=soon", "poll_interval"),
         ("memory://a/b", "bad name of a memory store"),
         ("file://[x/y", "not a URL"),
+        ("slatedb+file://", "which folder"),
+        ("slatedb+file://var/lib", "third slash, as in slatedb"),
+        ("slatedb+file:///a?flush_interval=-1", "flush_interval"),
+        ("slatedb+file:///a?endpoint=http://x", "unknown key 'endpoint'"),
+        ("slatedb+s3://", "which bucket"),
+        ("slatedb+s3:///prefix", "which bucket"),
+        ("slatedb+s3://me:canary@bucket/x", "in the query or the environment"),
+        ("slatedb+s3://bucket/x?regoin=eu", "unknown key 'regoin'"),
+        ("slatedb+s3://bucket/x?endpoint=http://127.0.0.1:1", "only with allow_http=true"),
+        ("slatedb+redis://x", "unknown scheme"),
     ],
 )
 def test_refused(url, sentence):

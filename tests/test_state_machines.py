@@ -9,6 +9,7 @@ from pathlib import Path
 from tempfile import TemporaryDirectory
 from typing import Any, TypeVar
 
+import numpy  # noqa: F401 - Hypothesis looks at it, also while a store's thread is in the middle of importing it
 import pytest
 from hypothesis import HealthCheck, Phase, settings
 from hypothesis import strategies as st
@@ -19,7 +20,7 @@ from holdfast.errors import MessageNotFound
 from holdfast.messages import Envelope, Settlement
 from holdfast.retry import Exponential, NoRetry
 from holdfast.stores.base import Store
-from holdfast.stores.log import open_folder, open_memory
+from holdfast.stores.log import open_folder, open_memory, open_slate, slate
 from holdfast.testing.clock import ManualClock
 from holdfast.testing.model import Model
 from toy_store import ToyStore
@@ -233,8 +234,16 @@ class Folders(Stores):
         return await open_folder(self.folder, StoreOptions(), clock=self.clock, wake=False)
 
 
+class Slates(Stores):
+    async def open(self) -> Store:
+        return await open_slate(slate.local(self.folder), StoreOptions(), clock=self.clock)
+
+
 @pytest.mark.timeout(600)
-@pytest.mark.parametrize(("stores", "examples"), [(Toys, EXAMPLES), (Memories, EXAMPLES), (Folders, EXAMPLES // 2)])
+@pytest.mark.parametrize(
+    ("stores", "examples"),
+    [(Toys, EXAMPLES), (Memories, EXAMPLES), (Folders, EXAMPLES // 2), (Slates, EXAMPLES // 2)],
+)
 def test_store_answers_like_the_model(stores: type[Stores], examples: int) -> None:
     run_histories(stores, examples)
 

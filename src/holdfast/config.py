@@ -84,6 +84,9 @@ class StoreOptions(_Options, frozen=True, kw_only=True, forbid_unknown_fields=Tr
     replicas: int = 1  # copies of every stream, on as many servers
     prefix: str = "holdfast"  # the first part of every subject and stream
 
+    # SlateDB
+    flush_interval: float | None = None  # seconds between flushes at least; None: 0 on a disk, 0.05 on a bucket
+
     def check(self) -> None:
         for name in ("poll_interval", "maintenance_interval", "connect_timeout", "operation_timeout"):
             positive(name, getattr(self, name))
@@ -92,6 +95,8 @@ class StoreOptions(_Options, frozen=True, kw_only=True, forbid_unknown_fields=Tr
         whole("max_connections", self.max_connections)
         positive("statement_timeout", self.statement_timeout)
         whole("replicas", self.replicas, most=5)
+        if self.flush_interval is not None:
+            seconds("flush_interval", self.flush_interval)
         if not _PREFIX_TOKEN.fullmatch(self.prefix):
             raise ConfigError(f"prefix: 1 to 64 letters, digits, '_' and '-', not {self.prefix!r}")
 

@@ -7,7 +7,7 @@ import re
 from asyncio import timeout
 from collections.abc import Mapping
 from pathlib import Path
-from typing import Any
+from typing import TYPE_CHECKING, Any
 from urllib.parse import parse_qsl, unquote, urlsplit
 
 import msgspec
@@ -17,13 +17,16 @@ from ..config import StoreOptions
 from ..errors import ConfigError, Unavailable
 from .base import Store
 
+if TYPE_CHECKING:
+    from .log import slate
+
 # What the contract names and this version does not have. A store that arrives leaves this list.
 LATER = (
     *("s3", "gs", "az"),
-    *("slatedb+file", "slatedb+s3", "slatedb+gs", "slatedb+az"),
     *("http", "https"),
 )
-_NOW = ("memory", "file", "postgresql", "postgres", "nats", "tls")
+_SLATE = ("slatedb+file", "slatedb+s3", "slatedb+gs", "slatedb+az")
+_NOW = ("memory", "file", "postgresql", "postgres", "nats", "tls", *_SLATE)
 _POSTGRES = ("postgresql", "postgres")
 _NATS = ("nats", "tls")
 
@@ -64,7 +67,7 @@ def locate(url: str | os.PathLike[str]) -> Location:
         return Location("file", _path(url), {})
     scheme = match[1].lower()
     if scheme in LATER:
-        have = "file://, memory://, postgresql:// and nats://"
+        have = "file://, memory://, postgresql://, nats:// and slatedb+file://"
         raise ConfigError(f"{scheme}:// stores are not part of this version of Holdfast yet; it has {have}")
     if scheme not in _NOW:
         raise ConfigError(config.unknown(f"{_shown(url)}: unknown scheme", scheme, (*_NOW, *LATER)))
@@ -93,11 +96,17 @@ async def _open(location: Location, options: StoreOptions) -> Store:
 
     if location.scheme == "memory":
         return await log.open_memory(location.place, options)
+    if location.scheme in _SLATE:
+        return await log.open_slate(_slate_place(location), options)
     return await log.open_folder(Path(location.place), options)
 
 
 def unmade(location: Location) -> list[str]:
     """What opening the location would have to make, in words, without making it; [] when it is there or not ours."""
+    if location.scheme == "slatedb+file":
+        from .log import slate
+
+        return slate.unmade(slate.local(location.place))
     if location.scheme != "file":
         return []
     from .log.folder import database_of
@@ -106,6 +115,12 @@ def unmade(location: Location) -> list[str]:
     made = [] if folder.exists() else [f"create the folder {folder}"]
     database = database_of(folder)
     return made if database.exists() else [*made, f"create the database {database}"]
+
+
+def _slate_place(location: Location) -> slate.Place:
+    from .log import slate
+
+    return slate.local(location.place) if location.scheme == "slatedb+file" else slate.from_text(location.place)
 
 
 def _path(text: str) -> str:
@@ -138,12 +153,17 @@ def _take_apart(scheme: str, url: str) -> Location:
 
         place, ours = nats.take_apart(url)
         return Location(scheme, place, _carried(ours, _shown(url)))
+    if scheme in _SLATE and scheme != "slatedb+file":
+        from .log import slate
+
+        place, ours = slate.take_apart(scheme.partition("+")[2], parts.netloc, unquote(parts.path), query, _shown(url))
+        return Location(scheme, place, _carried(ours, _shown(url)))
     carried = _carried(query, _shown(url))
     if scheme == "memory":
         name = unquote(parts.netloc + parts.path)
         return Location(scheme, config.queue_name(name, what="bad name of a memory store") if name else "", carried)
     if parts.netloc not in ("", "localhost"):
-        raise ConfigError(f"{_shown(url)}: a path begins with a third slash, as in file:///var/lib/jobs")
+        raise ConfigError(f"{_shown(url)}: a path begins with a third slash, as in {scheme}:///var/lib/jobs")
     if parts.path in ("", "/") or "\0" in unquote(parts.path):
         raise ConfigError(f"{_shown(url)}: which folder?")
     return Location(scheme, unquote(parts.path), carried)

@@ -10,6 +10,7 @@ from ...config import StoreOptions
 
 if TYPE_CHECKING:
     from .memory import MemorySpace
+    from .slate import Place
     from .store import LogStore
 
 # Named memory stores live as long as the process, like the folder they stand in for.
@@ -52,3 +53,17 @@ async def open_folder(
         clock=clock,
     )
     return LogStore(space, options, steps=steps)
+
+
+async def open_slate(
+    place: Place,
+    options: StoreOptions,
+    *,
+    clock: Callable[[], float] | None = None,
+    steps: Callable[[str], Awaitable[None]] | None = None,
+) -> LogStore:
+    """A store in a SlateDB database, owned by this process until another opens it."""
+    from .slate import SlateSpace
+    from .store import LogStore
+
+    return LogStore(await SlateSpace.open(place, options, clock=clock), options, steps=steps)

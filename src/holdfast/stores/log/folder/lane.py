@@ -62,10 +62,16 @@ class Lane:
     """The thread. `run` gets all that waits and sets results or errors; what it answers is called afterwards."""
 
     def __init__(
-        self, name: str, run: Callable[[list[Work]], Callable[[], None] | None], *, finish: Callable[[], None]
+        self,
+        name: str,
+        run: Callable[[list[Work]], Callable[[], None] | None],
+        *,
+        finish: Callable[[], None],
+        gather: Callable[[], None] | None = None,  # may wait for more to come before a group is taken
     ) -> None:
         self._run = run
         self._finish = finish
+        self._gather = gather
         self._waiting: SimpleQueue[Work | None] = SimpleQueue()
         self._ended = False
         # A daemon: stuck behind another process's lock, it must not keep the interpreter from exiting.
@@ -116,6 +122,8 @@ class Lane:
     def _round(self) -> bool:
         """One group; a function of its own so that nothing of it is kept alive while the thread waits for the next."""
         first = self._waiting.get()
+        if self._gather is not None and first is not None:
+            self._gather()
         works = self._take(first)
         after = None
         if works:

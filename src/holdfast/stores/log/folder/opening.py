@@ -6,6 +6,7 @@ import os
 import re
 import subprocess
 import sys
+from collections.abc import Sequence
 from pathlib import Path
 
 from ....errors import ConfigError, UnsafeStore
@@ -23,7 +24,7 @@ NETWORK = frozenset({
 # fmt: on
 
 
-def prepare(folder: Path) -> list[str]:
+def prepare(folder: Path, *, parts: Sequence[str] = ("wake",)) -> list[str]:
     """Make the folder where it is missing; what was done, in words. Raises ConfigError or UnsafeStore."""
     existing = _nearest_existing(folder)
     kind = file_system(existing)
@@ -37,7 +38,8 @@ def prepare(folder: Path) -> list[str]:
         if existing != folder:
             _make_durable(folder, existing)
             made.append(f"create the folder {folder}")
-        (folder / "wake").mkdir(exist_ok=True)
+        for part in parts:
+            (folder / part).mkdir(exist_ok=True)
     except OSError as error:
         raise ConfigError(f"{folder} cannot be used as a store: {error.strerror}") from error
     if not os.access(folder, os.R_OK | os.W_OK | os.X_OK):

@@ -1,0 +1,126 @@
+"""One database in one process: its threads, shared by every broker of the process that opens the same place."""
+
+from __future__ import annotations
+
+import logging
+import os
+import threading
+import time
+from collections.abc import Callable
+from concurrent.futures import ThreadPoolExecutor
+
+from ....config import StoreOptions
+from ..folder import opening
+from ..folder.lane import Lane
+from ..topics import Topics, deliver
+from .binding import Caller
+from .committer import Committer, Reader
+from .database import Database
+from .place import Place
+
+_FILE_THREADS = 2
+_SYNC_INTERVAL = 5.0
+logger = logging.getLogger("holdfast.stores.log")
+
+
+class Core:
+    """See the module. Nothing is opened before the first step."""
+
+    def __init__(self, place: Place, options: StoreOptions, *, clock: Callable[[], float] | None) -> None:
+        self.place = place
+        self.pid = os.getpid()
+        self.users = 0
+        self.ended = False
+        self.topics = Topics()
+        self.pool = ThreadPoolExecutor(_FILE_THREADS, thread_name_prefix="holdfast-slate-files")
+        self.flush_interval = place.flush_interval(options)
+        self._caller = Caller()
+        self._timeout = options.operation_timeout
+        self._connect_timeout = options.connect_timeout
+        self._flushed = 0.0
+        self.committer = Committer(
+            self.database, prepare=self._prepare, clock=clock, announce=self.topics.signal
+        )  # fmt: skip
+        self.writes = Lane("holdfast-slate", self.committer.run, finish=self._finish, gather=self._gather)
+        self.reads = Lane("holdfast-slate-read", Reader(self.committer).run, finish=lambda: None)
+        self._stopping = threading.Event()
+        if place.is_local:
+            threading.Thread(target=self._keep_synced, name="holdfast-slate-sync", daemon=True).start()
+        on_advance = getattr(clock, "on_advance", None)
+        if on_advance is not None:
+            on_advance(lambda *_: deliver(self.topics.signal_all()))
+
+    def database(self) -> Database:
+        return Database(self.place, self._caller, timeout=self._connect_timeout)
+
+    def stop(self, timeout: float) -> None:
+        """What waits is finished first."""
+        self.ended = True
+        self._stopping.set()
+        deliver(self.topics.signal_all())
+        self.reads.stop(timeout)
+        self.pool.shutdown()
+        self.writes.stop(timeout)
+
+    def _keep_synced(self) -> None:
+        """What SlateDB writes by itself must be on the disk long before it removes what that replaces."""
+        while not self._stopping.wait(_SYNC_INTERVAL):
+            state = self.committer.state
+            if state is not None and state.database.failed is None:
+                try:
+                    state.database.sync()
+                except OSError as error:
+                    logger.warning("files of %s cannot be synced: %s", self.place.text, error)
+
+    def _prepare(self) -> list[str]:
+        return opening.prepare(self.place.folder, parts=()) if self.place.is_local else []
+
+    def _gather(self) -> None:
+        """Flushes are `flush_interval` apart; the first after a pause does not wait."""
+        if self.flush_interval <= 0:
+            return
+        wait = self._flushed + self.flush_interval - time.monotonic()
+        if wait > 0:
+            time.sleep(wait)
+        self._flushed = time.monotonic()
+
+    def _finish(self) -> None:
+        try:
+            self.committer.finish()
+        finally:
+            self._caller.close()
+
+
+_cores: dict[tuple[str, str, str], Core] = {}
+_guard = threading.Lock()
+
+
+def shared(place: Place, options: StoreOptions, *, clock: Callable[[], float] | None) -> Core:
+    """The process's core of a place: a second one would fence the first."""
+    key = (place.kind, place.root, place.path)
+    with _guard:
+        core = _cores.get(key)
+        if core is None or core.ended or core.pid != os.getpid():
+            core = _cores[key] = Core(place, options, clock=clock)
+        core.users += 1
+        return core
+
+
+def release(core: Core) -> bool:
+    """True: that was the last user, and the core is to be stopped."""
+    with _guard:
+        core.users -= 1
+        if core.users > 0:
+            return False
+        key = (core.place.kind, core.place.root, core.place.path)
+        if _cores.get(key) is core:
+            del _cores[key]
+        return True
+
+
+def _new_guard() -> None:
+    global _guard
+    _guard = threading.Lock()
+
+
+os.register_at_fork(after_in_child=_new_guard)

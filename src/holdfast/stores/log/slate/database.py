@@ -1,0 +1,198 @@
+"""SlateDB as plain calls: what it answers, when it is durable, and who owns it."""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Coroutine, Iterable
+from typing import Any, TypeVar
+
+import msgspec
+
+from ....errors import Fenced, Unavailable
+from . import layout
+from .binding import Caller, slatedb
+from .disk import Disk
+from .faults import FENCED, translated
+from .index import Entry
+from .place import Place
+
+T = TypeVar("T")
+_PAGE = 1000
+
+
+class Opened(msgspec.Struct):
+    """What opening found."""
+
+    entries: list[tuple[str, Entry]]
+    gone: list[int]  # tags of bytes that are to go
+    latest: float  # the clock when it was last noted
+    is_new: bool
+
+
+class Database:
+    """One life of a writer: after an error that leaves a write in doubt it is not used again."""
+
+    def __init__(self, place: Place, caller: Caller, *, timeout: float) -> None:
+        self._place = place
+        self._call = caller
+        self._timeout = timeout
+        self._db: Any = None
+        self._epoch = 0
+        self._disk = Disk(place.folder / place.path) if place.is_local else None
+        self.failed: BaseException | None = None
+
+    def open(self, *, only_after: int | None = None) -> Opened:
+        """Become the writer, which fences the one before, and read what there is.
+
+        With `only_after`, an epoch of ours: Fenced, and nothing done, when somebody else has come since.
+        """
+        try:
+            return self._call(self._open(only_after), timeout=self._timeout)
+        except BaseException as error:
+            self._give_up(error)
+            raise translated(error, opening=self._place.text) from error
+
+    async def _open(self, only_after: int | None) -> Opened:
+        package = slatedb()
+        store = self._place.object_store()
+        admin = package.AdminBuilder(self._place.path, store).build()
+        if only_after is not None and await _epoch(admin) != only_after:
+            raise Fenced(FENCED)
+        if self._disk is not None:
+            await self._mend(self._disk, store)
+        builder = package.DbBuilder(self._place.path, store)
+        builder.with_settings(self._place.settings())
+        self._db = await builder.build()
+        self._epoch = await _epoch(admin)
+        found = await self._read_all()
+        if found.is_new:
+            batch = package.WriteBatch()
+            batch.put(layout.FORMAT_ROW, str(layout.FORMAT).encode())
+            await self._durable(batch)
+        if self._disk is not None:
+            self._disk.sync_everything()
+        return found
+
+    async def _mend(self, disk: Disk, store: Any) -> None:
+        package = slatedb()
+        good = disk.mend()
+        if good is None:
+            return
+
+        async def readable_after(number: int) -> int:
+            reader = package.SlateDbWalReader(self._place.path, store)
+            files = await reader.iterator(number + 1)
+            last = await reader.last_wal_file_id(number)
+            try:
+                while number < last:
+                    number = (await files.next()).last_consumed_wal_file_id
+            except package.Error.Data:
+                pass
+            return number
+
+        await disk.mend_log(good, readable_after)
+
+    async def _read_all(self) -> Opened:
+        format = await self._db.get(layout.FORMAT_ROW)
+        anything = [row async for row in self._rows(b"", limit=1)]
+        is_new = layout.check_format(format, empty=not anything, place=self._place.text)
+        entries = [layout.decode(row.key, row.value) async for row in self._rows(layout.OBJECTS)]
+        gone = [layout.tag_of(row.key) async for row in self._rows(layout.GONE)]
+        latest = layout.decode_instant(await self._db.get(layout.CLOCK_ROW))
+        return Opened(entries, gone, latest, is_new)
+
+    async def _rows(self, prefix: bytes, *, limit: int = _PAGE) -> Any:
+        everything = slatedb().KeyRange(start=None, start_inclusive=False, end=None, end_inclusive=False)
+        rows = await self._db.scan_prefix(prefix, everything)
+        while True:
+            page = await rows.next_batch(limit)
+            for row in page:
+                yield row
+            if len(page) < limit or limit < _PAGE:
+                return
+
+    @property
+    def epoch(self) -> int:
+        return self._epoch
+
+    def refuse_fenced(self) -> None:
+        """Notices within a second or so that another writer has come, also when nothing is written."""
+        if self.failed is not None:
+            raise self.failed
+        reason = self._db.status().close_reason
+        if reason is slatedb().CloseReason.FENCED:
+            self.failed = Fenced(FENCED)
+        elif reason is not None:
+            self.failed = Unavailable(f"SlateDB has stopped ({reason.name.lower()})")
+        if self.failed is not None:
+            raise self.failed
+
+    def get(self, row: bytes) -> bytes | None:
+        found: bytes | None = self._run(lambda: self._db.get(row))
+        return found
+
+    def write(self, operations: Iterable[tuple[bytes, bytes | None]], *, durable: bool = True) -> None:
+        """All or nothing; None deletes. Returns when it is durable, or at least in the hands of the next flush."""
+        batch = slatedb().WriteBatch()
+        for row, value in operations:
+            if value is None:
+                batch.delete(row)
+            else:
+                batch.put(row, value)
+        try:
+            self._run(lambda: self._durable(batch) if durable else self._db.write(batch))
+            if durable and self._disk is not None:
+                self._disk.sync()
+        except OSError as error:
+            self._give_up(error)
+            raise translated(error) from error
+
+    def sync(self) -> None:
+        """Local disk: what SlateDB has written by now survives a power cut."""
+        if self._disk is not None:
+            self._disk.sync()
+
+    async def _durable(self, batch: Any) -> None:
+        package = slatedb()
+        handle = await self._db.write(batch)
+        await self._db.flush_with_options(package.FlushOptions(flush_type=package.FlushType.WAL))
+        await handle.await_durable()
+
+    def close(self) -> None:
+        """Without a last flush when it has failed: what was not acknowledged need not be."""
+        db, self._db = self._db, None
+        if db is None:
+            return
+        package = slatedb()
+        how = None if self.failed is not None else package.FlushType.WAL
+        try:
+            self._call(db.shutdown_with_options(package.CloseOptions(flush_type=how)), timeout=self._timeout)
+            self.sync()
+        except (package.Error, OSError, TimeoutError):
+            pass  # everything acknowledged is durable already
+
+    def remove(self) -> None:
+        """Everything of the database, after it was closed."""
+        package = slatedb()
+        admin = package.AdminBuilder(self._place.path, self._place.object_store()).build()
+        try:
+            self._call(admin.delete_db(True), timeout=self._timeout)
+        except package.Error as error:
+            raise translated(error) from error
+
+    def _run(self, call: Callable[[], Coroutine[Any, Any, T]]) -> T:
+        if self.failed is not None:
+            raise self.failed
+        try:
+            return self._call(call())
+        except BaseException as error:
+            self._give_up(error)
+            raise translated(error) from error
+
+    def _give_up(self, error: BaseException) -> None:
+        if self.failed is None:
+            self.failed = translated(error)
+
+
+async def _epoch(admin: Any) -> int:
+    manifest = await admin.read_manifest(None)
+    return 0 if manifest is None else int(manifest.writer_epoch)

@@ -1,0 +1,35 @@
+"""What SlateDB's errors mean for a caller; the only place that decides it."""
+
+from __future__ import annotations
+
+from ....errors import ConfigError, Fenced, StoreError, Unavailable
+from ..folder.faults import caused
+from .binding import slatedb
+
+FENCED = (
+    "another process has opened this SlateDB database and owns it now; one process at a time may, so this one stops. "
+    "Connect again only if the other is meant to go"
+)
+
+
+def translated(error: BaseException, *, opening: str = "") -> BaseException:
+    """Our error with the driver's as its cause; any other error as it is."""
+    package = slatedb()
+    if isinstance(error, TimeoutError):
+        return caused(Unavailable(f"{opening or 'SlateDB'} did not answer in time"), error)
+    if isinstance(error, OSError):
+        return caused(Unavailable(f"the store could not do it, try again later: {error}"), error)
+    if not isinstance(error, package.Error):
+        return caused(RuntimeError("the step raised StopIteration"), error) if _stops(error) else error
+    said = str(getattr(error, "message", error))
+    if isinstance(error, package.Error.Closed) and error.reason is package.CloseReason.FENCED:
+        return caused(Fenced(FENCED), error)
+    if isinstance(error, package.Error.Data) or (opening and isinstance(error, package.Error.Internal)):
+        return caused(StoreError(f"the SlateDB database is damaged: {said}"), error)
+    if opening and isinstance(error, package.Error.Invalid):
+        return caused(ConfigError(f"{opening} cannot be used as a store: {said}"), error)
+    return caused(Unavailable(f"the store could not do it, try again later: {said}"), error)
+
+
+def _stops(error: BaseException) -> bool:
+    return isinstance(error, StopIteration)  # a future cannot carry it

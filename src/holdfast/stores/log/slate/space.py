@@ -1,0 +1,127 @@
+"""`SlateSpace`: the parts of this package put together."""
+
+from __future__ import annotations
+
+import asyncio
+import os
+from collections.abc import Callable
+from typing import TypeVar
+
+from ....config import StoreOptions
+from ....errors import ConfigError, Unavailable
+from ...base import Check
+from ..folder.lane import CLOSED
+from ..space import Buffer, Reading, Transaction
+from ..topics import deliver
+from . import doctor
+from .core import Core, release, shared
+from .disk import remove_rest
+from .faults import translated
+from .place import Place
+
+T = TypeVar("T")
+
+
+class SlateSpace:
+    """A SlateDB database, owned by one process at a time; its brokers share it."""
+
+    # Measured: below it a copy into the commit is cheaper than a write of its own in another thread.
+    file_threshold: int | None = 256 * 1024
+
+    def __init__(self, core: Core, *, timeout: float) -> None:
+        self._core = core
+        self._timeout = timeout
+        self._closed = False
+
+    @classmethod
+    async def open(
+        cls, place: Place, options: StoreOptions, *, clock: Callable[[], float] | None = None, alone: bool = False
+    ) -> SlateSpace:
+        """Become the writer, which fences the one before in another process; `alone`, for tests, in this one too."""
+        core = Core(place, options, clock=clock) if alone else shared(place, options, clock=clock)
+        core.users += alone
+        space = cls(core, timeout=options.operation_timeout)
+        try:
+            await core.writes.submit(lambda _: None, deadline=options.connect_timeout)
+        except BaseException:
+            await space._close(1.0)
+            raise
+        return space
+
+    def clock(self) -> float:
+        return self._core.committer.clock.now()
+
+    async def transact(self, step: Callable[[Transaction], T], *, deadline: float | None = None) -> T:
+        self._usable()
+        return await self._core.writes.submit(step, deadline=self._timeout if deadline is None else deadline)
+
+    def transact_from_thread(self, step: Callable[[Transaction], T], *, deadline: float | None = None) -> T:
+        self._usable()
+        wait = self._timeout if deadline is None else deadline
+        return self._core.writes.submit_from_thread(step, deadline=wait)
+
+    async def read(self, step: Callable[[Reading], T], *, deadline: float | None = None) -> T:
+        self._usable()
+        if self._core.committer.failed is not None:
+            await self.transact(lambda _: None, deadline=deadline)  # opens it again, or says why not
+        return await self._core.reads.submit(step, deadline=self._timeout if deadline is None else deadline)
+
+    async def write_file(self, key: str, data: Buffer) -> None:
+        self._usable()
+        core = self._core
+        await asyncio.get_running_loop().run_in_executor(core.pool, core.committer.write_file, key, bytes(data))
+
+    def ticket(self, topic: str) -> int:
+        self._usable()
+        return self._core.topics.ticket(topic)
+
+    async def watch(self, topic: str, timeout: float, *, since: int | None = None) -> bool:
+        self._usable()
+        topics = self._core.topics
+        return await topics.wait(topic, timeout, since=topics.ticket(topic) if since is None else since)
+
+    async def sweep(self, older_than: float) -> int:
+        return await self.transact(lambda _: self._core.committer.sweep(older_than))
+
+    async def check(self) -> list[Check]:
+        await self.transact(lambda _: None)  # who owns it now?
+        core = self._core
+        return await asyncio.to_thread(doctor.lines, core.place, core.flush_interval, self.clock())
+
+    async def install(self, *, dry_run: bool) -> list[str]:
+        """Opening has made everything already; what it had to make."""
+        self._usable()
+        return list(self._core.committer.made)
+
+    async def uninstall(self) -> None:
+        """Remove the database; its folder too if nothing else is in it. Other brokers of the process lose it."""
+        self._usable()
+        self._closed = True
+        core = self._core
+        release(core)
+        await asyncio.to_thread(core.stop, self._timeout)
+        database = core.database()
+        try:
+            await asyncio.to_thread(database.remove)
+            if core.place.is_local:
+                await asyncio.to_thread(remove_rest, core.place.folder, core.place.path)
+        except OSError as error:
+            raise translated(error) from error
+
+    async def close(self) -> None:
+        """The last broker of the process to close it closes the database; what waits is finished first."""
+        if not self._closed and os.getpid() == self._core.pid:
+            await self._close(self._timeout)
+
+    async def _close(self, timeout: float) -> None:
+        self._closed = True
+        if release(self._core):
+            await asyncio.to_thread(self._core.stop, timeout)
+        else:
+            deliver(self._core.topics.signal_all())
+
+    def _usable(self) -> None:
+        if os.getpid() != self._core.pid:
+            raise ConfigError("this store was opened before a fork; open it again in the child process")
+        if self._closed or self._core.ended:
+            raise Unavailable(CLOSED)

@@ -1,0 +1,27 @@
+"""The suite on slatedb+file://: a database that this process owns."""
+
+from __future__ import annotations
+
+from pathlib import Path
+
+import pytest
+
+import holdfast
+from holdfast.broker import Broker
+from holdfast.testing import contract
+
+pytest.importorskip("slatedb", reason="the extra slatedb is not installed")
+
+# Every topic but the one about several processes: a second process would take the database over.
+TOPICS = [topic for topic in contract.ALL if topic is not contract.Processes]
+
+
+class TestSlateFile(*TOPICS):
+    """On a local disk."""
+
+    @pytest.fixture
+    def place(self, tmp_path: Path) -> None:
+        self.url = f"slatedb+file://{tmp_path}/store"
+
+    async def open_broker(self) -> Broker:
+        return await holdfast.connect(self.url)
