@@ -13,7 +13,7 @@ import time
 import pytest
 
 import holdfast
-from holdfast.worker.processes import load_app, run_processes
+from holdfast.worker.processes import load_app, run_app, run_processes
 from worker_stores import until
 
 TASKS = """
@@ -132,3 +132,9 @@ def test_a_wrong_spec_is_a_clear_sentence(folder, spec, words):
 
 def test_an_app_and_its_sync_face_are_found(folder):
     assert isinstance(load_app("inline_tasks:app"), holdfast.App)
+
+
+@pytest.mark.parametrize("url", ["memory://jobs", "slatedb+file:///var/lib/jobs", "slatedb+s3://bucket/jobs"])
+def test_a_store_of_one_process_refuses_many(folder, url):
+    with pytest.raises(holdfast.ConfigError, match="belongs to one process at a time"):
+        run_app("inline_tasks:app", url=url, processes=2)

@@ -241,7 +241,7 @@ async def test_used_after_a_fork(space: SlateSpace):
 
 async def raw(folder: Path, **put: bytes) -> None:
     """A SlateDB database made by something else."""
-    folder.mkdir(parents=True, exist_ok=True)
+    os.makedirs(folder)
     place = slate.local(folder)
     database = await slatedb().DbBuilder(place.path, place.object_store()).build()
     for key, data in put.items():
@@ -268,7 +268,7 @@ async def test_a_damaged_row_is_an_error_and_not_a_guess(folder: Path):
 
 
 async def test_a_file_in_the_way(folder: Path):
-    folder.write_text("not a folder")
+    os.mknod(folder)
     with pytest.raises(ConfigError, match="is not a folder"):
         await opened(folder)
 
@@ -278,12 +278,11 @@ async def test_uninstall_removes_everything_of_ours(folder: Path):
     assert any("create the SlateDB database" in step for step in await space.install(dry_run=False))
     await space.transact(lambda tx: tx.create("a", LARGE))
     await space.uninstall()
-    assert not folder.exists()
-    folder.mkdir()
-    (folder / "theirs").write_text("x")
+    assert os.listdir(folder.parent) == []
+    os.makedirs(folder / "theirs")
     space = await opened(folder)
     await space.uninstall()
-    assert [path.name for path in folder.iterdir()] == ["theirs"]
+    assert os.listdir(folder) == ["theirs"]
 
 
 async def test_doctor_says_what_is_promised(space: SlateSpace):

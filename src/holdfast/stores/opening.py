@@ -27,6 +27,7 @@ LATER = (
 )
 _SLATE = ("slatedb+file", "slatedb+s3", "slatedb+gs", "slatedb+az")
 _NOW = ("memory", "file", "postgresql", "postgres", "nats", "tls", *_SLATE)
+OWNED_BY_ONE = frozenset(("memory", *_SLATE))  # one process at a time
 _POSTGRES = ("postgresql", "postgres")
 _NATS = ("nats", "tls")
 

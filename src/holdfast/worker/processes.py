@@ -16,6 +16,7 @@ import msgspec
 
 from .. import config
 from ..errors import ConfigError
+from ..stores.opening import OWNED_BY_ONE, locate
 from .child import BAD_ORDER, Order
 from .signals import caught
 
@@ -51,10 +52,19 @@ def run_app(
     order = Order(spec, url, concurrency, tuple(queues))
     app = load_app(spec)  # also when children do the work: what is wrong is said once, here
     app.choose(queues)
+    if processes > 1:
+        _refuse_many(url if url is not None else app.url)
     if processes == 1:
         run_here(order)
     elif code := asyncio.run(run_processes(lambda: _start_child(order), processes, grace=_longest_grace(app))):
         raise SystemExit(code)
+
+
+def _refuse_many(url: Any) -> None:
+    """Children on a store that one process owns would only take it from each other, again and again."""
+    location = locate(url if url is not None else config.load().url or config.DEFAULT_URL)
+    if location.scheme in OWNED_BY_ONE:
+        raise ConfigError(f"{location.scheme}:// belongs to one process at a time: use --concurrency, not --processes")
 
 
 def run_here(order: Order) -> None:

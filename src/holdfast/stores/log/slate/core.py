@@ -91,17 +91,16 @@ class Core:
             self._caller.close()
 
 
-_cores: dict[tuple[str, str, str], Core] = {}
+_cores: dict[Place, Core] = {}
 _guard = threading.Lock()
 
 
 def shared(place: Place, options: StoreOptions, *, clock: Callable[[], float] | None) -> Core:
     """The process's core of a place: a second one would fence the first."""
-    key = (place.kind, place.root, place.path)
     with _guard:
-        core = _cores.get(key)
+        core = _cores.get(place)
         if core is None or core.ended or core.pid != os.getpid():
-            core = _cores[key] = Core(place, options, clock=clock)
+            core = _cores[place] = Core(place, options, clock=clock)
         core.users += 1
         return core
 
@@ -112,9 +111,8 @@ def release(core: Core) -> bool:
         core.users -= 1
         if core.users > 0:
             return False
-        key = (core.place.kind, core.place.root, core.place.path)
-        if _cores.get(key) is core:
-            del _cores[key]
+        if _cores.get(core.place) is core:
+            del _cores[core.place]
         return True
 
 

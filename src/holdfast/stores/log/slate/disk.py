@@ -20,7 +20,7 @@ from pathlib import Path
 import msgspec
 
 from ..folder.clock import boot_id
-from ..folder.files import sync_directory
+from ..folder.files import sync, sync_directory
 
 LOG, TABLES, MANIFESTS, COMPACTIONS = "wal", "compacted", "manifest", "compactions"
 NOTE = "holdfast-synced"  # in the database's folder
@@ -194,7 +194,7 @@ def _sync_file(path: str) -> bool:
     except FileNotFoundError:
         return False
     try:
-        os.fsync(fd)
+        sync(fd)
     finally:
         os.close(fd)
     return True

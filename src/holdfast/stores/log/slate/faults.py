@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+import re
+
 from ....errors import ConfigError, Fenced, StoreError, Unavailable
 from ..folder.faults import caused
 from .binding import slatedb
@@ -10,6 +12,10 @@ FENCED = (
     "another process has opened this SlateDB database and owns it now; one process at a time may, so this one stops. "
     "Connect again only if the other is meant to go"
 )
+
+
+_CODE = re.compile(r"<Code>(\w+)</Code>")
+_KEYS = ("AccessDenied", "InvalidAccessKeyId", "SignatureDoesNotMatch", "ExpiredToken", "InvalidToken")
 
 
 def translated(error: BaseException, *, opening: str = "") -> BaseException:
@@ -26,8 +32,14 @@ def translated(error: BaseException, *, opening: str = "") -> BaseException:
         return caused(Fenced(FENCED), error)
     if isinstance(error, package.Error.Data) or (opening and isinstance(error, package.Error.Internal)):
         return caused(StoreError(f"the SlateDB database is damaged: {said}"), error)
+    code = _CODE.search(said)
+    if code is not None and code[1] == "NoSuchBucket":
+        return caused(StoreError(f"{opening or 'the store'}: the bucket does not exist; make it first"), error)
+    if code is not None and code[1] in _KEYS:
+        return caused(StoreError(f"{opening or 'the store'}: the server refuses these credentials ({code[1]})"), error)
     if opening and isinstance(error, package.Error.Invalid):
         return caused(ConfigError(f"{opening} cannot be used as a store: {said}"), error)
+    said = said.partition("<?xml")[0].rstrip(" :")
     return caused(Unavailable(f"the store could not do it, try again later: {said}"), error)
 
 

@@ -18,7 +18,9 @@ NAME = "slatedb"  # the folder inside the folder, or the prefix when the URL has
 
 # Seconds. A local flush costs a fraction of a millisecond, so every group gets one; a bucket charges for each.
 FLUSH_AT_ONCE, FLUSH_TO_A_BUCKET = 0.0, 0.05
-_RETRIES = 8  # with SlateDB's pauses between them about 6 s; its own default is for ever
+# SlateDB's own default is for ever. With its pauses between them 8 are about 6 s; for buckets the object store underneath
+# repeats by itself what may pass, and what is left, a wrong key or a missing bucket, should show soon.
+_RETRIES, _RETRIES_ON_A_BUCKET = 8, 3
 _IN_THE_BACKGROUND = "100ms"  # bytes that nobody waits for yet
 
 _KEPT_LOCALLY = {"wal": 60, "manifest": 300, "compacted": 300, "compactions": 300}
@@ -85,11 +87,12 @@ class Place(msgspec.Struct, frozen=True):
 
     def settings(self) -> Any:
         """SlateDB's, where its own default does not do."""
+        retries = _RETRIES if self.is_local else _RETRIES_ON_A_BUCKET
         chosen: dict[str, Any] = {
             "flush_interval": _IN_THE_BACKGROUND,
-            "object_store_max_retries": _RETRIES,
-            "compactor_options.object_store_max_retries": _RETRIES,
-            "garbage_collector_options.object_store_max_retries": _RETRIES,
+            "object_store_max_retries": retries,
+            "compactor_options.object_store_max_retries": retries,
+            "garbage_collector_options.object_store_max_retries": retries,
         }
         if self.is_local:
             # Boundary files are replaced, which a local object store cannot do: collection would stop at the first.
