@@ -6,12 +6,12 @@ import secrets
 import threading
 import time
 from collections.abc import Callable
+from functools import partial
 from itertools import count
 
 from ....errors import Fenced, Unavailable
 from ..folder.faults import caused
 from ..folder.lane import Work
-from ..topics import Outcome
 from . import layout
 from .clock import SlateClock
 from .database import Database, Opened
@@ -49,7 +49,7 @@ class Committer:
         *,
         prepare: Callable[[], list[str]],
         clock: Callable[[], float] | None,
-        announce: Callable[[list[str]], list[Outcome]],
+        announce: Callable[[list[str]], None],
     ) -> None:
         self._make = make
         self._prepare = prepare
@@ -65,21 +65,21 @@ class Committer:
     def failed(self) -> BaseException | None:
         return self.state.database.failed if self.state is not None else None
 
-    def run(self, works: list[Work]) -> list[Outcome]:
-        """One group: every step, one durable write, then everybody is told."""
+    def run(self, works: list[Work]) -> Callable[[], None] | None:
+        """One group: every step, one durable write; then, after the callers, others are told."""
         try:
             state = self._ready()
         except BaseException as error:  # noqa: BLE001 - it is the callers', and the thread must live on
             fail_all(works, error)
-            return []
+            return None
         group = self._group(state)
         done = [work for work in works if work.begin() and _run_step(group, work)]
         try:
             self._commit(state, group)
         except BaseException as error:  # noqa: BLE001 - as above
             fail_all(done, error)
-            return []
-        return self._announce(group.topics) if group.topics else []
+            return None
+        return partial(self._announce, group.topics) if group.topics else None
 
     def write_file(self, key: str, data: bytes) -> None:
         """From any thread: the bytes, and a row that says they are nobody's, on their way to the next flush."""
@@ -208,20 +208,19 @@ class Reader:
     def __init__(self, committer: Committer) -> None:
         self._committer = committer
 
-    def run(self, works: list[Work]) -> list[Outcome]:
+    def run(self, works: list[Work]) -> None:
         committer = self._committer
         with committer.lock:
             state = committer.state
             assert state is not None
             if state.database.failed is not None:
                 fail_all(works, state.database.failed)
-                return []
+                return
             view = Snapshot(state.index, state.recent, state.fetch)
             view.now = committer.clock.now()
             for work in works:
                 if work.begin():
                     _read(view, work)
-        return []
 
 
 def _run_step(group: Group, work: Work) -> bool:

@@ -39,7 +39,7 @@ class Core:
         self._connect_timeout = options.connect_timeout
         self._flushed = 0.0
         self.committer = Committer(
-            self.database, prepare=self._prepare, clock=clock, announce=self.topics.signal
+            self.database, prepare=self._prepare, clock=clock, announce=self._announce
         )  # fmt: skip
         self.writes = Lane("holdfast-slate", self.committer.run, finish=self._finish, gather=self._gather)
         self.reads = Lane("holdfast-slate-read", Reader(self.committer).run, finish=lambda: None)
@@ -61,6 +61,9 @@ class Core:
         self.reads.stop(timeout)
         self.pool.shutdown()
         self.writes.stop(timeout)
+
+    def _announce(self, topics: list[str]) -> None:
+        deliver(self.topics.signal(topics))
 
     def _keep_synced(self) -> None:
         """What SlateDB writes by itself must be on the disk long before it removes what that replaces."""

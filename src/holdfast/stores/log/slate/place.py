@@ -18,8 +18,8 @@ NAME = "slatedb"  # the folder inside the folder, or the prefix when the URL has
 
 # Seconds. A local flush costs a fraction of a millisecond, so every group gets one; a bucket charges for each.
 FLUSH_AT_ONCE, FLUSH_TO_A_BUCKET = 0.0, 0.05
-# SlateDB's own default is for ever. With its pauses between them 8 are about 6 s; for buckets the object store underneath
-# repeats by itself what may pass, and what is left, a wrong key or a missing bucket, should show soon.
+# SlateDB's own default is for ever. With its pauses between them 8 are about 6 s. On a bucket the object store
+# underneath repeats what may pass by itself; what is left, a wrong key or a missing bucket, should show soon.
 _RETRIES, _RETRIES_ON_A_BUCKET = 8, 3
 _IN_THE_BACKGROUND = "100ms"  # bytes that nobody waits for yet
 

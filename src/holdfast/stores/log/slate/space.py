@@ -51,9 +51,9 @@ class SlateSpace:
     def clock(self) -> float:
         return self._core.committer.clock.now()
 
-    async def transact(self, step: Callable[[Transaction], T], *, deadline: float | None = None) -> T:
+    def transact(self, step: Callable[[Transaction], T], *, deadline: float | None = None) -> asyncio.Future[T]:
         self._usable()
-        return await self._core.writes.submit(step, deadline=self._timeout if deadline is None else deadline)
+        return self._core.writes.submit(step, deadline=self._timeout if deadline is None else deadline)
 
     def transact_from_thread(self, step: Callable[[Transaction], T], *, deadline: float | None = None) -> T:
         self._usable()
