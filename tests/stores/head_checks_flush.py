@@ -6,7 +6,7 @@ from types import ModuleType
 
 from head_bench import T0, Bench, claimed, key, span
 
-from holdfast.stores.log.state import Drop, Freeze, Settled
+from holdfast.stores.log.state import Drop, Freeze, Gathered, Settled
 
 
 def check_only_one_set_is_frozen(head: ModuleType) -> None:
@@ -74,7 +74,7 @@ def check_many_retries_leave_all_but_the_nearest(head: ModuleType) -> None:
         for start in range(0, count, size):
             places = span(*range(start, min(start + size, count)))
             bench.settle("t", 1, places, "retry", delay=float(count - start))
-        assert head.flush_due(bench.head, rows=1, age=0.0) == (kept < count)
+        assert head.flush_due(bench.head, Gathered(), rows=1, age=0.0) == (kept < count)
         assert bench.one(Freeze("f")) == (kept < count)
         nearest = span(*range(count - kept, count))
         assert bench.waits() == nearest, (count, size)
@@ -93,7 +93,7 @@ def check_heavy_errors_leave_with_all_retries(head: ModuleType) -> None:
         bench.settle("t", 1, span(0), "retry", delay=1.0)
         bench.settle("t", 1, span(1), "retry", delay=2.0, error="e" * length)
         bench.settle("t", 1, span(2), "retry", delay=3.0, error="e" * length)
-        assert head.flush_due(bench.head, rows=10**9, age=1e9) == (not stays)
+        assert head.flush_due(bench.head, Gathered(), rows=10**9, age=1e9) == (not stays)
         assert bench.one(Freeze("f")) == (not stays)
         assert bench.waits() == (span(0, 1, 2) if stays else 0)
 
@@ -140,21 +140,21 @@ def check_when_a_flush_is_due(head: ModuleType) -> None:
             Settled(1, (1 << count) - 1, "completed", T0, 1, error, None, "t", results)
             for count, error, results in outcomes
         ]
-        assert head.flush_due(bench.head, rows=10, age=5.0) is due, outcomes
+        assert head.flush_due(bench.head, Gathered(), rows=10, age=5.0) is due, outcomes
         bench.head.now += 4.999
-        assert head.flush_due(bench.head, rows=10, age=5.0) is due
+        assert head.flush_due(bench.head, Gathered(), rows=10, age=5.0) is due
         bench.head.now = T0 + 5.0
-        assert head.flush_due(bench.head, rows=10, age=5.0) is bool(outcomes)
+        assert head.flush_due(bench.head, Gathered(), rows=10, age=5.0) is bool(outcomes)
         bench.head.now += 99.0
         if bench.one(Freeze("f")):
-            assert head.flush_due(bench.head, rows=0, age=0.0) is False, "one at a time"
+            assert head.flush_due(bench.head, Gathered(), rows=0, age=0.0) is False, "one at a time"
 
 
 def check_many_groups_make_a_flush_due(head: ModuleType) -> None:
     bench = Bench(head)
     bench.absorb(key(1, 300))
     for place in range(256):
-        assert not head.flush_due(bench.head, rows=10**9, age=1e9)
+        assert not head.flush_due(bench.head, Gathered(), rows=10**9, age=1e9)
         bench.claim(f"t{place}", 1)
         bench.settle(f"t{place}", 1, span(place), "complete")
-    assert head.flush_due(bench.head, rows=10**9, age=1e9)
+    assert head.flush_due(bench.head, Gathered(), rows=10**9, age=1e9)

@@ -24,6 +24,7 @@ from .state import (
     Extend,
     Freeze,
     Frozen,
+    Gathered,
     Head,
     Intent,
     Lease,
@@ -370,7 +371,7 @@ def _drop(head: Head, intent: Drop, rules: Rules) -> bool:
     return True
 
 
-def flush_due(head: Head, *, rows: int, age: float) -> bool:
+def flush_due(head: Head, gathered: Gathered, *, rows: int, age: float) -> bool:
     """Enough outcomes have gathered, or the first has waited long enough, or waiting messages must leave."""
     if head.frozen is not None:
         return False
@@ -378,12 +379,8 @@ def flush_due(head: Head, *, rows: int, age: float) -> bool:
         return True
     if len(head.settled) >= GROUPS_MOST or _spilled(head):
         return True
-    return sum(group.mask.bit_count() for group in head.settled) >= rows or _weight(head.settled) >= HEAVY
-
-
-def _weight(groups: Sequence[Settled]) -> int:
-    """Bytes of what outcomes carry along."""
-    return sum(len(group.error or "") + sum(len(result or b"") for result in group.results or ()) for group in groups)
+    gathered.count(head.settled)
+    return gathered.rows >= rows or gathered.bytes >= HEAVY
 
 
 _VERBS: dict[type[Any], Callable[[Head, Any, Rules], Result]] = {

@@ -15,7 +15,7 @@ from .flush import TAKEOVER, Flusher
 from .head import flush_due
 from .queues import Address
 from .space import Space
-from .state import Head
+from .state import Gathered, Head
 
 FLUSH_ROWS = 4000
 FLUSH_AGE = 2.0  # seconds outcomes gather at most
@@ -40,6 +40,7 @@ class Log:
         self.appender = Appender(space, address.text, maker, timeout=timeout, step=step)
         self.flusher = Flusher(space, self.committer, cache, maker, timeout=timeout, step=step)
         self._flushing: asyncio.Task[None] | None = None
+        self._gathered = Gathered()
         self._closed = False
         self._again = False  # another flush became due while one was running
         self._timer: asyncio.TimerHandle | None = None
@@ -49,7 +50,7 @@ class Log:
         if self._closed:
             return
         abandoned = head.frozen is not None and head.now - head.frozen.since > TAKEOVER
-        if abandoned or flush_due(head, rows=FLUSH_ROWS, age=FLUSH_AGE):
+        if abandoned or flush_due(head, self._gathered, rows=FLUSH_ROWS, age=FLUSH_AGE):
             self._start_flush()
         elif (head.settled or head.frozen) and self._timer is None:
             self._timer = asyncio.get_running_loop().call_later(FLUSH_AGE, self._start_flush)

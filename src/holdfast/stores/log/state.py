@@ -153,6 +153,24 @@ class Head(msgspec.Struct):
         )
 
 
+class Gathered:
+    """How much the outcomes of a head are: from one head to the next mostly some more, and only these are counted."""
+
+    def __init__(self) -> None:
+        self._counted: list[Settled] = []
+        self.rows = 0
+        self.bytes = 0  # of what they carry along
+
+    def count(self, settled: list[Settled]) -> None:
+        known = len(self._counted)
+        if known > len(settled) or (known and settled[known - 1] is not self._counted[-1]):
+            known = self.rows = self.bytes = 0
+        for group in settled[known:]:
+            self.rows += group.mask.bit_count()
+            self.bytes += len(group.error or "") + sum(len(result or b"") for result in group.results or ())
+        self._counted = settled
+
+
 # What can be asked of a head.
 
 

@@ -10,11 +10,12 @@ import apsw
 
 from . import opening
 from .clock import FolderClock
-from .database import NAME, Snapshot, Writing, connect, create_schema
+from .database import NAME, PAGE_SIZE, Snapshot, Writing, connect, create_schema
 from .faults import translated
 from .files import Files, sync_directory
 from .lane import Work, fail_all
 from .lock import FolderLock
+from .wal import WriteAheadLog
 
 
 class Committer:
@@ -41,6 +42,7 @@ class Committer:
         self._lock: FolderLock | None = None
         self._connection: apsw.Connection | None = None
         self._view: Writing | None = None
+        self._wal: WriteAheadLog | None = None
         self.made: list[str] = []  # what opening had to make, in words
 
     def run(self, works: list[Work]) -> Callable[[], None] | None:
@@ -106,8 +108,9 @@ class Committer:
         return []
 
     def _commit(self, view: Writing) -> None:
-        if view.wrote and self._connection is not None:
+        if view.wrote and self._connection is not None and self._wal is not None:
             self.clock.mark(self._connection, view.now)
+            self._wal.make_room()
         view.commit()
         if view.gone:
             self._remove(view.gone)
@@ -135,6 +138,7 @@ class Committer:
             connection.close()
             raise
         self._connection = connection
+        self._wal = WriteAheadLog(connection, path, PAGE_SIZE)
         self._view = Writing(connection, self._files)
         return self._view
 

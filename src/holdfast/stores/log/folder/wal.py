@@ -1,0 +1,47 @@
+"""The write-ahead log's file: kept longer than it is filled, for a commit that lengthens a file costs twice as much.
+
+Measured on ext4: 16 KiB appended and synced 210 µs, the same over bytes that are there already 85 µs. Zeros behind the
+end of the log are no frames to SQLite, whoever opens it.
+"""
+
+from __future__ import annotations
+
+import os
+from pathlib import Path
+
+import apsw
+
+CHECKPOINT_PAGES = 1000  # SQLite's own default
+_HEADER, _FRAME_HEADER = 32, 24
+_STEP = 1 << 20
+_FEW_PAGES = 16  # who writes so little and goes need not pay for more
+
+
+class WriteAheadLog:
+    """Owned by the write connection. It takes the place of SQLite's own checkpoints, which use the same hook."""
+
+    def __init__(self, connection: apsw.Connection, database: Path, page_size: int) -> None:
+        self._connection = connection
+        self._path = f"{database}-wal"
+        self._frame = _FRAME_HEADER + page_size
+        self._pages = 0
+        self._size = 0  # of the file, as far as we know
+        connection.set_wal_hook(self._committed)
+
+    def _committed(self, connection: apsw.Connection, name: str, pages: int) -> int:
+        self._pages = pages
+        if pages >= CHECKPOINT_PAGES:
+            connection.wal_checkpoint(name, apsw.SQLITE_CHECKPOINT_PASSIVE)
+        return apsw.SQLITE_OK
+
+    def make_room(self) -> None:
+        """Inside a write transaction, when nobody else can be lengthening the file."""
+        if self._pages < _FEW_PAGES or _HEADER + (self._pages + _FEW_PAGES) * self._frame <= self._size:
+            return
+        try:
+            with open(self._path, "r+b", buffering=0) as file:
+                self._size = os.fstat(file.fileno()).st_size
+                if _HEADER + (self._pages + _FEW_PAGES) * self._frame > self._size:
+                    self._size += os.pwrite(file.fileno(), bytes(_STEP), self._size)
+        except OSError:  # no room, no right: the commit itself will say what is wrong
+            self._size = 1 << 62
