@@ -152,6 +152,9 @@ ROLES: dict[str, Part] = {
     "together": _timed(
         lambda queue, spec, done: load.enqueue_together(queue, spec.count, spec.concurrency, spec.size, done)
     ),
+    "waves": _timed(
+        lambda queue, spec, done: load.enqueue_in_waves(queue, spec.count, spec.concurrency, spec.size, done)
+    ),
     "take": _timed(lambda queue, spec, done: load.take_one_by_one(queue, spec.count, done)),
     "bare": _timed(lambda queue, spec, done: load.take_batches(queue, spec.count, spec.batch, done)),
     "work": _timed(lambda queue, spec, done: load.work(queue, spec.count, spec.concurrency, done)),

@@ -61,20 +61,32 @@ async def enqueue_one_by_one(queue: Queue[Any], count: int, size: int, done: Don
 
 
 async def enqueue_together(queue: Queue[Any], count: int, concurrency: int, size: int, done: Done = _quiet) -> Timed:
-    """Single calls of `concurrency` callers at a time, each call a task of its own as in a web server."""
+    """Single calls of `concurrency` callers at a time, each awaiting its call before its next one."""
     pool, calls = bodies(size), []
+    numbers = iter(range(count))
 
-    async def call(number: int) -> None:
-        begun = time.perf_counter()
-        await queue.enqueue(pool[number % len(pool)])
-        calls.append(time.perf_counter() - begun)
+    async def caller() -> None:
+        for number in numbers:
+            begun = time.perf_counter()
+            await queue.enqueue(pool[number % len(pool)])
+            calls.append(time.perf_counter() - begun)
+            if len(calls) % 1000 == 0:
+                done(1000)
 
     start = time.perf_counter()
-    for first in range(0, count, concurrency):
-        together = min(concurrency, count - first)
-        await asyncio.gather(*(call(first + place) for place in range(together)))
-        done(together)
+    await asyncio.gather(*(caller() for _ in range(concurrency)))
     return Timed(count, time.perf_counter() - start, calls)
+
+
+async def enqueue_in_waves(queue: Queue[Any], count: int, concurrency: int, size: int, done: Done = _quiet) -> Timed:
+    """A task for every single call, as in a web server, `concurrency` at a time: asyncio's own work is part of it."""
+    pool = bodies(size)
+    start = time.perf_counter()
+    for first in range(0, count, concurrency):
+        wave = range(first, min(first + concurrency, count))
+        await asyncio.gather(*(queue.enqueue(pool[number % len(pool)]) for number in wave))
+        done(len(wave))
+    return Timed(count, time.perf_counter() - start)
 
 
 async def take_one_by_one(queue: Queue[Any], count: int, done: Done = _quiet) -> Timed:

@@ -56,8 +56,15 @@ async def together(bench: Bench) -> list[Line]:
     async def singles() -> Sample:
         return _sample(await on_fresh_folder(bench.folder, "together", count=s.together, concurrency=1000, size=s.size))
 
-    mine, other = await alternate([Side("1000 callers", singles), Side("enqueue_many", many)], s.repeats, bench.note)
-    return [line("1000 concurrent single enqueue calls, against enqueue_many", mine, other, bar=0.3, goal=0.6)]
+    async def waves() -> Sample:
+        return _sample(await on_fresh_folder(bench.folder, "waves", count=s.together, concurrency=1000, size=s.size))
+
+    sides = [Side("1000 callers", singles), Side("enqueue_many", many), Side("1000 tasks at a time", waves)]
+    mine, other, tasks = await alternate(sides, s.repeats, bench.note)
+    return [
+        line("1000 concurrent single enqueue calls, against enqueue_many", mine, other, bar=0.3, goal=0.6),
+        line("the same with a new asyncio task for every call", tasks, other, bar=None),
+    ]
 
 
 async def single(bench: Bench) -> list[Line]:
