@@ -21,6 +21,7 @@ from .history import History, Started
 from .recorder import KEY, Recorder
 
 QUEUE = "chaos"
+FENCED = 17  # how an owner ends that another has taken the store from
 
 
 class Spec(msgspec.Struct, frozen=True, kw_only=True):
@@ -108,6 +109,39 @@ async def work(spec: Spec, history: History) -> None:
     await broker.close()
 
 
+async def own(spec: Spec, history: History) -> None:
+    """Produces and works on a store that one process owns, until SIGTERM or until another process has taken it."""
+    broker = await open_recorded(spec, history)
+    queue: holdfast.Queue[Any] = await broker.queue(QUEUE)
+    chance = random.Random(spec.seed)
+
+    async def handle(value: dict[str, str], context: holdfast.Context) -> None:
+        history.write(Started(time.monotonic(), context.message_id, context.attempt))
+        await asyncio.sleep(chance.uniform(0, 2 * spec.work))
+
+    sending = [asyncio.create_task(_send(queue, f"{spec.name}{letter}", spec.rate / 2)) for letter in "ab"]
+    try:
+        await queue.worker(handle, concurrency=spec.concurrency).run()
+    except holdfast.Fenced:
+        # Everybody learns of it, not only whoever was writing.
+        ends = await asyncio.wait_for(asyncio.gather(*sending, return_exceptions=True), 10)
+        await broker.close()
+        sys.exit(FENCED if all(isinstance(end, holdfast.Fenced) for end in ends) else f"producers ended with {ends}")
+    for task in sending:
+        task.cancel()
+    await asyncio.wait(sending)
+    await broker.close()
+
+
+async def _send(queue: holdfast.Queue[Any], name: str, rate: float) -> None:
+    number, start = 0, time.monotonic()
+    while True:
+        size = 1 + number % 7
+        await queue.enqueue_many([_message(name, number + place + 1, "healthy") for place in range(size)])
+        number += size
+        await asyncio.sleep(max(0.0, start + number / rate - time.monotonic()))
+
+
 async def _behave(kind: str, spec: Spec, seconds: float) -> None:
     """Healthy messages take a moment; the others do what their name says."""
     match kind:
@@ -125,7 +159,7 @@ async def _behave(kind: str, spec: Spec, seconds: float) -> None:
             await asyncio.sleep(seconds)
 
 
-ROLES = {"produce": produce, "work": work}
+ROLES = {"produce": produce, "work": work, "own": own}
 
 
 def main() -> None:

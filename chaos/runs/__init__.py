@@ -13,6 +13,7 @@ from .nats import nats, nats_cluster
 from .poison import poison
 from .postgres import failover, postgres
 from .retries import retries
+from .slate import slate
 from .stop import stop
 
 
@@ -64,5 +65,9 @@ RUNS = (
         Settings(messages=5000, producers=2, workers=3, kills=6, producer_kills=3, stops=1, interval=2.0, work=0.05),
         Settings(messages=200, producers=1, workers=2, kills=1, producer_kills=1, stops=0, interval=0.5, work=0.03,
                  deadline=60, quiet=True),
+    ),
+    Run(
+        "slate", "", slate, Settings(messages=20_000, stops=20, interval=2.0, work=0.02, concurrency=8, deadline=120),
+        Settings(messages=400, stops=3, interval=0.7, work=0.02, lease=1.0, deadline=60, quiet=True),
     ),
 )  # fmt: skip

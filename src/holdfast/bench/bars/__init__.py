@@ -1,4 +1,4 @@
-"""`bench bars`: every bar of the project for `file://`, each as a ratio of two sides of the same run."""
+"""`bench bars`: every bar for `file://` and `slatedb+file://`, each as a ratio of two sides of the same run."""
 
 from __future__ import annotations
 
@@ -11,7 +11,7 @@ from ...errors import ConfigError
 from ..machine import Machine, machine
 from ..measure import Result
 from ..show import rate
-from . import backlog, drain, enqueue, pickup, startup
+from . import backlog, drain, enqueue, pickup, slate, startup
 from .context import QUICK, Bench, Line, Scale
 
 BARS: dict[str, Callable[[Bench], Awaitable[list[Line]]]] = {
@@ -25,6 +25,7 @@ BARS: dict[str, Callable[[Bench], Awaitable[list[Line]]]] = {
     "overhead": drain.overhead_file,
     "overhead-memory": drain.overhead_memory,
     "full-drain": drain.full_size,
+    "slate": slate.slate,
     "import": startup.imports,
     "help": startup.help_text,
 }
