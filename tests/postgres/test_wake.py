@@ -7,11 +7,13 @@ import logging
 import time
 from typing import Any
 
+import psycopg
 import pytest
 
 import holdfast
 from holdfast.stores.postgres.wake import Bell, Notifier
 from holdfast.testing.contract.base import eventually
+from holdfast.testing.postgres import Server
 
 from .fixtures import Database
 from .proxy import Proxy
@@ -183,6 +185,32 @@ async def test_closing_tells_what_is_still_to_be_told() -> None:
     assert sent == ["jobs"] * 2  # the leading edge, and the trailing one before its time
     await asyncio.sleep(0.02)
     assert len(sent) == 2
+
+
+def notify_without_end(connection: psycopg.Connection) -> None:
+    for _ in range(500):
+        connection.execute("SELECT pg_notify('anything', repeat('x', 7900))")
+
+
+@pytest.mark.timeout(120)
+async def test_full_queue_of_notifications_keeps_no_message_out() -> None:
+    """Somebody listens and never ends its transaction: the server cannot take notifications, but messages."""
+    with Server(settings={"max_notify_queue_pages": "64", "fsync": "off"}) as server:
+        async with holdfast.connect(server.url()) as broker:
+            queue = await broker.queue("jobs")
+            with (
+                psycopg.connect(server.url(), autocommit=True) as stuck,
+                psycopg.connect(server.url(), autocommit=True) as busy,
+            ):
+                stuck.execute("LISTEN anything")
+                stuck.execute("BEGIN")
+                stuck.execute("SELECT 1")
+                with pytest.raises(psycopg.errors.ProgramLimitExceeded):
+                    notify_without_end(busy)
+                for n in range(3):
+                    await queue.enqueue(n)
+                    await asyncio.sleep(0.02)  # quiet: each of them wants to notify
+            assert len(await queue.dequeue_many(10)) == 3
 
 
 async def test_bell_misses_nothing_that_rang_since_the_ticket() -> None:

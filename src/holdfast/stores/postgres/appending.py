@@ -7,6 +7,7 @@ from collections.abc import Awaitable, Callable, Sequence
 from datetime import UTC, datetime, timedelta
 from typing import Any, Protocol
 
+import asyncpg
 import msgspec
 
 from ... import ids as makers
@@ -187,7 +188,18 @@ class Appender:
             channel = None
         else:
             channel = self._news.channel(self._queue)
-            await self._pool.run(lambda connection: self.insert(connection, batch, channel), queue=self._queue)
+
+            async def step(connection: Any) -> None:
+                nonlocal channel
+                try:
+                    await self.insert(connection, batch, channel)
+                except asyncpg.ProgramLimitExceededError:  # the server's queue of notifications is full
+                    if channel is None:
+                        raise
+                    channel = None
+                    await self.insert(connection, batch)
+
+            await self._pool.run(step, queue=self._queue)
         if channel is None:
             self._news.tell(self._queue)
 
