@@ -12,6 +12,7 @@ from .kill import kill
 from .nats import nats, nats_cluster
 from .poison import poison
 from .postgres import failover, postgres
+from .protocol import protocol
 from .retries import retries
 from .slate import slate
 from .stop import stop
@@ -69,5 +70,9 @@ RUNS = (
     Run(
         "slate", "", slate, Settings(messages=20_000, stops=20, interval=2.0, work=0.02, concurrency=8, deadline=120),
         Settings(messages=400, stops=3, interval=0.7, work=0.02, lease=1.0, deadline=60, quiet=True),
+    ),
+    Run(
+        "protocol", "R12", protocol, Settings(messages=80_000),
+        Settings(messages=100, strict=False, quiet=True),
     ),
 )  # fmt: skip
