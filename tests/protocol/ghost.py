@@ -188,7 +188,7 @@ class Ghost:
     def _absorbed(self, key: Key) -> None:
         if key in self.absorbed:
             broken("a block is absorbed at most once", key)
-        if key not in self.bucket.objects and key.log[0] not in self.closed:
+        if key not in self.contents or (key not in self.bucket.objects and key.log[0] not in self.closed):
             broken("an absorbed block has its object", key)
         self.absorbed[key] = None
 
