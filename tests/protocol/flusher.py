@@ -5,7 +5,7 @@ from __future__ import annotations
 from typing import TYPE_CHECKING, Any
 
 from .committer import UNKNOWN, Steps, commit, insist, read_head
-from .head import Drop, Freeze, Frozen, Renew
+from .head import Drop, Freeze, Frozen, Head, Renew
 from .keys import Id, Key, Log, Row
 from .producer import STORED, create_in_time
 from .rules import E, R
@@ -20,15 +20,16 @@ def flush(client: Client, log: Log) -> Steps:
     found = yield from read_head(client, log)
     if found is None:
         return
-    frozen = found.data["frozen"]
-    if frozen is None:
-        frozen = yield from _freeze(client, log, found)
-        if frozen is None:
+    head = found.data
+    if head["frozen"] is None:
+        head = yield from _freeze(client, log, found)
+        if head is None or head["frozen"] is None:
             return
+    frozen = head["frozen"]
     payloads = yield from _payloads(client, frozen)
     if payloads is None:
         return  # F3: what is missing was dropped by another: my view is old
-    if not (yield from _write_all(client, log, frozen, payloads)):
+    if not (yield from _write_all(client, log, head, payloads)):
         return
     if not client.rules.G3_nothing_else_deletes:
         for key in {row[0]: None for row in frozen.rows}:
@@ -38,11 +39,15 @@ def flush(client: Client, log: Log) -> Steps:
         yield from _delete_finished(client, log, frozen)
 
 
-def _write_all(client: Client, log: Log, frozen: Frozen, payloads: Any) -> Steps:
-    """F4: True when all that the set stands for is written."""
+def _write_all(client: Client, log: Log, head: Head, payloads: Any) -> Steps:
+    """F4: True when all that the set stands for is written. Retries that were purged meanwhile need not be."""
+    frozen = head["frozen"]
+    purged = client.rules.purge_spilled and head["purges"] > frozen.flush.purges
     if not (yield from _write_file(client, log, frozen, payloads)):
         return False
     for number, key, rows in _blocks(client, frozen, payloads):
+        if purged and number:
+            continue
         if not (yield from _write_block(client, log, frozen, number, key, rows)):
             return False
     return True
@@ -54,10 +59,10 @@ def _freeze(client: Client, log: Log, found: Any) -> Steps:
     if not client.rules.F2_rows_from_head:
         head, _ = client.applied(found.data, log, [intent])
         yield from commit(client, log, [intent], found)
-        return head["frozen"]
+        return head
     yield from commit(client, log, [intent], found)
     found = yield from read_head(client, log)
-    return found.data["frozen"] if found else None
+    return found.data if found else None
 
 
 def _payloads(client: Client, frozen: Frozen) -> Steps:
