@@ -58,7 +58,7 @@ async def kept(request: pytest.FixtureRequest, tmp_path: Path) -> AsyncIterator[
 
 
 def test_there_is_a_store_of_the_present_format():
-    assert f"v{headfile.FORMAT}" in RELEASED
+    assert f"v{headfile.PLAIN}" in RELEASED
     size = sum(path.stat().st_size for path in FORMATS.rglob("*") if path.is_file() and path.suffix != ".pyc")
     assert size < 300 * 1024 * len(RELEASED)
 
@@ -194,7 +194,7 @@ def test_a_newer_archive_file_is_refused():
 def test_every_stored_thing_carries_its_format():
     config = queues.Config(incarnation="0", created_at=0.0, options=QueueOptions())
     assert msgspec.json.decode(msgspec.json.encode(config))["format"] == queues.FORMAT
-    assert msgspec.msgpack.decode(headfile.HeadWriter().encode(headfile.Head()))[0] == headfile.FORMAT
+    assert msgspec.msgpack.decode(headfile.HeadWriter().encode(headfile.Head()))[0] == headfile.PLAIN
     assert msgspec.msgpack.decode(bytes(rows.encode(rows.Rows([b""], "t"))))[0] == rows.FORMAT
     schema = pq.read_schema(pa.BufferReader(bytes(archive.encode("q", [], []))))
     assert schema.metadata[b"holdfast"] == b"1"

@@ -32,6 +32,19 @@ _FILTERS: dict[str, tuple[str, str]] = {
     "finishedUntil": ("finished_at", "<"),
 }
 READ = (*_WHERE, "view", *_SIZES, "failOnDataLoss", *_FILTERS)
+STREAM = (
+    *_WHERE,
+    *_SIZES,
+    "consumer",
+    "maxMessagesPerTrigger",
+    "maxOffsetsPerTrigger",
+    "maxBatchAttempts",
+    "ownerLease",
+    "releaseAfter",
+    "failOnDataLoss",
+    "withTokens",
+)
+PER_TRIGGER = 100_000
 _SETTLED_ONLY = ("status", "finishedSince", "finishedUntil")
 
 _SECRETS = {
@@ -83,6 +96,47 @@ def reading(options: Mapping[str, str]) -> Reading:
         given.sizing(),
         [found for name in _FILTERS if (found := _filter(given, name)) is not None],
         not given.flag("failOnDataLoss", otherwise=True),
+    )
+
+
+class Streaming(msgspec.Struct, frozen=True):
+    """A stream source."""
+
+    place: Place
+    consumer: str
+    sizing: Sizing
+    limit: int
+    most_tries: int
+    lease: float
+    release_after: float
+    lenient: bool
+    tokens: bool
+
+
+def streaming(options: Mapping[str, str]) -> Streaming:
+    """What `spark.readStream` was told; ConfigError."""
+    given = Given(options, STREAM, "stream")
+    place = given.place()
+    consumer = given.text("consumer")
+    if not consumer:
+        raise ConfigError(
+            'a stream needs option("consumer", "a-name"): under it the store keeps what this query has claimed. Every '
+            "query on a queue takes a name of its own, and keeps it as long as its checkpoint"
+        )
+    if given.text("maxMessagesPerTrigger") and given.text("maxOffsetsPerTrigger"):
+        raise ConfigError("maxOffsetsPerTrigger is another name of maxMessagesPerTrigger: give one of them")
+    limit = given.whole("maxOffsetsPerTrigger", otherwise=PER_TRIGGER)
+    place.named  # noqa: B018 - raises when there is none
+    return Streaming(
+        place,
+        config.queue_name(consumer, what="bad name of a consumer"),
+        given.sizing(),
+        given.whole("maxMessagesPerTrigger", otherwise=limit),
+        given.whole("maxBatchAttempts", otherwise=5),
+        given.seconds("ownerLease", otherwise=30.0),
+        given.seconds("releaseAfter", otherwise=0.0),
+        not given.flag("failOnDataLoss", otherwise=True),
+        given.flag("withTokens", otherwise=False),
     )
 
 

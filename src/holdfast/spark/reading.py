@@ -14,7 +14,7 @@ from ..errors import QueueNotFound
 from ..stores.batches import Filter, Slice, columns, may_pass
 from . import pushing, schema
 from .link import Link, link
-from .options import Reading
+from .options import Place, Reading
 
 if TYPE_CHECKING:
     import pyarrow as pa
@@ -81,10 +81,10 @@ class PushingReader(Reader):
                 self._filters.append(found)
 
 
-def check(options: Reading) -> None:
+def check(place: Place) -> None:
     """Open the store and look for the queue; QueueNotFound, Unavailable."""
-    at = link(options.place.url)
-    at.run(_queues(at, options.place.queue, []))
+    at = link(place.url)
+    at.run(_queues(at, place.queue, []))
 
 
 def reader(options: Reading, wanted: StructType) -> Reader:

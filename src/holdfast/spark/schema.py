@@ -43,10 +43,10 @@ def of_stats() -> StructType:
     return schema.add("oldest_age", DoubleType()).add("exact", BooleanType()).add("at", TimestampType())
 
 
-def of_stream() -> StructType:
-    """A claimed message."""
+def of_stream(*, tokens: bool) -> StructType:
+    """A claimed message; with its token it can be settled by itself."""
     schema = StructType()
-    for name in batches.BASE:
+    for name in (*batches.BASE, "token") if tokens else batches.BASE:
         schema.add(name, _type(name))
     return schema
 

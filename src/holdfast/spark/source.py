@@ -2,11 +2,12 @@
 
 from __future__ import annotations
 
-from pyspark.sql.datasource import DataSource, DataSourceReader
+from pyspark.sql.datasource import DataSource, DataSourceReader, DataSourceStreamReader
 from pyspark.sql.types import StructType
 
 from . import options, schema
 from .reading import check, reader
+from .streaming import StreamReader
 
 
 class HoldfastSource(DataSource):
@@ -17,9 +18,17 @@ class HoldfastSource(DataSource):
         return "holdfast"
 
     def schema(self) -> StructType:
+        """Of a read or of a stream: Spark does not say which it plans, but only a stream has a consumer."""
+        if "consumer" in self.options:
+            streamed = options.streaming(self.options)
+            check(streamed.place)
+            return schema.of_stream(tokens=streamed.tokens)
         read = options.reading(self.options)
-        check(read)  # here, so that load() says what is wrong, not the first action
+        check(read.place)  # here, so that load() says what is wrong, not the first action
         return schema.of_stats() if read.stats else schema.of_view(read.view)
 
     def reader(self, schema: StructType) -> DataSourceReader:
         return reader(options.reading(self.options), schema)
+
+    def streamReader(self, schema: StructType) -> DataSourceStreamReader:
+        return StreamReader(options.streaming(self.options), schema)

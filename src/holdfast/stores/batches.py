@@ -11,7 +11,7 @@ from typing import TYPE_CHECKING, Any, Literal, Protocol, TypeAlias
 
 import msgspec
 
-from ..errors import ConfigError
+from ..errors import ConfigError, Fenced, StoreError
 from ..messages import View
 from .base import Store
 
@@ -134,6 +134,55 @@ class Sizing(msgspec.Struct, frozen=True):
 WHOLE = Sizing()
 
 
+# Claim batches.
+
+
+class Taken(Fenced):
+    """Another owner of the consumer is alive."""
+
+    def __init__(self, message: str, *, holder: str) -> None:
+        super().__init__(message)
+        self.holder = holder
+
+
+class BatchLost(StoreError):
+    """A checkpoint and the store do not speak of the same batches: going on would lose or repeat messages."""
+
+
+class Ownership(msgspec.Struct, frozen=True):
+    """The right to claim and settle for a consumer, until somebody else takes it over."""
+
+    queue: str
+    consumer: str
+    generation: int  # changes when the claims of the consumer are released
+    epoch: int  # changes with every owner
+    done: int  # the last settled batch
+    total: int  # messages settled up to it
+
+
+class Batch(msgspec.Struct, frozen=True):
+    """A claim batch: messages leased to `consumer:seq`, the same ones until they are settled."""
+
+    generation: int
+    seq: int
+    count: int
+    total: int  # messages of the consumer up to and including this batch
+    tries: int  # how many owners have taken it up
+
+
+class ConsumerInfo(msgspec.Struct, frozen=True):
+    """A consumer as operators see it."""
+
+    queue: str
+    consumer: str
+    generation: int
+    holder: str  # who owns it, or "" when nobody does
+    claimed: int  # messages in open batches
+    batches: int
+    done: int
+    total: int
+
+
 class Batches(Protocol):
     """What a store that serves data pipelines has as its `batches`."""
 
@@ -149,6 +198,50 @@ class Batches(Protocol):
 
         Messages that left the queue since are found where they went. What was deleted altogether is a StoreError, or
         left out when `lenient`.
+        """
+
+    async def own(
+        self,
+        queue: str,
+        consumer: str,
+        *,
+        holder: str,
+        lease: float,
+        release_after: float = 0.0,
+        instead_of: str | None = None,
+    ) -> Ownership:
+        """Become the owner of a consumer, which is made when it is new; Taken while another owner is alive.
+
+        `instead_of` is a holder known to be dead, whose lease counts no more.
+        `release_after` seconds without an owner its claims go back to the queue by themselves; 0: never.
+        """
+
+    async def beat(self, owner: Ownership, lease: float) -> None:
+        """Stay alive for `lease` seconds from now; 0: give the ownership up. Fenced."""
+
+    async def claim_batch(self, owner: Ownership, *, after: int, limit: int, wait: float = 0.0) -> Batch | None:
+        """Settle everything up to batch `after`, and claim the next one, or find it where a crash left it; one step.
+
+        None: nothing is ready. Fenced when another has taken over; BatchLost when the checkpoint that says `after`
+        and the store do not speak of the same batches.
+        """
+
+    async def settle_batch(self, owner: Ownership, upto: int) -> int:
+        """Complete the messages of all batches up to this one; how many. Settling again is harmless. Fenced."""
+
+    async def manifest(
+        self, owner: Ownership, after: int, upto: int, *, sizing: Sizing = WHOLE
+    ) -> tuple[list[Batch], list[Slice]]:
+        """The batches above `after` up to `upto`, and their messages in slices; BatchLost when one is not open."""
+
+    async def consumers(self, queue: str) -> list[ConsumerInfo]:
+        """Everybody who has claimed batches of this queue."""
+
+    async def release(self, queue: str, consumer: str, *, force: bool = False) -> int:
+        """Give all claims of a consumer back to the queue, without costing an attempt; how many messages.
+
+        The generation changes, so that checkpoints which know of them fail. Taken while an owner is alive, unless
+        forced.
         """
 
 

@@ -5,10 +5,13 @@ from __future__ import annotations
 from collections.abc import AsyncIterator, Awaitable, Callable, Sequence
 from typing import TYPE_CHECKING
 
+from ...config import StoreOptions
 from ...messages import View
-from ..batches import WHOLE, Filter, Sizing, Slice
+from ..batches import WHOLE, Batch, ConsumerInfo, Filter, Ownership, Sizing, Slice
 from . import scanning
+from .consuming import Consuming
 from .finder import Finder
+from .log import Log
 from .scanning import SliceReader
 from .space import Space
 
@@ -24,13 +27,14 @@ class LogBatches:
         space: Space,
         finder: Callable[[str], Finder],
         fresh: Callable[[str], Awaitable[Finder]],
-        *,
-        timeout: float,
+        log: Callable[[str], Log],
+        options: StoreOptions,
     ) -> None:
         self._space = space
         self._fresh = fresh
-        self._reader = SliceReader(space, finder, timeout=timeout)
-        self._timeout = timeout
+        self._timeout = options.operation_timeout
+        self._reader = SliceReader(space, finder, timeout=self._timeout)
+        self._consuming = Consuming(space, log, poll_interval=options.poll_interval, timeout=self._timeout)
 
     async def plan_scan(
         self, queue: str, view: View, *, filters: Sequence[Filter] = (), sizing: Sizing = WHOLE
@@ -43,3 +47,42 @@ class LogBatches:
         self, part: Slice, *, filters: Sequence[Filter] = (), lenient: bool = False
     ) -> AsyncIterator[pa.RecordBatch]:
         return self._reader.read(part, filters, lenient=lenient)
+
+    # Claim batches.
+
+    async def own(
+        self,
+        queue: str,
+        consumer: str,
+        *,
+        holder: str,
+        lease: float,
+        release_after: float = 0.0,
+        instead_of: str | None = None,
+    ) -> Ownership:
+        holders = (holder,) if instead_of is None else (holder, instead_of)
+        return await self._consuming.own(queue, consumer, holders=holders, lease=lease, release_after=release_after)
+
+    async def beat(self, owner: Ownership, lease: float) -> None:
+        await self._consuming.beat(owner, lease)
+
+    async def claim_batch(self, owner: Ownership, *, after: int, limit: int, wait: float = 0.0) -> Batch | None:
+        return await self._consuming.claim(owner, after=after, limit=limit, wait=wait)
+
+    async def settle_batch(self, owner: Ownership, upto: int) -> int:
+        return await self._consuming.settle(owner, upto)
+
+    async def manifest(
+        self, owner: Ownership, after: int, upto: int, *, sizing: Sizing = WHOLE
+    ) -> tuple[list[Batch], list[Slice]]:
+        return await self._consuming.manifest(owner, after, upto, sizing=sizing)
+
+    async def consumers(self, queue: str) -> list[ConsumerInfo]:
+        return await self._consuming.consumers(queue)
+
+    async def release(self, queue: str, consumer: str, *, force: bool = False) -> int:
+        return await self._consuming.release(queue, consumer, force=force)
+
+    async def maintain(self, queue: str) -> dict[str, int]:
+        """What of a queue's upkeep is about pipelines."""
+        return {"released": await self._consuming.maintain(queue)}

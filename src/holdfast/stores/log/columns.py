@@ -16,6 +16,7 @@ from ...errors import StoreError
 from ...messages import Stored, View
 from .. import batches
 from . import archive, bits, rows
+from .leases import ID_END
 from .names import BlockName, parse_block
 
 
@@ -38,14 +39,30 @@ class Group(msgspec.Struct, frozen=True, array_like=True):
 
 
 def of_block(
-    key: str, data: bytes, group: Group, *, queue: str, view: View, limit: int, result: Callable[[bytes], bytes | None]
+    key: str,
+    data: bytes,
+    group: Group,
+    *,
+    queue: str,
+    view: View,
+    limit: int,
+    result: Callable[[bytes], bytes | None],
+    hold: str = "",
 ) -> pa.RecordBatch:
-    """The rows of one group; `result` finds what is behind a packed one."""
+    """The rows of one group; `result` finds what is behind a packed one. Held ones get a column of tokens."""
     name, stored = parse_block(key), rows.columns(data)
     places = group.places(name.count)
     if len(places) < name.count:
         stored = _picked(stored, places)
-    return _assembled(_Source(name, stored, places, group), queue, view, limit, result)
+    made = _assembled(_Source(name, stored, places, group), queue, view, limit, result)
+    return made.append_column("token", _tokens(hold, places, made.column("id"))) if hold else made
+
+
+def _tokens(hold: str, places: Any, ids: pa.Array) -> pa.Array:
+    """As `leases.py` reads them: the hold, the place, the end of the id."""
+    place = pa.array(map(str, places), pa.string())
+    end = pc.utf8_slice_codeunits(ids, 36 - ID_END, 36)
+    return pc.binary_join_element_wise(pa.scalar(hold), place, end, ".")
 
 
 def _picked(stored: pa.RecordBatch, places: Any) -> pa.RecordBatch:

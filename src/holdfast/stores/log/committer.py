@@ -164,9 +164,12 @@ class Committer:
                 for taken in result:
                     self._submit(Request([Settle(intent.token, taken.block, taken.mask, "release")]))
 
-    async def edit(self, change: Callable[[Session], T]) -> T:
-        """Run a change that must look before it decides, in a transaction of its own."""
-        answer, head = await self._space.transact(lambda tx: self._edit(tx, change), deadline=self._timeout)
+    async def edit(self, change: Callable[[Session], T], *, demand: int = 0) -> T:
+        """Run a change that must look before it decides, in a transaction of its own.
+
+        `demand` is how many messages it may want to claim: so many are absorbed before, as far as they are listed.
+        """
+        answer, head = await self._space.transact(lambda tx: self._edit(tx, change, demand), deadline=self._timeout)
         if head is not None:
             self._written(head)
         return answer
@@ -296,17 +299,21 @@ class Committer:
 
     def _listed(self, tx: Transaction, demand: int) -> tuple[Seen, list[str], float | None]:
         """The same, when one block is not enough."""
+        most = min(demand, _PAGE)
         look = min(demand, _FEW)  # most blocks hold many messages: a few keys will do, or all are looked at
         while True:
             seen, (inbox, due, coming) = self._survey(tx, partial(_ranges, tx.now, look))
             cut = len(seen.root)
             chosen, enough = wanted(seen.head, [key[cut:] for key in inbox + due], demand)
-            if enough or look == demand or len(inbox) < look:
+            if enough or look == most or len(inbox) < look:
                 return seen, chosen, names.due_of(coming[0]) if coming else None
-            look = demand
+            look = most
 
-    def _edit(self, tx: Transaction, change: Callable[[Session], T]) -> tuple[T, Head | None]:
-        session = Session(tx, self.look(tx), self._cache)
+    def _edit(self, tx: Transaction, change: Callable[[Session], T], demand: int) -> tuple[T, Head | None]:
+        seen, absorbed, _ = self._absorbable(tx, demand)
+        session = Session(tx, seen, self._cache)
+        if absorbed:
+            session.do([Absorb(absorbed)])
         return change(session), self._save(session)
 
     def _save(self, session: Session) -> Head | None:

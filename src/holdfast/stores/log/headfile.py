@@ -8,9 +8,11 @@ from typing import Any
 import msgspec
 
 from ...errors import StoreError
+from .pipes import NOTHING, Pipes
 from .state import Block, Frozen, Head, Lease, Recent, Settled, Waiting
 
-FORMAT = 1
+PLAIN = 1
+FORMAT = 2  # of heads with more than that: consumers and sinks
 
 
 _SHIFT_MOST = 64
@@ -71,8 +73,9 @@ class HeadWriter:
 
     def encode(self, head: Head) -> bytes:
         encode = self._encode
+        rest = _rest(head)
         wire = (
-            FORMAT,
+            FORMAT if rest else PLAIN,
             head.now,
             head.serial,
             head.completed,
@@ -83,6 +86,7 @@ class HeadWriter:
             self._settled.encode(head.settled, encode),
             self._frozen.encode([head.frozen] if head.frozen else [], encode),
             self._recent.encode(head.recent, encode),
+            *rest,
         )
         return encode(wire)
 
@@ -92,7 +96,7 @@ def decode(data: bytes) -> Head:
     wire = msgspec.msgpack.decode(data)
     if wire[0] > FORMAT:
         raise StoreError(f"the head of this queue has format {wire[0]}, this version reads {FORMAT}: upgrade holdfast")
-    _, now, serial, completed, failed, blocks, leases, waiting, settled, frozen, recent = wire
+    _, now, serial, completed, failed, blocks, leases, waiting, settled, frozen, recent, *rest = wire
     return Head(
         now,
         serial,
@@ -104,7 +108,18 @@ def decode(data: bytes) -> Head:
         _settled_from(settled),
         next((Frozen(flush, since, _settled_from(a), _waiting_from(b)) for flush, since, a, b in frozen), None),
         [Recent(each[0], each[1], _mask(each[2]), each[3]) for each in recent],
+        _pipes_from(rest[1]) if len(rest) > 1 else NOTHING,
     )
+
+
+def _rest(head: Head) -> tuple[Any, ...]:
+    """What most heads do not have."""
+    pipes = (head.pipes.consumers, head.pipes.sinks)
+    return (None, pipes) if any(pipes) else ()
+
+
+def _pipes_from(wire: list[Any]) -> Pipes:
+    return msgspec.convert({"consumers": wire[0], "sinks": wire[1]}, Pipes)
 
 
 def _block(x: Block) -> tuple[Any, ...]:

@@ -20,7 +20,7 @@ from .rows import Rows
 from .space import Reading
 from .state import Block, Extend, Head, Rules, Settle, Taken
 
-_END = 12  # digits
+ID_END = 12  # digits of the id at the end of a token
 INLINE_RESULT = 4096  # bytes; a larger result is an object of its own, so that the head stays small
 
 
@@ -39,7 +39,7 @@ def spot_of(token: str, id: str) -> Spot | None:
         spot = Spot(claim, int(block), int(place))
     except ValueError:
         return None
-    return spot if end == id[-_END:] and 0 <= spot.place < ids.PLACES else None
+    return spot if end == id[-ID_END:] and 0 <= spot.place < ids.PLACES else None
 
 
 def claimed(answer: Answer, taken: Sequence[Taken], token: str) -> list[Claimed]:
@@ -72,7 +72,7 @@ def _messages(block: Block, rows: Rows, taken: Taken, token: str, rules: Rules) 
         messages.append(
             Claimed(
                 id,
-                f"{token}.{block.no}.{place}.{id[-_END:]}",
+                f"{token}.{block.no}.{place}.{id[-ID_END:]}",
                 payload[place],
                 rows.content_type if uniform else rows.content_type[place],  # type: ignore[arg-type]  # as `uniform` says
                 headers[place] if headers else None,

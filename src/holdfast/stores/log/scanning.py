@@ -12,6 +12,7 @@ from ...messages import View
 from ..batches import Filter, Sizing, Slice, filtered, may_pass
 from . import names, records
 from .bits import span
+from .committer import Seen
 from .finder import Finder
 from .leases import result_of
 from .lookup import STATUS, Glance
@@ -39,6 +40,7 @@ class Part(msgspec.Struct, frozen=True, array_like=True):
     key: str
     rows: int
     groups: list[list[object]]  # of `columns.Group`, plain: planning does without Arrow
+    hold: str = ""  # the beginning of their tokens, when they are held by whoever reads them
 
 
 class _Body(msgspec.Struct, frozen=True, array_like=True):
@@ -78,13 +80,18 @@ def plan(glances: Sequence[Glance], files: list[ArchiveName], wanted: View, filt
     """Everything of a view that can pass, on the snapshot of the glances: the queue's, then its dead letters'."""
     live = glances[0]
     parts = list(_parts(glances, files, wanted, filters))
+    return sampled(live.view, live.seen, parts)
+
+
+def sampled(view: Reading, seen: Seen, parts: list[Part]) -> Plan:
+    """A plan of these parts; some are looked at to learn how large a row is."""
     rows = size = 0
     for part in parts[:: max(1, len(parts) // _SAMPLES)][:_SAMPLES]:
-        found = live.view.get(part.key)
+        found = view.get(part.key)
         if found is not None:
             rows += names.parse_block(part.key).count if part.groups else part.rows
             size += len(found.data)
-    return Plan(live.seen.root, live.seen.rules.max_attempts, parts, rows, size)
+    return Plan(seen.root, seen.rules.max_attempts, parts, rows, size)
 
 
 def _parts(
@@ -117,10 +124,13 @@ def _from_blocks(
         chosen = [each for each in choose(glance, block) if each[1]]
         if chosen:
             rows = sum(mask.bit_count() for _, mask, _ in chosen)
-            yield Part(glance.seen.root + block.key, rows, [_plain(block, *each) for each in chosen])
+            yield Part(glance.seen.root + block.key, rows, [plain_group(block, *each) for each in chosen])
 
 
-def _plain(block: Block, state: records.State, mask: int, results: list[bytes | None] | None) -> list[object]:
+def plain_group(
+    block: Block, state: records.State, mask: int, results: list[bytes | None] | None = None
+) -> list[object]:
+    """A `columns.Group` before it is one."""
     whole = mask == span(0, block.name.count)
     packed = b"" if whole else mask.to_bytes((mask.bit_length() + 7) // 8, "little")
     kept = (state.status, state.attempts, packed, state.visible_at, state.finished_at, state.error, state.worker)
@@ -241,6 +251,7 @@ class SliceReader:
                     view=part.view,
                     limit=body.limit,
                     result=lambda packed: result_of(packed, view, body.root),
+                    hold=each.hold,
                 )
             else:
                 yield from self._gone(view, part, each, group, lenient=lenient)

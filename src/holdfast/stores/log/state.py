@@ -13,6 +13,7 @@ import msgspec
 
 from . import bits
 from .names import BlockName, due_of, parse_block
+from .pipes import NOTHING, Pipes
 
 Ending: TypeAlias = Literal["dead", "failed", "moved"]  # moved: failed here, and sent to another queue
 
@@ -129,6 +130,7 @@ class Head(msgspec.Struct):
     settled: list[Settled] = []
     frozen: Frozen | None = None
     recent: list[Recent] = []
+    pipes: Pipes = NOTHING
 
     def change(self, no: int, **fields: int) -> None:
         """Replace fields of a block."""

@@ -41,7 +41,7 @@ class LogStore:
         self._ids = Ids()
         self._logs: dict[str, Log] = {}
         self._looked: dict[str, int] = {}  # by queue: the ticket before the last look
-        self.batches = LogBatches(space, self._finder, self._fresh, timeout=self._timeout)
+        self.batches = LogBatches(space, self._finder, self._fresh, self._log, options)
 
     def _log(self, queue: str) -> Log:
         log = self._logs.get(queue)
@@ -260,4 +260,5 @@ class LogStore:
             await log.flusher.flush_all()
 
     async def maintain(self, queue: str) -> dict[str, int]:
-        return await upkeep.maintain(self._space, self._log(queue), self._log(queue + DEAD))
+        done = await upkeep.maintain(self._space, self._log(queue), self._log(queue + DEAD))
+        return done | await self.batches.maintain(queue) if done else done

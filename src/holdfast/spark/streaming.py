@@ -1,0 +1,166 @@
+"""The stream source: one micro-batch is one claim batch, durable in the store and the same until it is settled.
+
+Spark's commit log is ahead of ours: when it asks for what comes after an offset, everything up to it is done for good.
+That is when we settle. `commit` comes too late to rely on, and not at all after the last batch of a run.
+"""
+
+from __future__ import annotations
+
+import logging
+import time
+from collections.abc import Iterator, Sequence
+from typing import TYPE_CHECKING, Any
+
+from msgspec.structs import replace
+from pyspark.sql.datasource import DataSourceStreamReader, InputPartition
+from pyspark.sql.streaming.datasource import ReadLimit, ReadMaxRows, SupportsTriggerAvailableNow
+from pyspark.sql.types import StructType
+
+from ..errors import StoreError
+from ..stores.batches import Batch, BatchLost, Ownership
+from . import schema
+from .link import link
+from .options import Streaming
+from .owning import Owner
+from .reading import SlicePartition
+
+if TYPE_CHECKING:
+    import pyarrow as pa
+
+logger = logging.getLogger("holdfast.spark")
+VERSION = 1
+_WAIT = 1.0  # seconds a claim waits for messages
+_LAG_AGE = 5.0  # seconds a count of the queue is believed
+Offset = dict[str, Any]
+
+
+def offset(consumer: str, generation: int, count: int, seq: int) -> Offset:
+    """The one place where an offset is made: Spark compares the text of its JSON."""
+    return {"c": consumer, "g": generation, "n": count, "seq": seq, "v": VERSION}
+
+
+class StreamReader(DataSourceStreamReader, SupportsTriggerAvailableNow):
+    """Claims on the driver, reads on executors. Pickled to executors before it owns anything."""
+
+    def __init__(self, options: Streaming, wanted: StructType) -> None:
+        schema.check(wanted, schema.of_stream(tokens=options.tokens), "the stream")
+        self._options = options
+        self._wanted = wanted
+        self._owner: Owner | None = None
+        self._left: int | None = None  # messages an availableNow run may still claim
+        self._lag: tuple[float, Offset] | None = None
+
+    def _owned(self) -> Ownership:
+        if self._owner is None:
+            self._owner = Owner(link(self._options.place.url), self._options)
+        return self._owner.ownership
+
+    def initialOffset(self) -> Offset:
+        owned = self._owned()
+        return offset(owned.consumer, owned.generation, owned.total, owned.done)
+
+    def getDefaultReadLimit(self) -> ReadLimit:
+        return ReadMaxRows(self._options.limit)
+
+    def prepareForTriggerAvailableNow(self) -> None:
+        at = link(self._options.place.url)
+        self._left = at.run(at.store.stats(self._options.place.named)).pending
+
+    def latestOffset(self, start: Offset, limit: ReadLimit) -> Offset:
+        """Settle up to `start`, then claim what comes next."""
+        most = limit.max_rows if isinstance(limit, ReadMaxRows) else self._options.limit
+        if self._left is not None:
+            most = min(most, self._left)
+        claimed = self._claim(self._checked(start), start["seq"], max(0, most))
+        if claimed is None:
+            return start
+        if self._left is not None:
+            self._left -= claimed.count
+        return offset(self._options.consumer, claimed.generation, claimed.total, claimed.seq)
+
+    def _claim(self, owned: Ownership, after: int, most: int) -> Batch | None:
+        at = link(self._options.place.url)
+        wait = _WAIT if self._left is None else 0.0
+        try:
+            claimed = at.run(at.batches.claim_batch(owned, after=after, limit=most, wait=wait))
+        except BatchLost as error:
+            if not self._options.lenient:
+                raise
+            logger.warning("%s", error)
+            (known,) = [each for each in at.run(at.batches.consumers(owned.queue)) if each.consumer == owned.consumer]
+            owned = replace(owned, generation=known.generation)
+            claimed = at.run(at.batches.claim_batch(owned, after=known.done, limit=most, wait=wait))
+        if claimed is not None:
+            self._check_tries(claimed)
+        return claimed
+
+    def partitions(self, start: Offset, end: Offset) -> Sequence[InputPartition]:
+        """Look the batches up and cut them; nothing is claimed here, so that a replay reads the same rows."""
+        if start == end:
+            return []
+        owned = self._checked(end)
+        at = link(self._options.place.url)
+        after = start["seq"] if start["g"] == end["g"] else end["seq"] - 1
+        try:
+            batches, slices = at.run(at.batches.manifest(owned, after, end["seq"], sizing=self._options.sizing))
+        except BatchLost as error:
+            if not self._options.lenient:
+                raise
+            logger.warning("%s", error)
+            return []
+        for each in batches:
+            self._check_tries(each)
+        return [SlicePartition(each, []) for each in slices]
+
+    def read(self, partition: InputPartition) -> Iterator[pa.RecordBatch]:
+        assert isinstance(partition, SlicePartition)
+        fitting = schema.Fitting(self._wanted)
+        at = link(self._options.place.url)
+        for batch in at.each(at.batches.read_slice(partition.slice, lenient=self._options.lenient)):
+            yield fitting.fit(batch)
+
+    def commit(self, end: Offset) -> None:
+        at = link(self._options.place.url)
+        at.run(at.batches.settle_batch(self._checked(end), end["seq"]))
+
+    def reportLatestOffset(self) -> Offset | None:
+        """Where the consumer would stand with everything that is ready: its distance is the lag."""
+        now = time.monotonic()
+        if self._lag is None or now - self._lag[0] > _LAG_AGE:
+            at = link(self._options.place.url)
+            name = self._options.consumer
+            ready = at.run(at.store.stats(self._options.place.named)).pending
+            known = next(
+                (each for each in at.run(at.batches.consumers(self._options.place.named)) if each.consumer == name),
+                None,
+            )
+            if known is None:
+                return None
+            seq = known.done + known.batches
+            self._lag = (now, offset(name, known.generation, known.total + known.claimed + ready, seq))
+        return self._lag[1]
+
+    def stop(self) -> None:
+        if self._owner is not None:
+            self._owner.give_up()
+
+    def _checked(self, given: Offset) -> Ownership:
+        """The ownership as an offset of the checkpoint speaks of it."""
+        name = self._options.consumer
+        if given.get("v") != VERSION or given.get("c") != name:
+            whose = f"{given.get('c', 'another source')!r} (version {given.get('v')})"
+            raise StoreError(
+                f"the checkpoint belongs to {whose}, this query reads as consumer {name!r} (version {VERSION}): use "
+                "the consumer of the checkpoint, or a new checkpoint"
+            )
+        return replace(self._owned(), generation=given["g"])
+
+    def _check_tries(self, batch: Batch) -> None:
+        name, queue, most = self._options.consumer, self._options.place.named, self._options.most_tries
+        if batch.tries > most:
+            raise StoreError(
+                f"batch {batch.seq} of consumer {name!r} on queue {queue!r} ({batch.count} messages) has been tried "
+                f"{batch.tries - 1} times without success, and maxBatchAttempts is {most}. Mend the query, then raise "
+                f"maxBatchAttempts; or give its messages back to the queue with `holdfast pipeline release {name}` and "
+                "start with a new checkpoint"
+            )
