@@ -7,13 +7,17 @@ import os
 from collections.abc import AsyncIterator, Coroutine, Iterator
 from typing import Any, TypeVar
 
+from .. import config
 from ..broker import Broker, connect
+from ..errors import ConfigError
 from ..portal import portal
 from ..stores.base import Store
-from ..stores.batches import Batches, batches_of
+from ..stores.batches import NOT_SERVED, Batches, batches_of
+from ..stores.opening import locate
 
 T = TypeVar("T")
 _END: Any = object()
+SERVED = ("file", "s3", "gs", "az", "postgresql", "postgres")
 
 # Spark keeps its Python workers and gives them task after task: opening for each would cost more than many a task.
 _links: dict[tuple[int, str | None], Link] = {}
@@ -59,10 +63,7 @@ def link(url: str | None) -> Link:
 
 
 async def _open(url: str | None) -> Link:
-    broker = await connect(url)
-    try:
-        batches_of(broker.store)
-    except BaseException:
-        await broker.close()
-        raise
-    return Link(broker)
+    location = locate(url if url is not None else config.load().url or config.DEFAULT_URL)
+    if location.scheme not in SERVED:
+        raise ConfigError(NOT_SERVED)
+    return Link(await connect(url))

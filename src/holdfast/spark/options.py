@@ -13,8 +13,9 @@ import msgspec
 from .. import config
 from ..errors import ConfigError
 from ..messages import Status, View
-from ..stores.batches import VIEWS, Filter, Sizing
+from ..stores.batches import NOT_SERVED, VIEWS, Filter, Sizing
 from ..stores.opening import locate, redact
+from .link import SERVED
 
 T = TypeVar("T")
 STATS = "stats"
@@ -44,6 +45,9 @@ STREAM = (
     "failOnDataLoss",
     "withTokens",
 )
+WRITE = (*_WHERE, "idempotencyKey")
+# Spark hands a stream's own settings over among the options of its sink.
+STREAM_WRITE = (*_WHERE, "checkpointLocation", "queryName", "outputMode")
 PER_TRIGGER = 100_000
 _SETTLED_ONLY = ("status", "finishedSince", "finishedUntil")
 
@@ -140,6 +144,22 @@ def streaming(options: Mapping[str, str]) -> Streaming:
     )
 
 
+class Writing(msgspec.Struct, frozen=True):
+    """A batch or stream write; `key` makes a batch write happen once."""
+
+    place: Place
+    key: str | None = None
+
+
+def writing(options: Mapping[str, str], *, stream: bool) -> Writing:
+    """What `df.write` or `df.writeStream` was told; ConfigError."""
+    given = Given(options, STREAM_WRITE if stream else WRITE, "write a stream" if stream else "write")
+    key = given.text("idempotencyKey")
+    if key is not None and not 1 <= len(key.encode()) <= 200:
+        raise ConfigError("idempotencyKey: 1 to 200 bytes of text")
+    return Writing(given.place(), key)
+
+
 class Given:
     """Options as Spark hands them over: text under names without case."""
 
@@ -196,10 +216,8 @@ def check_url(url: str | None) -> None:
     if url is None:
         return
     location = locate(url)
-    if location.scheme == "memory":
-        raise ConfigError(
-            "memory:// is seen by one process; Spark's executors are others: use file://, s3:// or postgresql://"
-        )
+    if location.scheme not in SERVED:
+        raise ConfigError(NOT_SERVED)
     if "://" in url and _has_secret(url):
         variables = _SECRETS.get(location.scheme, "HOLDFAST_URL")
         shown = redact(url).split("?")[0]

@@ -2,12 +2,19 @@
 
 from __future__ import annotations
 
-from pyspark.sql.datasource import DataSource, DataSourceReader, DataSourceStreamReader
+from pyspark.sql.datasource import (
+    DataSource,
+    DataSourceReader,
+    DataSourceStreamReader,
+    DataSourceStreamWriter,
+    DataSourceWriter,
+)
 from pyspark.sql.types import StructType
 
 from . import options, schema
 from .reading import check, reader
 from .streaming import StreamReader
+from .writing import BatchWriter, StreamWriter, refuse_overwrite
 
 
 class HoldfastSource(DataSource):
@@ -32,3 +39,11 @@ class HoldfastSource(DataSource):
 
     def streamReader(self, schema: StructType) -> DataSourceStreamReader:
         return StreamReader(options.streaming(self.options), schema)
+
+    def writer(self, schema: StructType, overwrite: bool) -> DataSourceWriter:
+        refuse_overwrite(overwrite)
+        return BatchWriter(options.writing(self.options, stream=False), schema)
+
+    def streamWriter(self, schema: StructType, overwrite: bool) -> DataSourceStreamWriter:
+        refuse_overwrite(overwrite)
+        return StreamWriter(options.writing(self.options, stream=True), schema)

@@ -170,6 +170,27 @@ class Batch(msgspec.Struct, frozen=True):
     tries: int  # how many owners have taken it up
 
 
+class Staged(msgspec.Struct, frozen=True):
+    """Messages that are durable and invisible, until they are published."""
+
+    queue: str
+    root: str
+    key: str
+    rows: int
+    size: int
+    keys: list[str | None] | None = None  # dedup keys
+
+
+class Stager(Protocol):
+    """Stages the messages of one task for one queue."""
+
+    async def add(self, batch: pa.RecordBatch) -> None:
+        """Rows: `value`, and as far as they are there content_type, headers, priority, deliver_at and dedup_key."""
+
+    async def finish(self) -> list[Staged]:
+        """What was staged, once it is durable."""
+
+
 class ConsumerInfo(msgspec.Struct, frozen=True):
     """A consumer as operators see it."""
 
@@ -234,6 +255,18 @@ class Batches(Protocol):
     ) -> tuple[list[Batch], list[Slice]]:
         """The batches above `after` up to `upto`, and their messages in slices; BatchLost when one is not open."""
 
+    async def stager(self, queue: str) -> Stager:
+        """Somewhere to put messages that nobody sees yet."""
+
+    async def published(self, queue: str, sink: str) -> int | None:
+        """The last batch that a sink has published."""
+
+    async def publish(self, queue: str, sink: str | None, batch: int, staged: Sequence[Staged]) -> bool:
+        """Show staged messages, all in one step, together with the mark that says so.
+
+        False: the sink has published this batch, or a later one, before; nothing changes. QueueFull.
+        """
+
     async def consumers(self, queue: str) -> list[ConsumerInfo]:
         """Everybody who has claimed batches of this queue."""
 
@@ -245,13 +278,16 @@ class Batches(Protocol):
         """
 
 
+NOT_SERVED = (
+    "Spark works on queues in file://, s3:// and postgresql:// stores. NATS, SlateDB (one owner) and memory:// (one "
+    "process) do not serve it: keep such a queue in one of these, and move messages over with an ordinary worker"
+)
+
+
 def batches_of(store: Store) -> Batches:
     """The second seam of a store; ConfigError where it has none."""
     found = getattr(store, "batches", None)
     if found is None:
-        raise ConfigError(
-            "Spark works on queues in file://, s3:// and postgresql:// stores. NATS and SlateDB (one owner) do not "
-            "serve it yet: keep such a queue in one of these, and move messages over with an ordinary worker"
-        )
+        raise ConfigError(NOT_SERVED)
     batches: Batches = found
     return batches

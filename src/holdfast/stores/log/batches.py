@@ -6,14 +6,16 @@ from collections.abc import AsyncIterator, Awaitable, Callable, Sequence
 from typing import TYPE_CHECKING
 
 from ...config import StoreOptions
+from ...ids import Ids
 from ...messages import View
-from ..batches import WHOLE, Batch, ConsumerInfo, Filter, Ownership, Sizing, Slice
-from . import scanning
+from ..batches import WHOLE, Batch, ConsumerInfo, Filter, Ownership, Sizing, Slice, Staged, Stager
+from . import queues, scanning
 from .consuming import Consuming
 from .finder import Finder
 from .log import Log
 from .scanning import SliceReader
 from .space import Space
+from .staging import Publishing
 
 if TYPE_CHECKING:
     import pyarrow as pa
@@ -34,6 +36,7 @@ class LogBatches:
         self._fresh = fresh
         self._timeout = options.operation_timeout
         self._reader = SliceReader(space, finder, timeout=self._timeout)
+        self._publishing = Publishing(space, log, Ids())
         self._consuming = Consuming(space, log, poll_interval=options.poll_interval, timeout=self._timeout)
 
     async def plan_scan(
@@ -76,6 +79,25 @@ class LogBatches:
         self, owner: Ownership, after: int, upto: int, *, sizing: Sizing = WHOLE
     ) -> tuple[list[Batch], list[Slice]]:
         return await self._consuming.manifest(owner, after, upto, sizing=sizing)
+
+    # Staged writes.
+
+    async def stager(self, queue: str) -> Stager:
+        return await self._publishing.stager(queue)
+
+    async def published(self, queue: str, sink: str) -> int | None:
+        return await self._publishing.published(queue, sink)
+
+    async def publish(self, queue: str, sink: str | None, batch: int, staged: Sequence[Staged]) -> bool:
+        limit = (await self._space.read(lambda view: queues.read(view, queue))).options.max_messages
+        room = None
+        if limit is not None:
+            finder = await self._fresh(queue)
+            stats = await self._space.read(finder.stats, deadline=self._timeout)
+            room = limit - stats.pending - stats.delayed - stats.processing - stats.retry
+        return await self._publishing.publish(queue, sink, batch, staged, room=room)
+
+    # Upkeep.
 
     async def consumers(self, queue: str) -> list[ConsumerInfo]:
         return await self._consuming.consumers(queue)

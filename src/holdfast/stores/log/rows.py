@@ -12,6 +12,7 @@ from .space import Buffer
 
 FORMAT = 1
 ARROW_FROM = 16  # rows; below, an Arrow stream costs more than it holds
+RAW = "application/octet-stream"
 _ARROW_START = b"\xff\xff\xff\xff"
 
 
@@ -80,9 +81,12 @@ def _check_format(format: int) -> None:
 
 
 def _encode_arrow(rows: Rows) -> Buffer:
+    return _stream(_batch(rows))
+
+
+def _stream(batch: Any) -> Buffer:
     import pyarrow as pa
 
-    batch = _batch(rows)
     sink = pa.BufferOutputStream()
     with pa.ipc.new_stream(sink, batch.schema) as writer:
         writer.write_batch(batch)
@@ -102,6 +106,40 @@ def _batch(rows: Rows) -> Any:
     if isinstance(rows.content_type, str):
         notes["content_type"] = rows.content_type
     return pa.record_batch(columns, schema=pa.schema(fields, metadata=notes))
+
+
+def of_columns(payload: Any, content_type: Any, headers: Any) -> Buffer:
+    """A block of columns that are Arrow arrays already; the last two may be None."""
+    import pyarrow as pa
+
+    notes, columns, fields = (
+        {"holdfast": str(FORMAT), "content_type": RAW},
+        [payload],
+        [pa.field("payload", pa.binary())],
+    )
+    if content_type is not None:
+        kinds = content_type.unique()
+        if len(kinds) == 1:
+            notes["content_type"] = kinds[0].as_py()
+        else:
+            del notes["content_type"]
+            columns.append(content_type)
+            fields.append(pa.field("content_type", pa.string()))
+    if headers is not None and headers.null_count < len(headers):
+        columns.append(headers)
+        fields.append(pa.field("headers", headers.type))
+    return _stream(pa.record_batch(columns, schema=pa.schema(fields, metadata=notes)))
+
+
+def some(data: bytes, places: Sequence[int]) -> Buffer:
+    """A block of some of the rows of another."""
+    import pyarrow as pa
+
+    batch = columns(data).take(pa.array(places, pa.int32()))
+    has = batch.schema.names
+    return of_columns(
+        batch.column("payload"), batch.column("content_type"), batch.column("headers") if "headers" in has else None
+    )
 
 
 def columns(data: bytes) -> Any:

@@ -1,0 +1,112 @@
+"""Columns on their way into a queue: checked when a write is planned, brought into our own form by its tasks."""
+
+from __future__ import annotations
+
+from typing import TYPE_CHECKING, Any
+
+from pyspark.sql.types import (
+    BinaryType,
+    ByteType,
+    DataType,
+    IntegerType,
+    LongType,
+    MapType,
+    ShortType,
+    StringType,
+    StructType,
+    TimestampType,
+)
+
+from .. import config
+from ..codecs import RAW
+from ..errors import CodecError, ConfigError, InvalidPriority, MessageTooLarge
+from ..stores.batches import arrow_type, columns
+
+if TYPE_CHECKING:
+    import pyarrow as pa
+
+_TYPES: dict[str, tuple[type[DataType], ...]] = {
+    "value": (BinaryType, StringType),
+    "content_type": (StringType,),
+    "headers": (MapType,),
+    "priority": (ByteType, ShortType, IntegerType, LongType),
+    "deliver_at": (TimestampType,),
+    "dedup_key": (StringType,),
+    "queue": (StringType,),
+}
+_IGNORED = {*columns("ready"), *columns("archive"), "token"} - set(_TYPES)
+
+
+def check(schema: StructType, *, named: bool) -> None:
+    """That the columns are those of a message; ConfigError."""
+    names = schema.fieldNames()
+    if "value" not in names:
+        raise ConfigError(
+            f"a message needs a column `value` (binary or string); there are {', '.join(names) or 'none'}"
+        )
+    if not named and "queue" not in names:
+        raise ConfigError('which queue? Name it: save("emails") or start("emails"), or give each row a column `queue`')
+    for field in schema.fields:
+        if field.name in _IGNORED:
+            continue
+        if field.name not in _TYPES:
+            raise ConfigError(config.unknown("a message has no column", field.name, _TYPES))
+        if not isinstance(field.dataType, _TYPES[field.name]) or not _of_text(field.dataType):
+            have, want = (
+                field.dataType.simpleString(),
+                " or ".join(each().simpleString() for each in _TYPES[field.name] if each is not MapType),
+            )
+            raise ConfigError(f"the column {field.name!r} is {have}; a message needs {want or 'map<string,string>'}")
+
+
+def _of_text(type: DataType) -> bool:
+    """Headers are text by text."""
+    inner = (type.keyType, type.valueType) if isinstance(type, MapType) else ()
+    return all(isinstance(each, StringType) for each in inner)
+
+
+def normal(batch: pa.RecordBatch, *, most: int) -> pa.RecordBatch:
+    """The columns a store stages; bad values are told before anything is written."""
+    import pyarrow as pa
+
+    made: dict[str, Any] = {}
+    for name in ("value", "content_type", "headers", "priority", "deliver_at", "dedup_key"):
+        if name in batch.schema.names:
+            type = pa.timestamp("us", tz="UTC") if name == "deliver_at" else arrow_type(name)
+            made[name] = batch.column(name).cast(type)
+    if "content_type" in made:
+        made["content_type"] = made["content_type"].fill_null(RAW)
+    _check_values(made, most)
+    return pa.RecordBatch.from_arrays(list(made.values()), names=list(made))
+
+
+def _check_values(made: dict[str, Any], most: int) -> None:
+    import pyarrow.compute as pc
+
+    if made["value"].null_count:
+        raise CodecError(
+            f"`value` is null in {made['value'].null_count} rows; a message needs one, if only an empty one"
+        )
+    longest = pc.max(pc.binary_length(made["value"])).as_py() or 0
+    if longest > most:
+        raise MessageTooLarge(
+            f"a message of {longest} bytes; the limit of the queue is {most}", actual=longest, limit=most
+        )
+    if "priority" in made:
+        bounds = pc.min_max(made["priority"]).as_py()
+        for each in bounds.values():
+            if each is not None and not 0 <= each <= 255:
+                raise InvalidPriority(f"a priority is a whole number from 0 to 255, not {each}")
+
+
+def by_queue(batch: pa.RecordBatch, name: str | None) -> list[tuple[str, pa.RecordBatch]]:
+    """Rows by the queue they go to: the named one wins."""
+    import pyarrow.compute as pc
+
+    if name is not None:
+        return [(name, batch)]
+    column = batch.column("queue")
+    if column.null_count:
+        raise ConfigError(f"`queue` is null in {column.null_count} rows, and no queue was named")
+    names = [config.queue_name(each) for each in column.unique().to_pylist()]
+    return [(each, batch.filter(pc.equal(column, each)) if len(names) > 1 else batch) for each in sorted(names)]
