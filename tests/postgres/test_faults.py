@@ -140,7 +140,7 @@ async def test_away_for_good_is_an_error_within_the_deadline_and_its_retry_repea
 
 
 async def test_statement_timeout_is_unavailable(postgres: Database) -> None:
-    async with holdfast.connect(postgres.url, statement_timeout=0.2) as broker:
+    async with holdfast.connect(postgres.url, statement_timeout=2.0) as broker:
         queue = await broker.queue("jobs")
         with postgres.connect() as other, other.transaction():
             other.execute("LOCK TABLE holdfast.q_jobs IN ACCESS EXCLUSIVE MODE")
