@@ -88,7 +88,7 @@ def test_stores_yet_to_come_say_so(scheme):
         ("slatedb+file://", "which folder"),
         ("slatedb+file://var/lib", "third slash, as in slatedb"),
         ("slatedb+file:///a?flush_interval=-1", "flush_interval"),
-        ("slatedb+file:///a?endpoint=http://x", "unknown key 'endpoint'"),
+        ("slatedb+file:///a?colour=red", "unknown key 'colour'"),
         ("slatedb+s3://", "which bucket"),
         ("slatedb+s3:///prefix", "which bucket"),
         ("slatedb+s3://me:canary@bucket/x", "in the query or the environment"),

@@ -74,6 +74,11 @@ class StoreOptions(_Options, frozen=True, kw_only=True, forbid_unknown_fields=Tr
     connect_timeout: float = 30.0  # seconds to open the store
     operation_timeout: float = 30.0  # seconds one operation may take before it is Unavailable
 
+    # Buckets
+    endpoint: str | None = None  # of a server that speaks the provider's protocol; None: the provider's own
+    region: str | None = None  # None: as the provider's usual environment says
+    allow_http: bool = False  # plain http, for servers on a trusted network
+
     # PostgreSQL
     schema: str = "holdfast"  # where our tables are
     max_connections: int = 10  # of one process, beside the one that listens

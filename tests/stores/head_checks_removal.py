@@ -29,6 +29,18 @@ def check_cancel_of_fresh_messages(head: ModuleType) -> None:
     assert bench.claim("w", 9) == []
 
 
+def check_replayed_messages_leave_with_the_flush(head: ModuleType) -> None:
+    """They are neither lost nor counted as failed: the flush writes them elsewhere, then they are gone."""
+    bench = Bench(head)
+    bench.absorb(key(1, 3))
+    assert bench.one(Remove(1, span(0, 1), replay=True)) == span(0, 1)
+    (group,) = bench.head.settled
+    assert (group.mask, group.status, group.error) == (span(0, 1), "replayed", None)
+    assert (bench.head.failed, bench.block().gone) == (0, 0)
+    assert bench.flush()
+    assert bench.block().gone == 2
+
+
 def check_cancel_of_waiting_messages(head: ModuleType) -> None:
     bench = claimed(head, 3, attempts=2)
     bench.settle("t", 1, span(0), "retry", delay=8.0, error="why")

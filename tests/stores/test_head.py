@@ -16,7 +16,7 @@ from holdfast.stores.log import head
 
 SOURCE = Path(head.__file__)
 PURE = {"__future__", "bisect", "collections.abc", "functools", "itertools", "typing", "msgspec"}
-PURE_NEIGHBOURS = {"bits", "names", "state"}
+PURE_NEIGHBOURS = {"bits", "names", "state", "window"}
 
 COVERED = """
 import sys

@@ -134,6 +134,12 @@ class Store(Protocol):
         """Retention, merging, sweeping; what was done. One process at a time; the others return {}."""
 
 
+def is_resting(store: Store, queue: str) -> bool:
+    """Whether a worker may leave its housekeeping out: a store where that costs money says so for an idle queue."""
+    says = getattr(store, "is_resting", None)
+    return bool(says is not None and says(queue))
+
+
 class Transactional(Protocol):
     """A store that can write inside a transaction of the caller's own database connection."""
 

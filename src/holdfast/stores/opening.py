@@ -21,12 +21,10 @@ if TYPE_CHECKING:
     from .log import slate
 
 # What the contract names and this version does not have. A store that arrives leaves this list.
-LATER = (
-    *("s3", "gs", "az"),
-    *("http", "https"),
-)
+LATER = (*("http", "https"),)
 _SLATE = ("slatedb+file", "slatedb+s3", "slatedb+gs", "slatedb+az")
-_NOW = ("memory", "file", "postgresql", "postgres", "nats", "tls", *_SLATE)
+_CLOUD = ("s3", "gs", "az")
+_NOW = ("memory", "file", "postgresql", "postgres", "nats", "tls", *_CLOUD, *_SLATE)
 OWNED_BY_ONE = frozenset(("memory", *_SLATE))  # one process at a time
 _POSTGRES = ("postgresql", "postgres")
 _NATS = ("nats", "tls")
@@ -68,7 +66,7 @@ def locate(url: str | os.PathLike[str]) -> Location:
         return Location("file", _path(url), {})
     scheme = match[1].lower()
     if scheme in LATER:
-        have = "file://, memory://, postgresql://, nats:// and slatedb+file://"
+        have = "file://, memory://, s3://, postgresql://, nats:// and slatedb+file://"
         raise ConfigError(f"{scheme}:// stores are not part of this version of Holdfast yet; it has {have}")
     if scheme not in _NOW:
         raise ConfigError(config.unknown(f"{_shown(url)}: unknown scheme", scheme, (*_NOW, *LATER)))
@@ -95,6 +93,8 @@ async def _open(location: Location, options: StoreOptions) -> Store:
         return await nats.open_nats(location.place, options)
     from . import log
 
+    if location.scheme in _CLOUD:
+        return await log.open_cloud(location.place, options)
     if location.scheme == "memory":
         return await log.open_memory(location.place, options)
     if location.scheme in _SLATE:
@@ -158,6 +158,11 @@ def _take_apart(scheme: str, url: str) -> Location:
         from .log import slate
 
         place, ours = slate.take_apart(scheme.partition("+")[2], parts.netloc, unquote(parts.path), query, _shown(url))
+        return Location(scheme, place, _carried(ours, _shown(url)))
+    if scheme in _CLOUD:
+        from .log import cloud
+
+        place, ours = cloud.take_apart(url, _shown(url))
         return Location(scheme, place, _carried(ours, _shown(url)))
     carried = _carried(query, _shown(url))
     if scheme == "memory":

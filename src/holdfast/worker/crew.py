@@ -11,6 +11,7 @@ from typing import Any
 
 from ..config import WorkerOptions
 from ..retry import RetryFunction, RetryPolicy
+from ..stores.base import is_resting
 from .batches import BatchLanes
 from .call import Call
 from .claimer import Claimer
@@ -141,6 +142,8 @@ class Crew:
         interval = self._source.maintenance_interval
         while True:
             await asyncio.sleep(interval * random.uniform(0.75, 1.25))  # so that processes do not all come at once
+            if is_resting(self._source.store, self._source.name):
+                continue
             await patience.until_done(self._source.refresh)
             if not self._source.is_letters:  # the queue's own workers maintain its dead letters too
                 await patience.until_done(lambda: self._source.store.maintain(self._source.name))

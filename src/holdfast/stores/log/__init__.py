@@ -67,3 +67,27 @@ async def open_slate(
     from .store import LogStore
 
     return LogStore(await SlateSpace.open(place, options, clock=clock), options, steps=steps)
+
+
+async def open_cloud(
+    place: str,
+    options: StoreOptions,
+    *,
+    clock: Callable[[], float] | None = None,
+    steps: Callable[[str], Awaitable[None]] | None = None,
+) -> LogStore:
+    """A store in a bucket, shared by any number of machines."""
+    from .cloud import address
+
+    bucket = address.bucket(place, options)
+    from .cloud.space import CloudSpace
+    from .store import LogStore
+
+    space = await CloudSpace.open(
+        bucket,
+        address.shown(place),
+        timeout=options.operation_timeout,
+        connect_timeout=options.connect_timeout,
+        clock=clock,
+    )
+    return LogStore(space, options, steps=steps)

@@ -22,7 +22,7 @@ from .space import Buffer, Reading, Space, Transaction
 _IN_FLIGHT = 3  # appends under way before further calls gather
 
 
-class _Call:
+class Call:
     __slots__ = ("future", "ids", "messages")
 
     def __init__(self, messages: Sequence[Envelope], future: asyncio.Future[list[str]]) -> None:
@@ -56,7 +56,7 @@ class Appender:
         self._ids = maker
         self._timeout = timeout
         self._step = step
-        self._waiting: list[_Call] = []
+        self._waiting: list[Call] = []
         self._under_way: set[asyncio.Future[Any]] = set()
         self._scheduled = False
         self._config = b""
@@ -65,7 +65,7 @@ class Appender:
     def append(self, messages: Sequence[Envelope]) -> asyncio.Future[list[str]]:
         """Ids, once the messages are durable; there must be some."""
         loop = asyncio.get_running_loop()
-        call = _Call(messages, loop.create_future())
+        call = Call(messages, loop.create_future())
         self._waiting.append(call)
         if not self._under_way and not self._scheduled:
             self._start()  # a lone caller does not wait for others
@@ -87,7 +87,7 @@ class Appender:
         self._under_way.add(written)
         written.add_done_callback(partial(self._finished, calls))
 
-    def _finished(self, calls: list[_Call], written: asyncio.Future[Any]) -> None:
+    def _finished(self, calls: list[Call], written: asyncio.Future[Any]) -> None:
         self._under_way.discard(written)
         if written.cancelled():
             _refuse(calls, Unavailable("the append was cancelled; whether it took effect is unknown"))
@@ -100,7 +100,7 @@ class Appender:
         if self._waiting and not self._scheduled:
             self._start()
 
-    def _write(self, calls: list[_Call]) -> asyncio.Future[Any]:
+    def _write(self, calls: list[Call]) -> asyncio.Future[Any]:
         """Begin to write; no task where none is needed: a lone caller waits for every turn of the event loop."""
         if any(call.has_dedup_keys for call in calls):
             return self._commit(partial(self._append_once, calls=calls))
@@ -109,9 +109,9 @@ class Appender:
         threshold = self._space.file_threshold
         large = [block for block in blocks if threshold is not None and len(block.data) >= threshold]
         if large:
-            return asyncio.ensure_future(self._write_large(blocks, large, partial(_hand_out, calls, blocks, now)))
+            return asyncio.ensure_future(self._write_large(blocks, large, partial(hand_out, calls, blocks, now)))
         written = self._commit(partial(self._publish, blocks=blocks, large=large, root=None))
-        _hand_out(calls, blocks, now)
+        hand_out(calls, blocks, now)
         return written
 
     def _commit(self, step: Callable[[Transaction], object]) -> asyncio.Future[Any]:
@@ -163,20 +163,20 @@ class Appender:
         tx.signal(work_topic(self._queue))
         return True
 
-    def _append_once(self, tx: Transaction, calls: list[_Call]) -> None:
+    def _append_once(self, tx: Transaction, calls: list[Call]) -> None:
         """With dedup keys: what is remembered is looked up where the new blocks are written."""
         config = queues.read(tx, self._queue)
         root = queues.address(self._queue).root(config)
-        fresh: list[_Call] = []
+        fresh: list[Call] = []
         answers: list[list[str | None]] = []
         noted: dict[str, str] = {}
         for call in calls:
             known = [_remembered(tx, root, each, config.options.dedup_window, noted) for each in call.messages]
             new = [each for each, id in zip(call.messages, known, strict=True) if id is None]
-            fresh.append(_Call(new, call.future))
+            fresh.append(Call(new, call.future))
             answers.append(known)
         blocks = self._blocks(fresh, tx.now)
-        _hand_out(fresh, blocks, tx.now)
+        hand_out(fresh, blocks, tx.now)
         for block in blocks:
             tx.create(root + block.key, block.data)
         for call, part, known in zip(calls, fresh, answers, strict=True):
@@ -190,24 +190,24 @@ class Appender:
                 call.ids.append(noted[id[1:]] if id.startswith("=") else id)
         tx.signal(work_topic(self._queue))
 
-    def _blocks(self, calls: list[_Call], now: float) -> list[Block]:
+    def _blocks(self, calls: list[Call], now: float, *, carried: bool = False) -> list[Block]:
         """Blocks for all messages of the calls, in order."""
         blocks = []
         for draft in drafts.drafts([call.messages for call in calls], now):
-            block = self._ids.block(now, draft.priority, carried=draft.due > 0)
+            block = self._ids.block(now, draft.priority, carried=carried or draft.due > 0)
             name = BlockName(f"{block:032x}", draft.count, draft.priority, draft.max_attempts, 0)
             key = name.later_key(draft.due) if draft.due else name.inbox_key()
             blocks.append(Block(key, rows.encode(draft.rows()), draft.kind, block, draft.count))
         return blocks
 
 
-def _refuse(calls: list[_Call], error: BaseException) -> None:
+def _refuse(calls: list[Call], error: BaseException) -> None:
     for call in calls:
         if not call.future.done():
             call.future.set_exception(error)
 
 
-def _hand_out(calls: list[_Call], blocks: list[Block], now: float) -> None:
+def hand_out(calls: list[Call], blocks: list[Block], now: float) -> None:
     """Give each call the ids of its messages, in the order of its messages."""
     made: dict[tuple[int, float, int], list[str]] = {}
     for block in blocks:

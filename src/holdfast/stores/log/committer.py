@@ -11,19 +11,17 @@ import msgspec
 
 from ...config import QueueOptions
 from ...errors import QueueNotFound, StoreError, Unavailable
-from . import headfile, names, queues
+from . import absorbing, headfile, names, queues
 from .cache import BlockCache
-from .head import apply, wanted
+from .head import apply
+from .late import Late
 from .queues import Address, Config
 from .rows import Rows
-from .space import LAST, Range, Reading, Space, Transaction
+from .space import Reading, Space, Transaction
 from .state import Absorb, Block, Claim, Exhausted, Expire, Head, Intent, Purge, Remove, Result, Rules, Settle
 
 T = TypeVar("T")
-RangesOf: TypeAlias = Callable[[str, int], list[Range]]
 _PAGE = 1000
-_DUE_PAGE = 200
-_FEW = 32
 _WORK, _DONE = "work", "done"
 _BOTH = frozenset((_WORK, _DONE))
 _ENDED = frozenset((_DONE,))
@@ -101,6 +99,7 @@ class Answer(msgspec.Struct, frozen=True):
 
 
 Then: TypeAlias = Callable[[Session], None]
+Committed: TypeAlias = tuple[Head | None, list[Answer | None]]  # the head if it was written, and the answers
 
 
 class Request:
@@ -136,6 +135,7 @@ class Committer:
         self._writer = headfile.HeadWriter()
         self._known = _NOTHING
         self._head: tuple[bytes, Head] = (b"", Head())
+        self.late = Late(space.window) if space.window else None
 
     # What callers use.
 
@@ -169,7 +169,9 @@ class Committer:
 
         `demand` is how many messages it may want to claim: so many are absorbed before, as far as they are listed.
         """
-        answer, head = await self._space.transact(lambda tx: self._edit(tx, change, demand), deadline=self._timeout)
+        answer, head = await self._space.transact(
+            lambda tx: self._edit(tx, change, demand), deadline=self._timeout, lane=self.address.text
+        )
         if head is not None:
             self._written(head)
         return answer
@@ -177,7 +179,9 @@ class Committer:
     def ask_from_thread(self, *intents: Intent) -> Answer:
         """The same, blocking, from any thread."""
         request = Request(intents)
-        self._space.transact_from_thread(lambda tx: self._commit(tx, [request]), deadline=self._timeout)
+        self._space.transact_from_thread(
+            lambda tx: self._commit(tx, [request]), deadline=self._timeout, lane=self.address.text
+        )
         assert request.answer is not None
         return request.answer
 
@@ -185,22 +189,28 @@ class Committer:
         """Commit what waits; requests that arrive meanwhile share the next."""
         taken: list[Request] = []
         try:
-            committed = asyncio.ensure_future(self._space.transact(partial(self._step, taken), deadline=self._timeout))
+            committed = asyncio.ensure_future(
+                self._space.transact(partial(self._step, taken), deadline=self._timeout, lane=self.address.text)
+            )
         except Exception as error:  # noqa: BLE001  every caller must learn of it, whatever it is
             self._refuse(self._take(), error)
             return
         committed.add_done_callback(partial(self._ended, taken))
         self._under_way = True
 
-    def _ended(self, taken: list[Request], committed: asyncio.Future[Head | None]) -> None:
+    def _ended(self, taken: list[Request], committed: asyncio.Future[Committed]) -> None:
         self._under_way = False
         error = Unavailable("the commit was cancelled") if committed.cancelled() else committed.exception()
         if error is not None:
             self._refuse(taken or self._take(), error)
         else:
-            for request in taken:
+            head, answered = committed.result()
+            # A step may have run several times; only the requests of the run that counts are answered.
+            self._waiting[:0] = taken[len(answered) :]
+            for request, answer in zip(taken, answered, strict=False):
+                request.answer = answer
                 self._tell(request)
-            if (head := committed.result()) is not None:
+            if head is not None:
                 self._written(head)
         if self._waiting and not self._under_way:
             self._begin()
@@ -226,34 +236,54 @@ class Committer:
 
     # What runs inside the transaction.
 
-    def _step(self, taken: list[Request], tx: Transaction) -> Head | None:
+    def _step(self, taken: list[Request], tx: Transaction) -> Committed:
         taken.extend(request for request in self._take() if not request.is_abandoned)
-        return self._commit(tx, taken) if taken else None
+        head = self._commit(tx, taken) if taken else None
+        return head, [request.answer for request in taken]
+
+    @property
+    def root(self) -> str:
+        """Of the log, as last seen."""
+        return self._known.root
+
+    def seen(self, answer: Answer) -> Seen:
+        """The log as an answer shows it."""
+        return Seen(self._known.config, answer.rules, self._known.root, answer.head)
 
     def look(self, view: Reading) -> Seen:
         """The log as this view shows it."""
         return self._survey(view)[0]
 
-    def _survey(self, view: Reading, ranges_of: RangesOf | None = None) -> tuple[Seen, list[list[str]]]:
+    def _survey(self, view: Reading, ranges_of: absorbing.RangesOf | None = None) -> tuple[Seen, list[list[str]]]:
         """The log, and the keys of ranges that depend on its root and on how many blocks it holds; in one trip."""
         known = self._known  # a local: the reading and the committing thread are both here, on snapshots of their own
         while True:
-            held = len(self._head[1].blocks)
-            ranges = ranges_of(known.root, held) if ranges_of else []
-            (stored, head), keys = view.survey([names.config_key(self.address.queue), known.root + "head"], ranges)
+            before = self._head[1]
+            held = before.held
+            ranges = ranges_of(known.root, held) if ranges_of and known.root else []
+            heads = [known.root + "head"] if known.root else []
+            (stored, *found), keys = view.survey([names.config_key(self.address.queue), *heads], ranges)
             if stored is None:
                 raise QueueNotFound(f"there is no queue {self.address.queue!r}")
             if known.data != stored:  # new to us, changed, or made anew
                 root, known = known.root, self._known_from(stored)
                 if root != known.root:
                     continue
-            seen = Seen(known.config, self.address.rules(known.config), known.root, self._decoded(head))
-            if ranges_of and len(seen.head.blocks) > held:  # absorbed blocks must not hide the ones behind them
-                keys = view.survey([], ranges_of(known.root, len(seen.head.blocks)))[1]
+            seen = Seen(known.config, self._rules(known.config), known.root, self._decoded(found[0]))
+            if ranges_of and seen.head.held > held:  # absorbed blocks must not hide the ones behind them
+                keys = view.survey([], ranges_of(known.root, seen.head.held))[1]
+            elif ranges_of and seen.head.beyond.forgets != before.beyond.forgets:
+                continue  # what was listed may be older than what has been forgotten
             return seen, keys
+
+    def _rules(self, config: Config) -> Rules:
+        rules = self.address.rules(config)
+        return rules if self.late is None else self.late.rules(rules)
 
     def _known_from(self, stored: bytes) -> _Known:
         config = queues.decode(stored)
+        if config.closing is not None:
+            raise QueueNotFound(f"there is no queue {self.address.queue!r}")
         self._known = _Known(stored, config, self.address.root(config))
         return self._known
 
@@ -271,57 +301,38 @@ class Committer:
         demand = sum(each.limit for request in requests for each in request.intents if type(each) is Claim)
         seen, absorbed, next_due = self._absorbable(tx, min(demand, _PAGE))
         session = Session(tx, seen, self._cache)
-        intents: list[Intent] = [Absorb(absorbed), Expire()]
+        intents: list[Intent] = [absorbed, Expire()]
         for request in requests:
             intents += request.intents
+        if self.late is not None:
+            intents += self.late.forgetting(seen.head)
         results = session.do(intents)
         self._answer(session, requests, results, next_due)
         return self._save(session)
 
-    def _absorbable(self, tx: Transaction, demand: int) -> tuple[Seen, list[str], float | None]:
-        """The log, the blocks that the waiting claims need, and when the next one under `later/` is due."""
+    def _absorbable(self, tx: Transaction, demand: int) -> absorbing.Absorbable:
         if not demand:
-            return self._survey(tx)[0], [], None
-        seen, (inbox, later) = self._survey(tx, _first_ranges)
-        if seen.rules.paused:
-            return seen, [], None
-        next_due = names.due_of(later[0]) if later else None
-        if next_due is None or next_due > tx.now:  # nothing beside the inbox
-            if not inbox:
-                return seen, [], next_due
-            key = inbox[0][len(seen.root) :]
-            block = seen.head.block_at(key)
-            if block is None and names.parse_block(key).serves(demand):
-                return seen, [key], next_due
-            if block is not None and block.name.serves(demand) and block.ready(tx.now) >= demand:
-                return seen, [], next_due
-        return self._listed(tx, demand)
-
-    def _listed(self, tx: Transaction, demand: int) -> tuple[Seen, list[str], float | None]:
-        """The same, when one block is not enough."""
-        most = min(demand, _PAGE)
-        look = min(demand, _FEW)  # most blocks hold many messages: a few keys will do, or all are looked at
-        while True:
-            seen, (inbox, due, coming) = self._survey(tx, partial(_ranges, tx.now, look))
-            cut = len(seen.root)
-            chosen, enough = wanted(seen.head, [key[cut:] for key in inbox + due], demand)
-            if enough or look == most or len(inbox) < look:
-                return seen, chosen, names.due_of(coming[0]) if coming else None
-            look = most
+            return self._survey(tx)[0], Absorb([]), None
+        return absorbing.absorbable(self._survey, tx, demand, self.late)
 
     def _edit(self, tx: Transaction, change: Callable[[Session], T], demand: int) -> tuple[T, Head | None]:
         seen, absorbed, _ = self._absorbable(tx, demand)
         session = Session(tx, seen, self._cache)
-        if absorbed:
-            session.do([Absorb(absorbed)])
+        if absorbed.keys:
+            session.do([absorbed])
         return change(session), self._save(session)
 
     def _save(self, session: Session) -> Head | None:
         if not session.changed:
             return None
         tx, root = session.tx, session.seen.root
-        data = self._writer.encode(session.head)
-        tx.put(root + "head", data)
+        if self.late is None:
+            data = self._writer.encode(session.head)
+            tx.put(root + "head", data)
+        else:
+            session.head, attempt = self.late.sign(session.head)
+            data = self._writer.encode(session.head)
+            tx.put(root + "head", data, proof=partial(self.late.is_signed, attempt=attempt))
         self._head = (data, session.head)
         for key in session.finished:
             tx.delete(root + key)
@@ -344,20 +355,6 @@ class Committer:
             expired = []  # told once, to the first
             if request.then is not None:
                 request.then(session)
-
-
-def _first_ranges(root: str, held: int) -> list[Range]:
-    inbox, later = root + "inbox/", root + "later/"
-    return [(inbox, inbox + LAST, 1), (later, later + LAST, 1)]
-
-
-def _ranges(now: float, demand: int, root: str, held: int) -> list[Range]:
-    """The first keys of the inbox, of what is due, and the next one that is not; absorbed blocks are among them."""
-    inbox, later = root + "inbox/", root + "later/"
-    due = f"{later}{int(now * 1000) + 1:015d}"
-    # What is due lies by time, not by priority: a page of it, or an urgent one might not be seen.
-    page = held + max(demand, _DUE_PAGE)
-    return [(inbox, inbox + LAST, held + demand), (later, due, page), (due, later + LAST, 1)]
 
 
 def _signals(intent: Intent) -> frozenset[str]:
@@ -383,7 +380,7 @@ def _next_due(head: Head, rules: Rules, later: float | None) -> float | None:
     """When a waiting claim should look again by itself."""
     if rules.paused:
         return None
-    instants = [lease.expires for lease in head.leases if lease.expires > head.now]
+    instants = [lease.over_at(rules) for lease in head.leases if not lease.is_over(head.now, rules)]
     if later is not None:
         instants.append(later)
     instants += [block.due for block in head.blocks.values() if block.due > head.now]

@@ -20,8 +20,9 @@ class Finder:
         self._dead = dead
         self._cache = cache
 
-    def _glance(self, view: Reading, committer: Committer) -> Glance:
-        return Glance(view, committer.look(view), self._cache)
+    def _glance(self, view: Reading, committer: Committer, live: Glance | None = None) -> Glance:
+        frozen = live.seen.head.frozen if live is not None else None
+        return Glance(view, committer.look(view), self._cache, frozen.flush if frozen else None)
 
     def has_exhausted(self, view: Reading) -> bool:
         """Some lease is over with no attempt left."""
@@ -44,7 +45,7 @@ class Finder:
         if found is not None:
             return live.record(found), found.state.token or _token(found)
         if self._dead is not None:
-            dead = self._glance(view, self._dead)
+            dead = self._glance(view, self._dead, live)
             found = dead.find(plain)
             if found is not None:
                 return records.as_dead(dead.record(found), found.rows, found.place), _token(found)
@@ -60,7 +61,11 @@ class Finder:
 
     def files(self, view: Reading, live: Glance) -> list[ArchiveName]:
         """The queue's archive."""
-        return archive.files(view, self._live.address.archive_root(live.seen.config))
+        files = archive.files(view, self._live.address.archive_root(live.seen.config))
+        frozen = live.seen.head.frozen
+        if frozen is not None and live.seen.rules.window:
+            files = [file for file in files if file.flush != frozen.origin]  # its rows are still in the head
+        return files
 
     def page(self, view: Reading, wanted: View, *, after: str | None, limit: int) -> list[Stored]:
         live, *dead = self.glances(view)
@@ -80,7 +85,8 @@ class Finder:
 
     def glances(self, view: Reading) -> list[Glance]:
         """The queue's log, and its dead letters'."""
-        return [self._glance(view, each) for each in (self._live, self._dead) if each is not None]
+        live = self._glance(view, self._live)
+        return [live] if self._dead is None else [live, self._glance(view, self._dead, live)]
 
 
 def _token(found: lookup.Found) -> str | None:

@@ -9,20 +9,22 @@ from __future__ import annotations
 
 import asyncio
 from collections.abc import Awaitable, Callable
+from functools import partial
 
 from ...config import QueueOptions
 from ...errors import Unavailable
 from ...ids import Ids
 from ..base import DEAD
-from . import leaving, names, queues
+from . import leaving, names, queues, window
 from .cache import BlockCache
 from .committer import Committer, Seen, Session, work_topic
 from .leaving import Leaving, Moved, Written
 from .space import Reading, Space, Transaction
-from .state import Drop, Expire, Freeze, Settled, Waiting
+from .state import Drop, Expire, Freeze, Frozen, Refreeze, Settled, Waiting
 
 _PAUSE = 0.05
 _TRIES = 200
+_LEAST_TIME = 8.0  # seconds of a window in which a flush is written for sure
 TAKEOVER = 5.0  # seconds after which somebody else's flush counts as abandoned
 
 
@@ -56,8 +58,36 @@ class Flusher:
             if frozen is None or (frozen.flush != flush and answer.now - frozen.since < TAKEOVER):
                 return False
             await self._reach("flush.frozen")
-            await self._finish(frozen.flush)
+            known = self._committer.seen(answer) if self._space.window and frozen.flush == flush else None
+            if self._space.window and known is None:
+                flush = await self._timely(frozen, flush)
+                await self._finish(flush, None)
+            else:
+                await self._finish(frozen.flush, known)
             return True
+
+    async def _timely(self, frozen: Frozen, fresh: str) -> str:
+        """The name under which a set that was left frozen can be written: blocks that come late are never absorbed.
+
+        When its own is too old, it gets a fresh one for the blocks that nobody has written under the old.
+        """
+        age = self._space.clock() - frozen.since
+        if age < self._space.window - _LEAST_TIME:
+            return frozen.flush
+        await asyncio.sleep(max(0.0, self._space.window + window.MARGIN - age))
+
+        def look(view: Reading) -> list[int] | None:
+            gathered = self._gather(view, frozen.flush, None)
+            if gathered is None:
+                return None
+            keys = leaving.encode(self._committer.address, *gathered).keys(view)
+            return leaving.places(frozen, [key for key in keys if view.list(key, limit=1)])
+
+        made = await self._space.read(look, deadline=self._timeout)
+        if made is None:
+            return frozen.flush
+        await self._committer.ask(Refreeze(frozen.flush, fresh, made))
+        return fresh
 
     async def _reach(self, name: str) -> None:
         if self._step is not None:
@@ -78,21 +108,23 @@ class Flusher:
                 await asyncio.sleep(_PAUSE)
         raise Unavailable(f"the flush of {self._committer.address.text} is not done after {TAKEOVER} seconds")
 
-    async def _finish(self, flush: str) -> None:
-        """Rows come from a head that was read and holds the set, never from memory of one's own freeze."""
-        gathered = await self._space.read(lambda view: self._gather(view, flush), deadline=self._timeout)
+    async def _finish(self, flush: str, known: Seen | None) -> None:
+        """Rows come from a head that was read, or written for certain, and holds the set."""
+        gathered = await self._space.read(lambda view: self._gather(view, flush, known), deadline=self._timeout)
         if gathered is None:
             return
         written = await asyncio.to_thread(leaving.encode, self._committer.address, *gathered)
         if written.archive is not None:
             await self._space.write_file(*written.archive)
         await self._reach("flush.written")
+        if written.moved is not None and self._space.window:
+            await self._space.transact(partial(_make, queue=written.moved.queue), deadline=self._timeout)
         await self._committer.edit(lambda session: self._show(session, flush, written))
         await self._reach("flush.dropped")
 
-    def _gather(self, view: Reading, flush: str) -> tuple[Seen, list[Leaving]] | None:
+    def _gather(self, view: Reading, flush: str, known: Seen | None) -> tuple[Seen, list[Leaving]] | None:
         """The rows of a frozen set in id order; None: it is no longer there."""
-        seen = self._committer.look(view)
+        seen = known or self._committer.look(view)
         frozen = seen.head.frozen
         if frozen is None or frozen.flush != flush:
             return None
@@ -115,18 +147,28 @@ class Flusher:
         if written.archive is not None:
             tx.adopt(written.archive[0])
         for key, data in written.blocks:
-            tx.create(key, data)
+            if names.is_of_flush(key, flush):  # others were written when the set had an earlier name
+                tx.create(key, data)
         for key in written.results:
             tx.delete(session.seen.root + key)
         if written.moved is not None:
-            self._move(tx, written.moved)
+            self._move(tx, written.moved, flush)
         tx.signal(work_topic(self._committer.address.queue + DEAD))
+        if self._committer.address.dead:
+            tx.signal(work_topic(self._committer.address.queue))  # replayed letters are there
 
-    def _move(self, tx: Transaction, moved: Moved) -> None:
+    def _move(self, tx: Transaction, moved: Moved, flush: str) -> None:
         """Dead letters that belong to another queue, which is made when it is not there."""
-        if tx.get(names.config_key(moved.queue)) is None:
-            queues.create(tx, moved.queue, QueueOptions())
+        if not self._space.window:
+            _make(tx, moved.queue)
         root = queues.address(moved.queue).root(queues.read(tx, moved.queue))
         for key, data in moved.blocks:
-            tx.create(root + key, data)
+            if names.is_of_flush(key, flush):
+                tx.create(root + key, data)
         tx.signal(work_topic(moved.queue))
+
+
+def _make(tx: Transaction, queue: str) -> None:
+    """The queue that dead letters are moved to, unless it is there."""
+    if tx.get(names.config_key(queue)) is None:
+        queues.create(tx, queue, QueueOptions())

@@ -11,9 +11,10 @@ from typing import Any
 
 import msgspec
 
-from . import bits
+from . import bits, window
 from .names import parse_block
 from .state import (
+    LEADS_TO,
     Absorb,
     Applied,
     Block,
@@ -46,13 +47,7 @@ NEAR_KEPT = 100
 HEAVY = 64 * 1024  # bytes of results or errors that make a flush due at once
 GROUPS_MOST = 256  # groups of outcomes the head holds before a flush: it is rewritten with every commit
 RECENT_MOST = 32
-LEADS_TO = {  # what a settlement makes of a message; a retry with no attempt left is dead
-    "complete": ("completed",),
-    "release": ("release",),
-    "retry": ("retry", "dead", "failed", "moved"),
-    "dead": ("dead", "failed", "moved"),
-}
-_ORDER = (Settle, Extend, Remove, Purge, Absorb, Expire, Claim, Freeze, Drop)
+_ORDER = (Settle, Extend, Remove, Purge, Absorb, Expire, Claim, Freeze, Drop, *window.VERBS)
 
 
 def apply(head: Head, intents: Sequence[Intent], now: float, rules: Rules) -> Applied:
@@ -67,6 +62,7 @@ def apply(head: Head, intents: Sequence[Intent], now: float, rules: Rules) -> Ap
     finished = [block.key for block in head.blocks.values() if block.gone >= block.name.count]
     if finished:
         head.blocks = {no: block for no, block in head.blocks.items() if block.gone < block.name.count}
+        finished = window.bury(head, finished, rules)
     return Applied(head, results, finished)
 
 
@@ -75,7 +71,7 @@ def wanted(head: Head, keys: Iterable[str], demand: int) -> tuple[list[str], boo
 
     Also whether that is enough, or more blocks should be listed if there are any.
     """
-    known = {block.key for block in head.blocks.values()}
+    known = {block.key for block in head.blocks.values()} | set(head.beyond.graveyard)
     candidates = [(parse_block(key), key) for key in keys if key not in known]
     stock = [(name.order, name.count, key) for name, key in candidates]
     stock += [(block.order, block.ready(head.now), "") for block in head.blocks.values() if block.is_untouched]
@@ -188,7 +184,7 @@ def _remove(head: Head, intent: Remove, rules: Rules) -> int:
     head.change(block.no, skip=block.skip | fresh)
     _removed(head, intent, fresh, block.name.attempts, rules)
     removed = fresh
-    for groups, group in _unheld(head):
+    for groups, group in _unheld(head, rules):
         part = group.mask & intent.mask if group.block == intent.block else 0
         if part:
             _take(groups, group, part)
@@ -197,10 +193,10 @@ def _remove(head: Head, intent: Remove, rules: Rules) -> int:
     return removed
 
 
-def _unheld(head: Head) -> list[tuple[list[Any], Waiting | Lease]]:
+def _unheld(head: Head, rules: Rules) -> list[tuple[list[Any], Waiting | Lease]]:
     """Claimed messages that nobody holds, and where: those that wait, and those whose lease is over."""
     over: list[tuple[list[Any], Waiting | Lease]] = [
-        (head.leases, each) for each in head.leases if each.expires <= head.now
+        (head.leases, each) for each in head.leases if each.is_over(head.now, rules)
     ]
     return over + [(head.waiting, each) for each in head.waiting]
 
@@ -208,7 +204,9 @@ def _unheld(head: Head) -> list[tuple[list[Any], Waiting | Lease]]:
 def _removed(head: Head, intent: Remove, mask: int, attempts: int, rules: Rules) -> None:
     if not mask:
         return
-    if intent.error is None:
+    if intent.replay:
+        head.settled.append(Settled(intent.block, mask, "replayed", head.now, attempts, None, None, "", None))
+    elif intent.error is None:
         head.lose(intent.block, mask.bit_count())
     else:
         group = Settled(intent.block, mask, "failed", head.now, attempts, intent.error, None, "", None)
@@ -218,18 +216,18 @@ def _removed(head: Head, intent: Remove, mask: int, attempts: int, rules: Rules)
 def _purge(head: Head, intent: Purge, rules: Rules) -> int:
     """How many messages were dropped."""
     before = sum(block.gone for block in head.blocks.values())
+    head.beyond = msgspec.structs.replace(head.beyond, purged_at=max(head.beyond.purged_at, intent.before))
     for block in list(head.blocks.values()):
         fresh = block.fresh()
         head.change(block.no, skip=block.skip | fresh, gone=block.gone + fresh.bit_count())
-    for groups, group in _unheld(head):
+    for groups, group in _unheld(head, rules):
         _take(groups, group, group.mask)
         head.lose(group.block, group.mask.bit_count())
     return sum(block.gone for block in head.blocks.values()) - before
 
 
 def _absorb(head: Head, intent: Absorb, rules: Rules) -> int:
-    known = {block.key for block in head.blocks.values()}
-    new = [key for key in intent.keys if key not in known]
+    new = window.absorbable(head, intent)
     for key in new:
         head.serial += 1
         head.blocks[head.serial] = Block.of(head.serial, key)
@@ -248,7 +246,7 @@ def _expire(head: Head, intent: Expire, rules: Rules) -> list[Exhausted]:
 
 def exhausted(head: Head, lease: Lease, rules: Rules) -> bool:
     """The lease is over and there will be no further attempt."""
-    if lease.expires > head.now:
+    if not lease.is_over(head.now, rules):
         return False
     return not rules.retry_expired or lease.attempts >= head.blocks[lease.block].limit(rules)
 
@@ -274,7 +272,7 @@ def _claim(head: Head, intent: Claim, rules: Rules) -> list[Taken]:
     taken: list[Taken] = []
     if rules.paused:
         return taken
-    returning = _returning(head)
+    returning = _returning(head, rules)
     room = intent.limit
     open_blocks = [block for block in head.blocks.values() if block.is_untouched or block.no in returning]
     for block in sorted(open_blocks, key=lambda each: each.order):
@@ -291,7 +289,7 @@ def _claim(head: Head, intent: Claim, rules: Rules) -> list[Taken]:
     return taken
 
 
-def _returning(head: Head) -> dict[int, list[_Source]]:
+def _returning(head: Head, rules: Rules) -> dict[int, list[_Source]]:
     """Due retries and expired leases, by block."""
     sources: dict[int, list[_Source]] = {}
     for group in head.waiting:
@@ -299,7 +297,7 @@ def _returning(head: Head) -> dict[int, list[_Source]]:
             break
         sources.setdefault(group.block, []).append(_Source(group.mask, group.attempts, group.crashed, group))
     for lease in head.leases:
-        if lease.expires <= head.now:
+        if lease.is_over(head.now, rules):
             sources.setdefault(lease.block, []).append(_Source(lease.mask, lease.attempts, True, lease))
     return sources
 
@@ -393,4 +391,5 @@ _VERBS: dict[type[Any], Callable[[Head, Any, Rules], Result]] = {
     Claim: _claim,
     Freeze: _freeze,
     Drop: _drop,
+    **window.VERBS,
 }

@@ -9,10 +9,10 @@ import msgspec
 
 from ...errors import StoreError
 from .pipes import NOTHING, Pipes
-from .state import Block, Frozen, Head, Lease, Recent, Settled, Waiting
+from .state import Beyond, Block, Frozen, Head, Lease, Recent, Settled, Waiting
 
 PLAIN = 1
-FORMAT = 2  # of heads with more than that: consumers and sinks
+FORMAT = 2  # of heads with more than that: a repeat window, consumers and sinks
 
 
 _SHIFT_MOST = 64
@@ -106,16 +106,21 @@ def decode(data: bytes) -> Head:
         [Lease(each[0], each[1], _mask(each[2]), *each[3:]) for each in leases],
         _waiting_from(waiting),
         _settled_from(settled),
-        next((Frozen(flush, since, _settled_from(a), _waiting_from(b)) for flush, since, a, b in frozen), None),
+        next((_frozen_from(each) for each in frozen), None),
         [Recent(each[0], each[1], _mask(each[2]), each[3]) for each in recent],
-        _pipes_from(rest[1]) if len(rest) > 1 else NOTHING,
+        _pipes_from(rest[1]) if len(rest) > 1 and rest[1] else NOTHING,
+        _beyond_from(rest[0]) if rest and rest[0] else Beyond(),
     )
 
 
 def _rest(head: Head) -> tuple[Any, ...]:
     """What most heads do not have."""
     pipes = (head.pipes.consumers, head.pipes.sinks)
-    return (None, pipes) if any(pipes) else ()
+    late = head.beyond
+    beyond = (late.graveyard, late.forgets, late.purged_at, late.sessions)
+    if any(pipes):
+        return beyond if any(beyond) else None, pipes
+    return (beyond,) if any(beyond) else ()
 
 
 def _pipes_from(wire: list[Any]) -> Pipes:
@@ -139,11 +144,23 @@ def _settled(x: Settled) -> tuple[Any, ...]:
 
 
 def _frozen(x: Frozen) -> tuple[Any, ...]:
-    return x.flush, x.since, [_settled(each) for each in x.settled], [_waiting(each) for each in x.waiting]
+    plain = x.flush, x.since, [_settled(each) for each in x.settled], [_waiting(each) for each in x.waiting]
+    return (*plain, x.earlier) if x.earlier else plain
 
 
 def _recent(x: Recent) -> tuple[Any, ...]:
     return x.token, x.block, _bytes(x.mask), x.status
+
+
+def _frozen_from(wire: list[Any]) -> Frozen:
+    flush, since, settled, waiting, *rest = wire
+    earlier = [(name, list(made)) for name, made in rest[0]] if rest else []
+    return Frozen(flush, since, _settled_from(settled), _waiting_from(waiting), earlier)
+
+
+def _beyond_from(wire: list[Any]) -> Beyond:
+    graveyard, forgets, purged_at, sessions = wire
+    return Beyond(tuple(graveyard), forgets, purged_at, {name: tuple(mark) for name, mark in sessions.items()})
 
 
 def _waiting_from(wire: list[Any]) -> list[Waiting]:

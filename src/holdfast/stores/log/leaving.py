@@ -5,7 +5,7 @@ Pure, and the same bytes under the same names for the same set, whoever writes t
 
 from __future__ import annotations
 
-from collections.abc import Iterator, Sequence
+from collections.abc import Iterable, Iterator, Sequence
 
 import msgspec
 
@@ -13,11 +13,11 @@ from ... import ids
 from ...messages import Stored
 from . import archive, bits, names, records, rows
 from .committer import Seen
-from .names import BlockName
-from .queues import Address
+from .names import BlockName, config_key
+from .queues import Address, address, read
 from .rows import Rows
 from .space import Buffer, Reading
-from .state import Block, Settled, Waiting
+from .state import Block, Frozen, Settled, Waiting
 
 _BLOCK_ROWS = 1000
 _BLOCK_BYTES = 4 << 20
@@ -53,6 +53,14 @@ class Written(msgspec.Struct, frozen=True):
     moved: Moved | None
     results: list[str]
 
+    def keys(self, view: Reading) -> list[str]:
+        """Of all blocks, in full."""
+        keys = [key for key, _ in self.blocks]
+        if self.moved is not None and view.get(config_key(self.moved.queue)) is not None:
+            root = address(self.moved.queue).root(read(view, self.moved.queue))
+            keys += [root + key for key, _ in self.moved.blocks]
+        return keys
+
 
 def rows_of(group: Settled | Waiting, block: Block, loaded: Rows, seen: Seen, view: Reading) -> list[Leaving]:
     """The messages of one frozen group."""
@@ -81,10 +89,11 @@ def encode(address: Address, seen: Seen, found: Sequence[Leaving]) -> Written:
     """Everything the flush writes, from its rows in id order."""
     frozen = seen.head.frozen
     assert frozen is not None
-    base = int(frozen.flush, 16)
-    numbers = (f"{base + (k << 20):032x}" for k in range(1, 1 << 30))
+    numbers = _numbers(frozen)
     root = seen.root
     dead = [(f"{root}dead/{key}", data) for key, data in _dead(_ending(found, "dead"), numbers)]
+    again = [replayed(row.stored, frozen.since) for row in _ending(found, "replayed")]
+    dead += [(root.removesuffix("dead/") + key, data) for key, data in fresh_blocks(again, numbers)]
     spilled = [(root + key, data) for key, data in _spilled(_ending(found, "waiting"), frozen.since, numbers)]
     moved = _ending(found, "moved")
     target = seen.config.options.dead_letter
@@ -94,6 +103,19 @@ def encode(address: Address, seen: Seen, found: Sequence[Leaving]) -> Written:
         Moved(target, _moved(address.queue, moved, numbers)) if moved and isinstance(target, str) else None,
         [row.result_key for row in found if row.result_key],
     )
+
+
+def _numbers(frozen: Frozen) -> Iterator[str]:
+    """The numbers of blocks, after the flush that wrote or will write them."""
+    bases = {k: int(flush, 16) for flush, made in frozen.earlier for k in made}
+    current = int(frozen.flush, 16)
+    return (f"{bases.get(k, current) + (k << 20):032x}" for k in range(1, 1 << 30))
+
+
+def places(frozen: Frozen, keys: Iterable[str]) -> list[int]:
+    """Which blocks of the current flush these keys are, by the order of their numbers."""
+    current = int(frozen.flush, 16)
+    return [names.block_number(key) - current >> 20 for key in keys if names.is_of_flush(key, frozen.flush)]
 
 
 def _ending(found: Sequence[Leaving], ending: str) -> list[Leaving]:
@@ -107,7 +129,7 @@ def _archived(address: Address, seen: Seen, found: Sequence[Leaving]) -> tuple[s
         return None
     assert seen.head.frozen is not None
     first, last = names.plain(kept[0].stored.id), names.plain(kept[-1].stored.id)
-    key = names.archive_key(first, last, len(kept), seen.head.frozen.flush)
+    key = names.archive_key(first, last, len(kept), seen.head.frozen.origin)
     data = archive.encode(address.queue, [row.stored for row in kept], [row.token for row in kept])
     return address.archive_root(seen.config) + key, data
 
@@ -131,6 +153,18 @@ def _moved(source: str, found: list[Leaving], numbers: Iterator[str]) -> list[tu
         fresh = msgspec.structs.replace(old, id=id, headers={**(old.headers or {}), **why}, attempts=0, error=None)
         copies.append(msgspec.structs.replace(row, stored=fresh))
     return fresh_blocks(copies, numbers)
+
+
+def replayed(old: Stored, now: float) -> Leaving:
+    """A message that starts anew: the same but for its id, its attempts and a header that says where it came from."""
+    fresh = msgspec.structs.replace(
+        old,
+        id=ids.text(ids.derived(ids.number(old.id) or 0, "replay")),
+        headers={**(old.headers or {}), "replayed_from": old.id},
+        attempts=0,
+        enqueued_at=now,
+    )
+    return Leaving(fresh, "replay", "", None)
 
 
 def fresh_blocks(found: list[Leaving], numbers: Iterator[str]) -> list[tuple[str, Buffer]]:

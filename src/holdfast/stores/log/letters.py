@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import math
 from collections.abc import Callable, Sequence
 from functools import partial
 from typing import cast
@@ -11,7 +12,7 @@ import msgspec
 from ... import ids
 from ...ids import Ids
 from ...messages import Stored
-from . import archive, leaving, names, queues
+from . import archive, bundles, leaving, names, queues, window
 from .cache import BlockCache
 from .committer import Session, work_topic
 from .leaving import Leaving
@@ -20,15 +21,14 @@ from .names import ArchiveName
 from .queues import Address
 from .space import Found as SpaceFound
 from .space import Reading, Space, Transaction
-from .state import Block, Expire, Purge, Remove
-
-_REPLAY = "replay"
-
+from .state import Absorb, Block, Expire, Purge, Remove
 
 # Dead letters: they move.
 
 
-def take_dead(session: Session, cache: BlockCache, wanted: Sequence[str]) -> list[tuple[Stored, Found]]:
+def take_dead(
+    session: Session, cache: BlockCache, wanted: Sequence[str], *, replay: bool = False
+) -> list[tuple[Stored, Found]]:
     """Take messages that nobody holds out of the log, without a trace; what was taken, in their order."""
     glance = Glance(session.tx, session.seen, cache)
     taken = []
@@ -39,7 +39,7 @@ def take_dead(session: Session, cache: BlockCache, wanted: Sequence[str]) -> lis
             continue
         stored = glance.record(found)
         no = session.absorbed(_current(session, found))
-        if session.do([Remove(no, 1 << found.place)])[0]:
+        if session.do([Remove(no, 1 << found.place, replay=replay)])[0]:
             taken.append((stored, found))
     return taken
 
@@ -53,12 +53,13 @@ def _current(session: Session, found: Found) -> Block:
 
 
 def replay_dead(session: Session, cache: BlockCache, maker: Ids, wanted: Sequence[str]) -> int:
-    """Dead letters go back into their queue in the transaction that takes them out."""
-    taken = take_dead(session, cache, wanted)
-    if taken:
+    """Dead letters go back into their queue in the transaction that takes them out, or else with the next flush."""
+    later = bool(session.seen.rules.window)
+    taken = take_dead(session, cache, wanted, replay=later)
+    if taken and not later:
         root = session.seen.root.removesuffix("dead/")
         queue = root.partition("@")[0]
-        _add(session.tx, root, queue, [_copy(stored) for stored, _ in taken], maker)
+        _add(session.tx, root, queue, [leaving.replayed(stored, session.tx.now) for stored, _ in taken], maker)
     return len(taken)
 
 
@@ -74,11 +75,33 @@ def discard_dead(session: Session, cache: BlockCache, wanted: Sequence[str] | No
 def purge(session: Session, cache: BlockCache) -> int:
     """Everything that is not held or settled goes: absorbed messages by the head, other blocks as a whole."""
     session.do([Expire()])  # what has no attempt left is dead, not pending
+    if session.seen.rules.window:
+        return _purge_late(session, cache)
     dropped = 0
     for block in list(Glance(session.tx, session.seen, cache).blocks()):
         if not block.no and session.tx.delete(session.seen.root + block.key):
             dropped += block.name.count
     return dropped + cast(int, session.do([Purge()])[0])
+
+
+def _purge_late(session: Session, cache: BlockCache) -> int:
+    """Nothing is deleted: blocks written before an instant are gone by that, the youngest are absorbed to be dropped.
+
+    Dates are whole seconds, so a block of the last seconds may be younger than it looks.
+    """
+    before = math.floor(session.tx.now) - window.MARGIN
+    glance, root = Glance(session.tx, session.seen, cache), session.seen.root
+    dropped = 0
+    young: list[str] = []
+    for block in glance.blocks():
+        made = session.tx.made(root + block.key)
+        if not block.no and made is not None and made < before:
+            dropped += block.name.count
+        elif not block.no:
+            young.append(block.key)
+    spent = [key for key in glance.keys("inbox/") if bundles.is_bundle(key)]
+    session.do([Absorb(young, None, spent)])
+    return dropped + cast(int, session.do([Purge(before)])[0])
 
 
 # The archive: messages are copied.
@@ -104,7 +127,7 @@ def replay_archived(tx: Transaction, queue: str, found: Sequence[Stored], maker:
     root = queues.address(queue).root(config)
     fresh = []
     marks: dict[str, int] = {}
-    for copy in (_copy(each) for each in found):
+    for copy in (leaving.replayed(each, tx.now) for each in found):
         number = ids.number(copy.stored.id) or 0
         key = f"{root}replayed/{ids.block_of(number):032x}"
         if key not in marks:
@@ -125,25 +148,10 @@ def _marked(mark: SpaceFound | None) -> int:
     return int.from_bytes(msgspec.msgpack.decode(mark.data, type=tuple[float, bytes])[1], "little") if mark else 0
 
 
-def _copy(old: Stored) -> Leaving:
-    """A message that starts anew: the same but for its id, its attempts and a header that says where it came from."""
-    number = ids.number(old.id) or 0
-    fresh = msgspec.structs.replace(
-        old,
-        id=ids.text(ids.derived(number, _REPLAY)),
-        headers={**(old.headers or {}), "replayed_from": old.id},
-        attempts=0,
-    )
-    return Leaving(fresh, "replay", "", None)
-
-
 def _add(tx: Transaction, root: str, queue: str, fresh: list[Leaving], maker: Ids) -> None:
     base = maker.block(tx.now, carried=True)
     numbers = (f"{base + (k << 20):032x}" for k in range(1 << 30))
-    enqueued = [
-        msgspec.structs.replace(each, stored=msgspec.structs.replace(each.stored, enqueued_at=tx.now)) for each in fresh
-    ]
-    for key, data in leaving.fresh_blocks(enqueued, numbers):
+    for key, data in leaving.fresh_blocks(fresh, numbers):
         tx.create(root + key, data)
     tx.signal(work_topic(queue))
 

@@ -9,10 +9,12 @@ from collections.abc import Awaitable, Callable
 from ...errors import HoldfastError
 from ...ids import Ids
 from .appending import Appender
+from .burial import Undertaker
 from .cache import BlockCache
 from .committer import Committer
 from .flush import TAKEOVER, Flusher
 from .head import flush_due
+from .late_appending import Found, LateAppender
 from .queues import Address
 from .space import Space
 from .state import Gathered, Head
@@ -34,11 +36,18 @@ class Log:
         *,
         timeout: float,
         step: Callable[[str], Awaitable[None]] | None,
+        found: Found,
     ) -> None:
         self.address = address
+        self.cache = cache
         self.committer = Committer(space, address, cache, timeout=timeout, written=self._written)
-        self.appender = Appender(space, address.text, maker, timeout=timeout, step=step)
+        self.appender = (
+            LateAppender(space, address.text, maker, timeout=timeout, step=step, found=found)
+            if space.window
+            else Appender(space, address.text, maker, timeout=timeout, step=step)
+        )
         self.flusher = Flusher(space, self.committer, cache, maker, timeout=timeout, step=step)
+        self.undertaker = Undertaker(space, self.committer)
         self._flushing: asyncio.Task[None] | None = None
         self._gathered = Gathered()
         self._closed = False
@@ -49,6 +58,7 @@ class Log:
         """After every commit: is a flush due now, or by itself in a while?"""
         if self._closed:
             return
+        self.undertaker.look(head)
         abandoned = head.frozen is not None and head.now - head.frozen.since > TAKEOVER
         if abandoned or flush_due(head, self._gathered, rows=FLUSH_ROWS, age=FLUSH_AGE):
             self._start_flush()
@@ -81,3 +91,4 @@ class Log:
             self._timer.cancel()
         if self._flushing is not None:
             await asyncio.wait([self._flushing])
+        await self.undertaker.close()

@@ -9,7 +9,7 @@ import msgspec
 
 from ... import ids
 from ...messages import Stats, Stored, View
-from . import archive, names, records
+from . import archive, bundles, names, records, window
 from .cache import BlockCache
 from .committer import Seen
 from .names import ArchiveName
@@ -34,10 +34,13 @@ class Found(msgspec.Struct, frozen=True):
 class Glance:
     """One log on one snapshot."""
 
-    def __init__(self, view: Reading, seen: Seen, cache: BlockCache) -> None:
+    def __init__(self, view: Reading, seen: Seen, cache: BlockCache, hidden: str | None = None) -> None:
         self.view = view
         self.seen = seen
         self._cache = cache
+        frozen = seen.head.frozen
+        # On a bucket blocks are seen before the flush that writes them is done with: till then the head has the rows.
+        self._hidden = [flush for flush in (hidden, frozen.flush if frozen else None) if flush and seen.rules.window]
 
     def keys(self, prefix: str) -> Iterator[str]:
         """All keys below, relative to the log."""
@@ -50,12 +53,20 @@ class Glance:
 
     def blocks(self) -> Iterator[Block]:
         """Every block: absorbed ones as the head knows them, the others as their keys say."""
-        known = {block.key for block in self.seen.head.blocks.values()}
         yield from self.seen.head.blocks.values()
-        for prefix in ("inbox/", "later/"):
-            for key in self.keys(prefix):
-                if key not in known:
-                    yield _unabsorbed(key)
+        yield from self._unabsorbed("inbox/", "later/")
+
+    def _unabsorbed(self, *prefixes: str) -> Iterator[Block]:
+        head, rules = self.seen.head, self.seen.rules
+        known = {block.key for block in head.blocks.values()} | set(head.beyond.graveyard)
+        keys = [key for prefix in prefixes for key in self.keys(prefix) if key not in known]
+        if rules.window:
+            made = {key: self.view.made(self.seen.root + key) for key in keys}
+            keys = window.split(head, keys, made, rules)[0]
+            keys = [key for key in keys if not any(names.is_of_flush(key, flush) for flush in self._hidden)]
+            keys = [key for key in bundles.expanded(self.view, self.seen.root, keys) if key not in known]
+        for key in keys:
+            yield Block.of(0, key)
 
     def load(self, block: Block) -> Rows | None:
         return self._cache.load(self.view, self.seen.root + block.key)
@@ -86,11 +97,8 @@ class Glance:
             yield from self.blocks()
             return
         yield from self.seen.head.blocks.values()
-        known = {block.key for block in self.seen.head.blocks.values()}
-        prefix = f"inbox/{255 - ids.priority_of(number):03d}/{ids.block_of(number):032x}-"
-        for key in [*self.keys(prefix), *self.keys("later/")]:
-            if key not in known:
-                yield _unabsorbed(key)
+        block = f"{ids.block_of(number):032x}-"
+        yield from self._unabsorbed(f"inbox/{255 - ids.priority_of(number):03d}/{block}", "later/")
 
     def record(self, found: Found) -> Stored:
         seen = self.seen
@@ -110,10 +118,6 @@ class Glance:
             yield self.record(found), found
 
 
-def _unabsorbed(key: str) -> Block:
-    return Block.of(0, key)
-
-
 # Pages.
 
 Source: TypeAlias = tuple[str, str, Callable[[], list[Stored]]]  # lowest id, highest id, the records in between
@@ -129,7 +133,8 @@ def page(sources: list[Source], after: str | None, limit: int) -> list[Stored]:
         if len(chosen) >= limit and (not limit or lowest > names.plain(chosen[-1].id)):
             break
         fresh = [each for each in load() if after is None or each.id > after]
-        chosen = sorted(chosen + fresh, key=lambda each: each.id)[:limit]
+        # A file that replaces others may be seen beside them.
+        chosen = sorted({each.id: each for each in chosen + fresh}.values(), key=lambda each: each.id)[:limit]
     return chosen
 
 

@@ -70,6 +70,9 @@ class _View:
         found = [self.get(key) for key in keys]
         return [each.data if each else None for each in found], [self._objects.between(*each) for each in ranges]
 
+    def made(self, key: str) -> float | None:
+        return None
+
     def create(self, key: str, data: Buffer) -> bool:
         if key in self._objects.found:
             return False
@@ -87,7 +90,7 @@ class _View:
         self.put(key, file[0])
         return True
 
-    def put(self, key: str, data: Buffer) -> None:
+    def put(self, key: str, data: Buffer, *, proof: Callable[[bytes | None], bool] | None = None) -> None:
         self._set(key, Found(bytes(data), next(self._objects.tags)))
 
     def delete(self, key: str) -> bool:
@@ -112,6 +115,7 @@ class MemorySpace:
     """All of `Space` in one process. A clock with `on_advance(callback)` wakes every waiter when it is moved."""
 
     file_threshold: int | None = None
+    window = 0.0
 
     def __init__(self, clock: Callable[[], float] | None = None) -> None:
         self._clock = clock or _steady()
@@ -125,11 +129,13 @@ class MemorySpace:
     def clock(self) -> float:
         return self._clock()
 
-    async def transact(self, step: Callable[[Transaction], T], *, deadline: float | None = None) -> T:
+    async def transact(self, step: Callable[[Transaction], T], *, deadline: float | None = None, lane: str = "") -> T:
         await asyncio.sleep(0)  # a caller in a tight loop must not keep the event loop to itself
         return self.transact_from_thread(step, deadline=deadline)
 
-    def transact_from_thread(self, step: Callable[[Transaction], T], *, deadline: float | None = None) -> T:
+    def transact_from_thread(
+        self, step: Callable[[Transaction], T], *, deadline: float | None = None, lane: str = ""
+    ) -> T:
         with self._lock:
             view = _View(self._objects, self._clock())
             try:
@@ -149,6 +155,9 @@ class MemorySpace:
     async def write_file(self, key: str, data: Buffer) -> None:
         with self._lock:
             self._objects.files[key] = (bytes(data), time.monotonic())
+
+    async def remove(self, keys: list[str]) -> None:
+        self.transact_from_thread(lambda tx: [tx.delete(key) for key in keys])
 
     def ticket(self, topic: str) -> int:
         return self._topics.ticket(topic)

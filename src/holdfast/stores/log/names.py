@@ -76,6 +76,22 @@ def parse_block(key: str) -> BlockName:
     return BlockName(parts[0], int(parts[1]), int(parts[2]), int(parts[3]), attempts, crashed, first, last)
 
 
+def birth_of(key: str) -> float | None:
+    """When a block's name was made, by the store's clock; None: not a block's key."""
+    if "/inbox/" not in f"/{key}" and "/later/" not in f"/{key}":
+        return None
+    return ids.born_at(block_number(key))
+
+
+def is_of_flush(key: str, flush: str) -> bool:
+    """Whether a block was written by this flush: their numbers follow its own."""
+    return 0 < block_number(key) - int(flush, 16) < 1 << 53
+
+
+def block_number(key: str) -> int:
+    return int(key[key.rindex("/") + 1 :][:32], 16)
+
+
 def due_of(key: str) -> float:
     """When a block under `later/` is due; 0 in the inbox. Keys may be relative to the queue or not."""
     folder, _, _ = key.rpartition("/")

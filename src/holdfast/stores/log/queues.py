@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import secrets
+from functools import partial
 
 import msgspec
 
@@ -15,8 +16,17 @@ from .space import Reading, Transaction
 from .state import Rules
 
 FORMAT = 1
+CLOSING = 2.5  # seconds for which producers may still believe in a queue that is being deleted
 ENDLESS = 1 << 30
 _PAGE = 10_000
+
+
+class Closing(Exception):
+    """The queue is being deleted; try again after so many seconds."""
+
+    def __init__(self, seconds: float) -> None:
+        super().__init__(seconds)
+        self.seconds = seconds
 
 
 class Config(msgspec.Struct, frozen=True, kw_only=True):
@@ -27,6 +37,7 @@ class Config(msgspec.Struct, frozen=True, kw_only=True):
     created_at: float
     options: QueueOptions
     paused: bool = False
+    closing: float | None = None  # being deleted, since when; producers may not know yet
 
 
 class Address(msgspec.Struct, frozen=True):
@@ -77,10 +88,21 @@ class _Peek(msgspec.Struct):
 
 
 def read(view: Reading, queue: str) -> Config:
+    """The options, as they are or (on a bucket) were some seconds ago."""
+    return _open(view.survey([names.config_key(queue)], [])[0][0], queue)
+
+
+def read_current(view: Reading, queue: str) -> Config:
+    """The options as they are now, for whoever changes them."""
     found = view.get(names.config_key(queue))
-    if found is None:
+    return _open(found.data if found is not None else None, queue)
+
+
+def _open(data: bytes | None, queue: str) -> Config:
+    config = decode(data) if data is not None else None
+    if config is None or config.closing is not None:
         raise QueueNotFound(f"there is no queue {queue!r}")
-    return decode(found.data)
+    return config
 
 
 def info(queue: str, config: Config) -> QueueInfo:
@@ -89,13 +111,23 @@ def info(queue: str, config: Config) -> QueueInfo:
 
 def create(tx: Transaction, queue: str, options: QueueOptions) -> Config:
     config = Config(incarnation=secrets.token_hex(4), created_at=tx.now, options=options)
-    if not tx.create(names.config_key(queue), msgspec.json.encode(config)):
-        raise QueueExists(f"queue {queue!r} is already there")
+    found = tx.get(names.config_key(queue))
+    if found is not None:
+        closing = decode(found.data).closing
+        if closing is None:
+            raise QueueExists(f"queue {queue!r} is already there")
+        if tx.now < closing + CLOSING:
+            raise Closing(closing + CLOSING - tx.now)
+    tx.put(names.config_key(queue), msgspec.json.encode(config), proof=partial(_is_of, incarnation=config.incarnation))
     return config
 
 
+def _is_of(data: bytes | None, incarnation: str) -> bool:
+    return data is not None and decode(data).incarnation == incarnation
+
+
 def change(tx: Transaction, queue: str, *, options: QueueOptions | None = None, paused: bool | None = None) -> Config:
-    config = read(tx, queue)
+    config = read_current(tx, queue)
     if options is not None:
         if options.shards != config.options.shards:
             raise ConfigError(f"queue {queue!r}: shards is fixed at creation ({config.options.shards})")
@@ -108,9 +140,16 @@ def change(tx: Transaction, queue: str, *, options: QueueOptions | None = None, 
 
 def unregister(tx: Transaction, queue: str) -> str:
     """Forget a queue; what lies under the root it answers belongs to nobody any more."""
-    root = address(queue).root(read(tx, queue))
+    root = address(queue).root(read_current(tx, queue))
     tx.delete(names.config_key(queue))
     return root
+
+
+def close(tx: Transaction, queue: str) -> str:
+    """The same where others may believe in the queue for some seconds: it can be made anew when they know."""
+    config = read_current(tx, queue)
+    tx.put(names.config_key(queue), msgspec.json.encode(msgspec.structs.replace(config, closing=tx.now)))
+    return address(queue).root(config)
 
 
 def all_of(view: Reading) -> list[tuple[str, Config]]:
@@ -120,7 +159,10 @@ def all_of(view: Reading) -> list[tuple[str, Config]]:
         after = page[-1]
         for key in page:
             name = key.removeprefix(names.CONFIGS)
-            queues.append((name, read(view, name)))
+            found = view.get(key)
+            config = decode(found.data) if found is not None else None
+            if config is not None and config.closing is None:
+                queues.append((name, config))
     return queues
 
 

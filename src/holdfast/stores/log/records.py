@@ -40,7 +40,7 @@ def state_of(head: Head, block: Block, place: int, now: float) -> State | None:
             return _waiting_state(group, now)
     for ended in settled:
         if ended.block == block.no and ended.mask & bit:
-            return settled_state(ended, place)
+            return settled_state(ended, place) if ended.status != "replayed" else None
     if block.fresh() & bit:
         return fresh_state(block, now)
     return None
@@ -57,7 +57,7 @@ def settled_state(group: Settled, place: int) -> State:
     result = None
     if group.results is not None:
         result = group.results[(group.mask & ((1 << place) - 1)).bit_count()]
-    status: Status = "failed" if group.status == "moved" else group.status
+    status: Status = "failed" if group.status == "moved" or group.status == "replayed" else group.status
     return State(status, group.attempts, None, group.at, result, group.error, group.worker, group.token)
 
 

@@ -1,7 +1,8 @@
 """What the log engine needs underneath: keys with bytes, and transactions over them.
 
-Both spaces here are *atomic*: an answer is never ambiguous and several keys change in one step, so the repeat window R
-of the protocol is 0 and its rules collapse to "decide and write inside one transaction".
+An *atomic* space never answers ambiguously and changes several keys in one step. Its repeat window R is 0, and the
+rules of the protocol collapse to "decide and write inside one transaction". On a bucket R is some seconds. There a step
+may run several times: it replaces one object at most, and what it creates has the same names and bytes each time.
 """
 
 from __future__ import annotations
@@ -39,7 +40,13 @@ class Reading(Protocol):
         """Keys that start with `prefix` and lie above `after`, in order of their bytes."""
 
     def survey(self, keys: Sequence[str], ranges: Sequence[Range]) -> Survey:
-        """Several looks in one trip: the bytes of objects that are no files, and the first keys of ranges."""
+        """Several looks in one trip: the bytes of objects that are no files, and the first keys of ranges.
+
+        With a repeat window options may be some seconds old; a head that is written is checked by that.
+        """
+
+    def made(self, key: str) -> float | None:
+        """With a repeat window: when a listed object was written, by the space's clock. None: not known."""
 
 
 class Transaction(Reading, Protocol):
@@ -51,8 +58,11 @@ class Transaction(Reading, Protocol):
     def adopt(self, key: str) -> bool:
         """Make a file written by `Space.write_file` an object; False: it is one already."""
 
-    def put(self, key: str, data: Buffer) -> None:
-        """Create or replace."""
+    def put(self, key: str, data: Buffer, *, proof: Callable[[bytes | None], bool] | None = None) -> None:
+        """Create or replace; with a repeat window only what is unchanged since it was read here.
+
+        `proof` tells from the object's bytes at a later time whether this write was among its versions.
+        """
 
     def delete(self, key: str) -> bool:
         """False: it was not there. A file goes after the commit."""
@@ -66,17 +76,25 @@ class Space(Protocol):
 
     file_threshold: int | None  # blocks of at least so many bytes go through `write_file`; None: never
 
+    window: float  # R: seconds in which a write may be repeated or arrive late; 0: an atomic space
+
     def clock(self) -> float:
         """Seconds since 1970, the same for everybody who shares the space; steps of the wall clock do not move it."""
 
-    def transact(self, step: Callable[[Transaction], T], *, deadline: float | None = None) -> Awaitable[T]:
+    def transact(
+        self, step: Callable[[Transaction], T], *, deadline: float | None = None, lane: str = ""
+    ) -> Awaitable[T]:
         """Run the step in a transaction; the result comes when its writes are durable.
+
+        Steps of one lane replace the same object; a space that cannot run them together runs them one by one.
 
         Steps that wait together share one commit; a step that raises is undone alone, and its error is raised here.
         After `deadline` seconds: Unavailable, and the step will not run any more.
         """
 
-    def transact_from_thread(self, step: Callable[[Transaction], T], *, deadline: float | None = None) -> T:
+    def transact_from_thread(
+        self, step: Callable[[Transaction], T], *, deadline: float | None = None, lane: str = ""
+    ) -> T:
         """The same, blocking, from any thread."""
 
     def read(self, step: Callable[[Reading], T], *, deadline: float | None = None) -> Awaitable[T]:
@@ -84,6 +102,9 @@ class Space(Protocol):
 
     async def write_file(self, key: str, data: Buffer) -> None:
         """Write bytes durably under a key that is no object yet; invisible until `Transaction.adopt`."""
+
+    async def remove(self, keys: list[str]) -> None:
+        """Delete objects, whatever refers to them; returns when that is certain."""
 
     def ticket(self, topic: str) -> int:
         """How many signals the topic has seen; taken before looking, it makes a signal during the look count.

@@ -16,6 +16,12 @@ from .names import BlockName, due_of, parse_block
 from .pipes import NOTHING, Pipes
 
 Ending: TypeAlias = Literal["dead", "failed", "moved"]  # moved: failed here, and sent to another queue
+LEADS_TO = {  # what a settlement makes of a message; a retry with no attempt left is dead
+    "complete": ("completed",),
+    "release": ("release",),
+    "retry": ("retry", "dead", "failed", "moved"),
+    "dead": ("dead", "failed", "moved"),
+}
 
 
 class Rules(msgspec.Struct, frozen=True):
@@ -26,6 +32,9 @@ class Rules(msgspec.Struct, frozen=True):
     archive: bool = True
     dead: Ending = "dead"  # how a message ends that has no attempt left
     paused: bool = False
+    window: float = 0.0  # seconds in which a write may be repeated or arrive late; 0: never
+    margin: float = 0.0  # seconds before somebody else's lease counts as over: clocks differ
+    own: str = ""  # how the tokens of this process begin
 
 
 class Block(msgspec.Struct, frozen=True, gc=False):
@@ -71,6 +80,13 @@ class Lease(msgspec.Struct, frozen=True, gc=False):
     attempts: int
     crashed: bool
 
+    def over_at(self, rules: Rules) -> float:
+        """When others may take it: somebody else's clock may be behind ours."""
+        return self.expires if not rules.margin or self.token.startswith(rules.own) else self.expires + rules.margin
+
+    def is_over(self, now: float, rules: Rules) -> bool:
+        return self.over_at(rules) <= now
+
 
 class Waiting(msgspec.Struct, frozen=True, gc=False):
     """Messages that come back at `due`: retries and releases."""
@@ -90,7 +106,7 @@ class Settled(msgspec.Struct, frozen=True, gc=False):
 
     block: int
     mask: int
-    status: Literal["completed"] | Ending
+    status: Literal["completed", "replayed"] | Ending
     at: float
     attempts: int
     error: str | None
@@ -106,6 +122,12 @@ class Frozen(msgspec.Struct, frozen=True):
     since: float
     settled: list[Settled]
     waiting: list[Waiting]
+    earlier: list[tuple[str, list[int]]] = []  # flushes that were given up, and which of their blocks exist
+
+    @property
+    def origin(self) -> str:
+        """The flush that names the archive file."""
+        return self.earlier[0][0] if self.earlier else self.flush
 
 
 class Recent(msgspec.Struct, frozen=True, gc=False):
@@ -115,6 +137,15 @@ class Recent(msgspec.Struct, frozen=True, gc=False):
     block: int
     mask: int
     status: str
+
+
+class Beyond(msgspec.Struct, frozen=True):
+    """What a head needs only where a write can be repeated or arrive late (see `window.py`)."""
+
+    graveyard: tuple[str, ...] = ()  # finished blocks that may still be created again
+    forgets: int = 0  # how many the graveyard has forgotten
+    purged_at: float = 0.0  # blocks written before are gone
+    sessions: dict[str, tuple[int, float]] = {}  # by committer: its last attempt that was applied, and when
 
 
 class Head(msgspec.Struct):
@@ -131,6 +162,7 @@ class Head(msgspec.Struct):
     frozen: Frozen | None = None
     recent: list[Recent] = []
     pipes: Pipes = NOTHING
+    beyond: Beyond = Beyond()
 
     def change(self, no: int, **fields: int) -> None:
         """Replace fields of a block."""
@@ -139,6 +171,11 @@ class Head(msgspec.Struct):
     def lose(self, no: int, count: int) -> None:
         """Rows of a block have left."""
         self.change(no, gone=self.blocks[no].gone + count)
+
+    @property
+    def held(self) -> int:
+        """How many listed blocks a claim need not look at again."""
+        return len(self.blocks) + len(self.beyond.graveyard)
 
     def block_at(self, key: str) -> Block | None:
         return next((block for block in self.blocks.values() if block.key == key), None)
@@ -203,14 +240,21 @@ class Remove(msgspec.Struct, frozen=True, gc=False):
     block: int
     mask: int
     error: str | None = None
+    replay: bool = False  # they go back into their queue with the next flush
 
 
 class Purge(msgspec.Struct, frozen=True, gc=False):
-    """Drop everything that is not held or settled."""
+    """Drop everything that is not held or settled; also blocks written before an instant, absorbed or not."""
+
+    before: float = 0.0
 
 
 class Absorb(msgspec.Struct, frozen=True, gc=False):
+    """Take blocks in, unless the list they come from was made when fewer `forgets` had been counted."""
+
     keys: list[str]
+    forgets: int | None = None
+    spent: list[str] = []  # bundles whose parts are among the keys
 
 
 class Expire(msgspec.Struct, frozen=True, gc=False):
@@ -229,6 +273,20 @@ class Freeze(msgspec.Struct, frozen=True, gc=False):
 
 class Drop(msgspec.Struct, frozen=True, gc=False):
     flush: str
+
+
+class Refreeze(msgspec.Struct, frozen=True, gc=False):
+    """Give a frozen set another flush, since nobody can create blocks of the old one any more; `made` exist."""
+
+    old: str
+    new: str
+    made: list[int]
+
+
+class Forget(msgspec.Struct, frozen=True, gc=False):
+    """Buried blocks whose deletion is final."""
+
+    keys: list[str]
 
 
 class Taken(msgspec.Struct, frozen=True, gc=False):
@@ -250,7 +308,7 @@ class Exhausted(msgspec.Struct, frozen=True, gc=False):
     attempts: int
 
 
-Intent: TypeAlias = Settle | Extend | Remove | Purge | Absorb | Expire | Claim | Freeze | Drop
+Intent: TypeAlias = Settle | Extend | Remove | Purge | Absorb | Expire | Claim | Freeze | Drop | Refreeze | Forget
 Result: TypeAlias = int | float | bool | list[Taken] | list[Exhausted] | None
 
 

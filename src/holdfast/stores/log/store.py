@@ -2,10 +2,12 @@
 
 from __future__ import annotations
 
+import asyncio
 import os
 import time
 from collections.abc import Awaitable, Callable, Sequence
-from typing import cast
+from functools import partial
+from typing import TypeVar, cast
 
 from msgspec.structs import replace
 
@@ -21,10 +23,15 @@ from .cache import BlockCache
 from .committer import Session, done_topic, work_topic
 from .finder import Finder
 from .head import CANCELLED, EXPIRED
+from .late_appending import LateAppender
 from .log import Log
 from .lookup import Glance
-from .space import Space, Transaction
+from .polling import Polling
+from .space import Reading, Space, Transaction
 from .state import Claim, Expire, Remove, Taken
+
+T = TypeVar("T")
+_PREFETCH = 90  # messages a worker claims beyond the running ones, where a claim is dear
 
 
 class LogStore:
@@ -41,6 +48,8 @@ class LogStore:
         self._ids = Ids()
         self._logs: dict[str, Log] = {}
         self._looked: dict[str, int] = {}  # by queue: the ticket before the last look
+        self._pollings: dict[str, Polling] = {}
+        self.prefetch = _PREFETCH if space.window else 0
         self.batches = LogBatches(space, self._finder, self._fresh, self._log, options)
 
     def _log(self, queue: str) -> Log:
@@ -53,6 +62,7 @@ class LogStore:
                 self._ids,
                 timeout=self._timeout,
                 step=self._steps,
+                found=partial(self._found, queue),
             )
         return log
 
@@ -79,8 +89,13 @@ class LogStore:
     # Queues.
 
     async def create_queue(self, name: str, options: QueueOptions) -> QueueInfo:
-        config = await self._space.transact(lambda tx: queues.create(tx, name, options), deadline=self._timeout)
-        return queues.info(name, config)
+        while True:
+            try:
+                config = await self._space.transact(lambda tx: queues.create(tx, name, options), deadline=self._timeout)
+            except queues.Closing as closing:
+                await asyncio.sleep(closing.seconds)
+            else:
+                return queues.info(name, config)
 
     async def configure(self, name: str, options: QueueOptions) -> QueueInfo:
         config = await self._space.transact(lambda tx: queues.change(tx, name, options=options), deadline=self._timeout)
@@ -92,13 +107,15 @@ class LogStore:
 
     async def queue(self, name: str) -> QueueInfo | None:
         found = await self._space.read(lambda view: view.get(names.config_key(name)), deadline=self._timeout)
-        return queues.info(name, queues.decode(found.data)) if found else None
+        config = queues.decode(found.data) if found else None
+        return queues.info(name, config) if config is not None and config.closing is None else None
 
     async def delete_queue(self, name: str, *, force: bool = False) -> None:
         stats = await self.stats(name)
         if not force and stats.total > stats.archived:
             raise QueueNotEmpty(f"queue {name!r} still holds {stats.total - stats.archived} messages; use force=True")
-        root = await self._space.transact(lambda tx: queues.unregister(tx, name), deadline=self._timeout)
+        remove = queues.close if self._space.window else queues.unregister
+        root = await self._space.transact(lambda tx: remove(tx, name), deadline=self._timeout)
         for log in (self._logs.pop(name, None), self._logs.pop(name + DEAD, None)):
             if log is not None:
                 await log.close()
@@ -124,6 +141,8 @@ class LogStore:
     async def claim(self, queue: str, limit: int, lease: float, *, wait: float = 0.0) -> Claims:
         if not wait:
             return (await self._claim(queue, limit, lease))[0]
+        if self._space.window:
+            return await self._claim_by_polling(queue, limit, lease, wait)
         deadline = time.monotonic() + wait
         while True:
             ticket = self._space.ticket(work_topic(queue))
@@ -136,9 +155,39 @@ class LogStore:
                 pause = min(pause, max(0.001, next_due - self._space.clock()))
             await self._space.watch(work_topic(queue), pause, since=ticket)
 
+    async def _claim_by_polling(self, queue: str, limit: int, lease: float, wait: float) -> Claims:
+        """The same where only looking tells what others did: how often depends on what was found, not on the calls."""
+        polling, first = self._polling(queue), True
+        deadline = time.monotonic() + wait
+        while True:
+            ticket = self._space.ticket(work_topic(queue))
+            left, pause = deadline - time.monotonic(), 0.0 if first and polling.is_active else polling.pause(ticket)
+            first = False
+            if pause > 0:
+                if left <= 0:
+                    return Claims([])
+                await self._space.watch(work_topic(queue), min(left, pause), since=ticket)
+                continue
+            claims, next_due = await self._claim(queue, limit, lease)
+            if claims.messages or claims.expired:
+                polling.found()
+                return claims
+            polling.looked(ticket, None if next_due is None else max(0.001, next_due - self._space.clock()))
+
+    def _polling(self, queue: str) -> Polling:
+        polling = self._pollings.get(queue)
+        if polling is None:
+            polling = self._pollings[queue] = Polling(self._options.poll_interval)
+        return polling
+
+    def is_resting(self, queue: str) -> bool:
+        """Where upkeep costs requests: nothing has happened, so there is nothing to keep up."""
+        return bool(self._space.window) and self._polling(queue).is_resting()
+
     async def _claim(self, queue: str, limit: int, lease: float) -> tuple[Claims, float | None]:
-        token = os.urandom(8).hex()
-        answer = await self._log(queue).committer.ask(Claim(token, limit, lease))
+        committer = self._log(queue).committer
+        token = os.urandom(8).hex() if committer.late is None else committer.late.token()
+        answer = await committer.ask(Claim(token, limit, lease))
         taken = cast(list[Taken], answer.results[0])
         gone = leases.expired(answer, EXPIRED) if answer.expired else []
         return Claims(leases.claimed(answer, taken, token), gone), answer.next_due
@@ -205,25 +254,32 @@ class LogStore:
 
     async def get(self, queue: str, ids: Sequence[str]) -> list[Stored | None]:
         self._looked[queue] = self._space.ticket(done_topic(queue))
-        finder = await self._fresh(queue)
-        return await self._space.read(lambda view: [finder.find(view, id) for id in ids], deadline=self._timeout)
+        return await self._look(queue, lambda finder, view: [finder.find(view, id) for id in ids])
+
+    async def _found(self, queue: str, ids: Sequence[str]) -> list[bool]:
+        return [each is not None for each in await self.get(queue, ids)]
 
     async def scan(self, queue: str, view: View, *, after: str | None = None, limit: int = 100) -> list[Stored]:
-        finder = await self._fresh(queue)
-        return await self._space.read(
-            lambda reading: finder.page(reading, view, after=after, limit=limit), deadline=self._timeout
-        )
+        return await self._look(queue, lambda finder, reading: finder.page(reading, view, after=after, limit=limit))
 
     async def stats(self, queue: str) -> Stats:
-        finder = await self._fresh(queue)
-        return await self._space.read(finder.stats, deadline=self._timeout)
+        return await self._look(queue, lambda finder, view: finder.stats(view))
 
     async def _fresh(self, queue: str) -> Finder:
-        """A finder, after messages with no attempt left have ended: looking must not wait for the next claim."""
+        """A finder for later looks, after messages with no attempt left have ended."""
+        await self._look(queue, lambda finder, view: None)
+        return self._finder(queue)
+
+    async def _look(self, queue: str, look: Callable[[Finder, Reading], T]) -> T:
+        """Look, after messages with no attempt left have ended: that must not wait for the next claim."""
         finder = self._finder(queue)
-        if await self._space.read(finder.has_exhausted, deadline=self._timeout):
+        found = await self._space.read(
+            lambda view: None if finder.has_exhausted(view) else (look(finder, view),), deadline=self._timeout
+        )
+        if found is None:
             await self._log(queue).committer.ask(Expire())
-        return finder
+            return await self._space.read(lambda view: look(finder, view), deadline=self._timeout)
+        return found[0]
 
     async def watch(self, queue: str, timeout: float) -> None:
         # What ended since somebody looked counts, so that the usual "get, then watch" misses nothing.
@@ -236,9 +292,15 @@ class LogStore:
         if view == "dead":
             await self._log(queue).flusher.flush_all()
             dead = self._log(queue + DEAD).committer
-            return await dead.edit(lambda session: letters.replay_dead(session, self._cache, self._ids, ids))
+            count = await dead.edit(lambda session: letters.replay_dead(session, self._cache, self._ids, ids))
+            if self._space.window:  # they leave in a flush
+                await self._log(queue + DEAD).flusher.flush_all()
+            return count
         await self._flush_all(queue)
         found = await self._space.read(lambda reading: letters.archived(reading, queue, ids), deadline=self._timeout)
+        appender = self._log(queue).appender
+        if isinstance(appender, LateAppender):
+            return await appender.replays.replay(found)
         return await self._space.transact(
             lambda tx: letters.replay_archived(tx, queue, found, self._ids), deadline=self._timeout
         )

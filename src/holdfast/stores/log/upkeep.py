@@ -9,8 +9,9 @@ from typing import Any
 
 import msgspec
 
-from . import archive, letters, queues
+from . import archive, bundles, letters, queues
 from .log import Log
+from .lookup import Glance
 from .names import ArchiveName
 from .space import Reading, Space, Transaction
 from .state import Expire
@@ -21,6 +22,7 @@ _MERGE_FROM = 16  # small files of one day
 _SMALL_ROWS = 20_000
 _PAGE = 1000
 _DAY = 86400.0
+_SLACK = 60.0  # seconds: dates are whole seconds, and nobody is in a hurry
 
 
 async def maintain(space: Space, live: Log, dead: Log) -> dict[str, int]:
@@ -37,6 +39,10 @@ async def maintain(space: Space, live: Log, dead: Log) -> dict[str, int]:
         done["merged_files"] = await _merge(space, live, config, root)
         done["forgotten_keys"] = await space.transact(lambda tx: _forget(tx, root, config))
         done["orphans"] = await space.sweep(_ORPHAN_SECONDS)
+        if space.window:
+            await live.undertaker.bury()
+            await dead.undertaker.bury()
+            done["orphans"] += await _sweep(space, live)
     finally:
         await space.transact(lambda tx: _end(tx, root, until))
     return done
@@ -109,9 +115,34 @@ def _forget(tx: Transaction, root: str, config: queues.Config) -> int:
 
 
 def _is_over(tx: Transaction, key: str, window: float) -> bool:
-    """Both kinds of object begin with the time they were written."""
+    """Both kinds of object begin with the time they were written; where lists have dates, nothing has to be read."""
+    made = tx.made(key)
+    if made is not None:
+        return made + window + _SLACK <= tx.now
     found = tx.get(key)
-    return found is not None and msgspec.msgpack.decode(found.data, type=tuple[float, Any])[0] + window <= tx.now
+    return found is not None and msgspec.msgpack.decode(found.data, type=list[Any])[0] + window <= tx.now
+
+
+async def _sweep(space: Space, live: Log) -> int:
+    """Parts that no bundle names and results that no head speaks of, which a crash left."""
+
+    def look(view: Reading) -> list[str]:
+        seen = live.committer.look(view)
+        old = {
+            key
+            for folder in (bundles.FOLDER, "results/")
+            for key in _keys(view, seen.root + folder)
+            if (view.made(key) or math.inf) < view.now - _ORPHAN_SECONDS
+        }
+        if not old:
+            return []
+        named = [block.key for block in Glance(view, seen, live.cache).blocks()]
+        return sorted(old - {seen.root + key for key in (*named, *seen.head.beyond.graveyard)})
+
+    orphans = await space.read(look)
+    if orphans:
+        await space.remove(orphans)
+    return len(orphans)
 
 
 def _keys(view: Reading, prefix: str) -> Iterator[str]:

@@ -120,6 +120,9 @@ class Snapshot:
         ).fetchone()
         return row[0].split("\0") if row and row[0] is not None else []
 
+    def made(self, key: str) -> float | None:
+        return None
+
     def survey(self, keys: Sequence[str], ranges: Sequence[Range]) -> Survey:
         bindings: list[Any] = list(keys)
         for each in ranges:
@@ -211,7 +214,7 @@ class Writing(Snapshot):
             raise Unavailable(f"the file {key} is gone: it waited too long to become an object; write it again")
         return self._insert(key, None)
 
-    def put(self, key: str, data: Buffer) -> None:
+    def put(self, key: str, data: Buffer, *, proof: Callable[[bytes | None], bool] | None = None) -> None:
         # Over an object that is a file, the file stays behind for the sweep: looking first would cost every put.
         self._writes()
         self._execute(

@@ -33,6 +33,7 @@ class FolderSpace:
     # Measured, both fsynced: up to 128 KiB a blob in the database is faster than a file and its row, at 256 KiB they
     # are equal, at 1 MiB the file is twice as fast, and it is cheaper to read and to delete.
     file_threshold: int | None = 256 * 1024
+    window = 0.0
 
     def __init__(
         self,
@@ -95,11 +96,15 @@ class FolderSpace:
     def clock(self) -> float:
         return self._committer.clock.now()
 
-    def transact(self, step: Callable[[Transaction], T], *, deadline: float | None = None) -> asyncio.Future[T]:
+    def transact(
+        self, step: Callable[[Transaction], T], *, deadline: float | None = None, lane: str = ""
+    ) -> asyncio.Future[T]:
         self._usable()
         return self._writes.submit(step, deadline=self._timeout if deadline is None else deadline)
 
-    def transact_from_thread(self, step: Callable[[Transaction], T], *, deadline: float | None = None) -> T:
+    def transact_from_thread(
+        self, step: Callable[[Transaction], T], *, deadline: float | None = None, lane: str = ""
+    ) -> T:
         self._usable()
         return self._writes.submit_from_thread(step, deadline=self._timeout if deadline is None else deadline)
 
@@ -117,6 +122,9 @@ class FolderSpace:
             await self.transact(lambda view: cast(Writing, view).execute(note, (root,)))
             self._roots.add(root)
         await self._in_pool(partial(self._files.write, key, data))
+
+    async def remove(self, keys: list[str]) -> None:
+        await self.transact(lambda tx: [tx.delete(key) for key in keys])
 
     def ticket(self, topic: str) -> int:
         self._usable()

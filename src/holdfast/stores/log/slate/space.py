@@ -27,6 +27,7 @@ class SlateSpace:
 
     # Measured: below it a copy into the commit is cheaper than a write of its own in another thread.
     file_threshold: int | None = 256 * 1024
+    window = 0.0
 
     def __init__(self, core: Core, *, timeout: float) -> None:
         self._core = core
@@ -51,11 +52,15 @@ class SlateSpace:
     def clock(self) -> float:
         return self._core.committer.clock.now()
 
-    def transact(self, step: Callable[[Transaction], T], *, deadline: float | None = None) -> asyncio.Future[T]:
+    def transact(
+        self, step: Callable[[Transaction], T], *, deadline: float | None = None, lane: str = ""
+    ) -> asyncio.Future[T]:
         self._usable()
         return self._core.writes.submit(step, deadline=self._timeout if deadline is None else deadline)
 
-    def transact_from_thread(self, step: Callable[[Transaction], T], *, deadline: float | None = None) -> T:
+    def transact_from_thread(
+        self, step: Callable[[Transaction], T], *, deadline: float | None = None, lane: str = ""
+    ) -> T:
         self._usable()
         wait = self._timeout if deadline is None else deadline
         return self._core.writes.submit_from_thread(step, deadline=wait)
@@ -70,6 +75,9 @@ class SlateSpace:
         self._usable()
         core = self._core
         await asyncio.get_running_loop().run_in_executor(core.pool, core.committer.write_file, key, bytes(data))
+
+    async def remove(self, keys: list[str]) -> None:
+        await self.transact(lambda tx: [tx.delete(key) for key in keys])
 
     def ticket(self, topic: str) -> int:
         self._usable()

@@ -66,6 +66,9 @@ class Snapshot:
         start = after + "\0" if after >= prefix and after else prefix
         return self._between(start, prefix + LAST, limit)
 
+    def made(self, key: str) -> float | None:
+        return None
+
     def survey(self, keys: Sequence[str], ranges: Sequence[Range]) -> Survey:
         found = [self.get(key) for key in keys]
         return [each.data if each else None for each in found], [self._between(*each) for each in ranges]
@@ -140,7 +143,7 @@ class Group(Snapshot):
         self._set(key, Entry(file[0]))
         return True
 
-    def put(self, key: str, data: Buffer) -> None:
+    def put(self, key: str, data: Buffer, *, proof: Callable[[bytes | None], bool] | None = None) -> None:
         content = bytes(data)
         tag = next(self._tags)
         replaced = self._entry(key) is not None and len(content) <= LARGEST_KEPT

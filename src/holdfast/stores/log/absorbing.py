@@ -1,0 +1,83 @@
+"""Which blocks a commit takes into the head: those that the waiting claims need, with as few looks as possible."""
+
+from __future__ import annotations
+
+from collections.abc import Callable
+from functools import partial
+from typing import TYPE_CHECKING, TypeAlias
+
+from . import names
+from .head import wanted
+from .late import Late
+from .space import LAST, Range, Reading, Transaction
+from .state import Absorb
+
+if TYPE_CHECKING:
+    from .committer import Seen
+
+_PAGE = 1000
+_DUE_PAGE = 200
+_FEW = 32
+
+RangesOf: TypeAlias = Callable[[str, int], list[Range]]  # of a log's root, and how many blocks it holds
+Survey: TypeAlias = "Callable[[Reading, RangesOf], tuple[Seen, list[list[str]]]]"
+Absorbable: TypeAlias = "tuple[Seen, Absorb, float | None]"  # also when the next block under `later/` is due
+
+
+def absorbable(survey: Survey, tx: Transaction, demand: int, late: Late | None) -> Absorbable:
+    """The log, and the blocks to absorb for claims of so many messages."""
+    if late is not None:
+        return _late(survey, tx, demand, late)
+    seen, (inbox, later) = survey(tx, _first_ranges)
+    if seen.rules.paused:
+        return seen, Absorb([]), None
+    next_due = names.due_of(later[0]) if later else None
+    if next_due is None or next_due > tx.now:  # nothing beside the inbox
+        if not inbox:
+            return seen, Absorb([]), next_due
+        key = inbox[0][len(seen.root) :]
+        block = seen.head.block_at(key)
+        if block is None and names.parse_block(key).serves(demand):
+            return seen, Absorb([key]), next_due
+        if block is not None and block.name.serves(demand) and block.ready(tx.now) >= demand:
+            return seen, Absorb([]), next_due
+    return _listed(survey, tx, demand)
+
+
+def _listed(survey: Survey, tx: Transaction, demand: int) -> Absorbable:
+    """The same, when one block is not enough."""
+    most = min(demand, _PAGE)
+    look = min(demand, _FEW)  # most blocks hold many messages: a few keys will do, or all are looked at
+    while True:
+        seen, (inbox, due, coming) = survey(tx, partial(_ranges, tx.now, look))
+        cut = len(seen.root)
+        chosen, enough = wanted(seen.head, [key[cut:] for key in inbox + due], demand)
+        if enough or look == most or len(inbox) < look:
+            return seen, Absorb(chosen), names.due_of(coming[0]) if coming else None
+        look = most
+
+
+def _late(survey: Survey, tx: Transaction, demand: int, late: Late) -> Absorbable:
+    """The same where one list shows a page at once, and where not everything it shows may be absorbed."""
+    seen, (inbox, due, coming) = survey(tx, partial(_ranges, tx.now, min(demand, _PAGE)))
+    if seen.rules.paused:
+        return seen, Absorb([]), None
+    cut = len(seen.root)
+    listed = late.choose(tx, seen.root, seen.head, [key[cut:] for key in inbox + due], seen.rules)
+    chosen, _ = wanted(seen.head, listed.blocks, demand)
+    absorb = late.absorb(chosen, listed.bundled, seen.head.beyond.forgets)
+    return seen, absorb, names.due_of(coming[0]) if coming else None
+
+
+def _first_ranges(root: str, held: int) -> list[Range]:
+    inbox, later = root + "inbox/", root + "later/"
+    return [(inbox, inbox + LAST, 1), (later, later + LAST, 1)]
+
+
+def _ranges(now: float, demand: int, root: str, held: int) -> list[Range]:
+    """The first keys of the inbox, of what is due, and the next one that is not; absorbed blocks are among them."""
+    inbox, later = root + "inbox/", root + "later/"
+    due = f"{later}{int(now * 1000) + 1:015d}"
+    # What is due lies by time, not by priority: a page of it, or an urgent one might not be seen.
+    page = held + max(demand, _DUE_PAGE)
+    return [(inbox, inbox + LAST, held + demand), (later, due, page), (due, later + LAST, 1)]

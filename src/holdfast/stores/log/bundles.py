@@ -1,0 +1,45 @@
+"""A call that needs several blocks, where a space has no transactions: the blocks are parts, one bundle commits them.
+
+Parts lie under `parts/<call>/`, where nobody looks. The bundle is created in the inbox and names them; absorbing it
+takes all its parts into the head at once.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Iterable, Iterator, Sequence
+
+import msgspec
+
+from .names import parse_block
+from .space import Buffer, Reading
+
+_END = ".bundle"
+FOLDER = "parts/"
+
+
+def is_bundle(key: str) -> bool:
+    return key.endswith(_END)
+
+
+def bundle(call: int, blocks: Sequence[tuple[str, Buffer]]) -> tuple[list[tuple[str, Buffer]], tuple[str, Buffer]]:
+    """Blocks by their usual keys become parts and the bundle that names them; all keys are relative to the log."""
+    folder = f"{FOLDER}{call:032x}/"
+    parts = [(folder + key, data) for key, data in blocks]
+    urgent = max(parse_block(key).priority for key, _ in blocks)
+    key = f"inbox/{255 - urgent:03d}/{call:032x}{_END}"
+    return parts, (key, msgspec.msgpack.encode([key for key, _ in parts]))
+
+
+def parts(view: Reading, root: str, key: str) -> list[str]:
+    """The parts a bundle names; none when it is gone, since then they have been absorbed."""
+    found = view.get(root + key)
+    return msgspec.msgpack.decode(found.data, type=list[str]) if found is not None else []
+
+
+def expanded(view: Reading, root: str, keys: Iterable[str]) -> Iterator[str]:
+    """Keys of blocks, with the parts of bundles in their place."""
+    for key in keys:
+        if is_bundle(key):
+            yield from parts(view, root, key)
+        else:
+            yield key

@@ -1,0 +1,69 @@
+"""The bucket's time, from the dates of objects we have just written.
+
+A date says the second in which the server wrote: the offset to our monotonic clock lies between two bounds. Every
+further date narrows them; drift widens them slowly. In between the monotonic clock counts, so steps of the wall
+clock move nothing.
+"""
+
+from __future__ import annotations
+
+import threading
+import time
+from collections.abc import Callable
+
+_DRIFT = 1e-4
+_SLEW = 0.05
+_FRESH = 600.0  # seconds after which a new date is due
+
+
+class StoreClock:
+    """Shared by all spaces of a process on one bucket, so that they agree exactly."""
+
+    def __init__(self) -> None:
+        self._lock = threading.Lock()
+        self._low = self._high = 0.0
+        self._sampled: float | None = None
+        self._offset = 0.0
+        self._read = 0.0
+
+    def sample(self, began: float, ended: float, date: float) -> None:
+        """An object was written between two readings of the monotonic clock, and the server dates it so."""
+        low, high = date - ended, date + 1.0 - began
+        with self._lock:
+            if self._sampled is not None:
+                slack = _DRIFT * (ended - self._sampled)
+                narrow = max(low, self._low - slack), min(high, self._high + slack)
+                if narrow[0] <= narrow[1]:  # else the server's clock was set: only the newest date counts
+                    low, high = narrow
+            if self._sampled is None:
+                self._offset, self._read = (low + high) / 2, ended
+            self._low, self._high, self._sampled = low, high, ended
+
+    @property
+    def is_stale(self) -> bool:
+        return self._sampled is None or time.monotonic() - self._sampled > _FRESH
+
+    @property
+    def doubt(self) -> float:
+        """Seconds by which it may be wrong, either way."""
+        return (self._high - self._low) / 2
+
+    def __call__(self) -> float:
+        """Seconds since 1970. What a new date corrects comes little by little: time neither jumps nor stands still."""
+        with self._lock:
+            now = time.monotonic()
+            most = _SLEW * (now - self._read)
+            wrong = (self._low + self._high) / 2 - self._offset
+            self._offset += max(-most, min(most, wrong))
+            self._read = now
+            return now + self._offset
+
+
+_clocks: dict[str, StoreClock] = {}  # by bucket: what one space learns of the server's time is true for all
+
+
+def shared(place: str) -> StoreClock:
+    return _clocks.setdefault(place, StoreClock())
+
+
+Clock = Callable[[], float]

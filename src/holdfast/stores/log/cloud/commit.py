@@ -1,0 +1,166 @@
+"""How the writes of a step become durable: what is new first, then the one replacement that decides, then deletions.
+
+The replacement is the commit. When it is refused the step runs again on what is there now. When its answer is lost,
+a later version of the object tells whether it happened; until then the attempt stays open, since a request that was
+given up may still arrive.
+"""
+
+from __future__ import annotations
+
+import time
+from collections.abc import Callable
+from concurrent.futures import ThreadPoolExecutor
+from typing import Any, TypeVar
+
+import msgspec
+
+from ....errors import Unavailable, UnknownOutcome
+from .. import bundles, names
+from ..space import Buffer, Transaction
+from .faults import Doubt, Refused, unanswered
+from .shelf import Shelf, is_kept
+from .view import View, Write
+from .wire import Got, Pause, Tag
+
+T = TypeVar("T")
+WINDOW = 15.0  # seconds in which a producer may repeat a write: R of the protocol
+_SURE = 5.0  # an object written so long before the end of the window is within it, whatever our clock is off
+_PARALLEL = 8
+
+
+class Attempt(msgspec.Struct, frozen=True):
+    """A replacement without a clear answer."""
+
+    view: View
+    key: str
+    write: Write
+    condition: Tag | None
+    result: Any
+
+    def happened(self, now: Got | None) -> bool:
+        data = now.data if now is not None else None
+        return data == self.write.data or (self.write.proof is not None and self.write.proof(data))
+
+    def is_over(self, now: Got | None) -> bool:
+        """The object has left the version it waits for, so it can never happen any more."""
+        return (now.tag.e_tag if now else None) != (self.condition.e_tag if self.condition else None)
+
+
+class Commits:
+    """Runs steps for one space."""
+
+    def __init__(self, shelf: Shelf, clock: Callable[[], float]) -> None:
+        self._shelf = shelf
+        self._clock = clock
+        self._pool = ThreadPoolExecutor(_PARALLEL, thread_name_prefix="holdfast-put")
+
+    def close(self) -> None:
+        self._pool.shutdown(wait=True)
+
+    def run(self, step: Callable[[Transaction], T], until: float) -> tuple[T, View]:
+        """The step's answer once its writes are durable, and the run that made them."""
+        open_attempts: list[Attempt] = []
+        fresh = False
+        pause = Pause(until)
+        began = time.monotonic()
+        while True:
+            settled = self._settle(open_attempts, until)
+            if settled is not None:
+                return settled.result, settled.view
+            view = View(self._shelf, self._clock(), until, fresh=fresh, snapshot=False)
+            try:
+                result = step(view)
+            except Exception:
+                if not view.assumed:
+                    raise
+                fresh = True  # it may have failed on what we only remembered
+                continue
+            if not view.writes and view.assumed:
+                fresh = True
+                continue
+            if self._carry_out(view, result, open_attempts, until):
+                return result, view
+            fresh = True
+            pause.wait()
+            if pause.over():
+                raise self._given_up(open_attempts, time.monotonic() - began)
+
+    def _carry_out(self, view: View, result: Any, open_attempts: list[Attempt], until: float) -> bool:
+        """False: the replacement was refused, or nobody knows."""
+        self._create_all(view.creates, until)
+        for key, write in view.puts.items():
+            if not self._replace(Attempt(view, key, write, view.tags[key], result), open_attempts):
+                return False
+        self._delete(view, until)
+        return True
+
+    def _replace(self, attempt: Attempt, open_attempts: list[Attempt]) -> bool:
+        began = time.monotonic()
+        try:
+            tag = self._shelf.wire.swap(attempt.key, attempt.write.data, attempt.condition)
+        except (Refused, Doubt):
+            open_attempts.append(attempt)  # refused too: the refusal may answer a repeat of our own success
+            return False
+        if is_kept(attempt.key):
+            self._shelf.wrote(attempt.key, attempt.write.data, tag, began)
+        return True
+
+    def _settle(self, open_attempts: list[Attempt], until: float) -> Attempt | None:
+        """The attempt that turns out to have happened."""
+        if not open_attempts:
+            return None
+        now = self._shelf.refresh(open_attempts[0].key, until)
+        for attempt in reversed(open_attempts):
+            if attempt.happened(now):
+                self._delete(attempt.view, until)
+                return attempt
+        open_attempts[:] = [attempt for attempt in open_attempts if not attempt.is_over(now)]
+        return None
+
+    def _given_up(self, open_attempts: list[Attempt], seconds: float) -> Exception:
+        if open_attempts:
+            place = self._shelf.wire.place
+            return Unavailable(f"{place} gave no clear answer within {seconds:g} s; whether it took effect is unknown")
+        return unanswered(self._shelf.wire.place, seconds, None)
+
+    def _delete(self, view: View, until: float) -> None:
+        if view.deletes:
+            for key in view.deletes:
+                self._shelf.forget(key)
+            self._shelf.wire.delete(list(view.deletes), until)
+
+    def _create_all(self, creates: dict[str, Buffer], until: float) -> None:
+        last = [key for key in creates if bundles.is_bundle(key)]
+        first = [key for key in creates if not bundles.is_bundle(key)]
+        for keys in (first, last):  # what a bundle names is there before it
+            if len(keys) == 1:
+                self.create(keys[0], creates[keys[0]], until)
+            elif keys:
+                list(self._pool.map(lambda key: self.create(key, creates[key], until), keys))
+
+    def create(self, key: str, data: Buffer, until: float) -> None:
+        """Make an object of ours, by repeating the same key and bytes; being there already is proof.
+
+        A block that comes after the window of its birth is never absorbed, so it is never acknowledged either.
+        """
+        birth = names.birth_of(key) if self._shelf.clock is not None else None
+        pause = Pause(until)
+        while True:
+            try:
+                self._shelf.wire.create(key, data)
+                break
+            except Refused:
+                if self._shelf.wire.head(key, until) is not None:
+                    break
+            except Doubt:
+                pass
+            if pause.over() or (birth is not None and self._clock() - birth > WINDOW):
+                raise self._unknown(key)
+            pause.wait()
+        if birth is not None and self._clock() - birth > WINDOW - _SURE:
+            found = self._shelf.wire.head(key, until)
+            if found is None or found.made - birth > WINDOW:
+                raise self._unknown(key)
+
+    def _unknown(self, key: str) -> UnknownOutcome:
+        return UnknownOutcome(f"{self._shelf.wire.place} did not say whether {key.rpartition('/')[2]} was written")

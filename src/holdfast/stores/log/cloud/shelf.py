@@ -1,0 +1,80 @@
+"""The objects that change, as last read: the heads and the options of queues. Everything else is read when needed."""
+
+from __future__ import annotations
+
+import time
+
+import msgspec
+
+from ..names import CONFIGS
+from .clock import StoreClock
+from .faults import Unchanged
+from .wire import Got, Tag, Wire
+
+CONFIG_AGE = 2.0  # seconds a queue's options may be old; whoever makes a queue anew waits longer than this
+
+_IDLE_AGE = 180.0
+
+
+class Known(msgspec.Struct, frozen=True):
+    """What was read (None: absent), and by the monotonic clock since when that is known."""
+
+    got: Got | None
+    since: float
+
+
+class Shelf:
+    """Shared by the threads of a space; a later entry replaces an earlier one whole."""
+
+    def __init__(self, wire: Wire, clock: StoreClock | None) -> None:
+        self.wire = wire
+        self.clock = clock  # None: a test's own clock, which dates of the server say nothing about
+        self._known: dict[str, Known] = {}
+        self._written: dict[str, tuple[Tag, float, float]] = {}  # our last write of a key, and when it was under way
+
+    def known(self, key: str) -> Known | None:
+        return self._known.get(key)
+
+    def config(self, key: str, until: float, *, idle: bool) -> Got | None:
+        """Options of a queue, at most `CONFIG_AGE` old, or older for an idle look, which does nothing with them.
+
+        That a queue is absent is never taken from memory.
+        """
+        known = self._known.get(key)
+        most = _IDLE_AGE if idle else CONFIG_AGE
+        if known is not None and known.got is not None and time.monotonic() - known.since < most:
+            return known.got
+        return self.refresh(key, until)
+
+    def refresh(self, key: str, until: float) -> Got | None:
+        """The object as it is now; its bytes travel only when they have changed."""
+        known = self._known.get(key)
+        got = known.got if known is not None else None
+        since = time.monotonic()
+        try:
+            got = self.wire.get(key, until, unless=got.tag if got is not None else None)
+        except Unchanged:
+            pass
+        self._known[key] = Known(got, since)
+        return got
+
+    def wrote(self, key: str, data: bytes, tag: Tag, began: float) -> None:
+        """Our own write is the current version as far as anybody knows."""
+        ended = time.monotonic()
+        self._known[key] = Known(Got(data, tag, 0.0), began)
+        self._written[key] = (tag, began, ended)
+
+    def dated(self, key: str, tag: Tag, made: float) -> None:
+        """A list says when an object was written: if that was us, it sets the clock."""
+        written = self._written.get(key)
+        if written is not None and self.clock is not None and written[0].e_tag == tag.e_tag:
+            self.clock.sample(written[1], written[2], made)
+            del self._written[key]
+
+    def forget(self, key: str) -> None:
+        self._known.pop(key, None)
+
+
+def is_kept(key: str) -> bool:
+    """Whether the shelf holds such keys."""
+    return key.startswith(CONFIGS) or key.endswith("/head")

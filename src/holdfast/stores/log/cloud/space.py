@@ -1,0 +1,181 @@
+"""`CloudSpace`: a bucket shared by any number of machines, without a broker and without locks."""
+
+from __future__ import annotations
+
+import asyncio
+import os
+import re
+import threading
+from collections.abc import Callable
+from concurrent.futures import ThreadPoolExecutor
+from typing import Any, TypeVar
+
+from ....errors import ConfigError, HoldfastError, Unavailable
+from ...base import Check
+from ..space import Buffer, Reading, Transaction
+from ..topics import Topics, deliver
+from . import clock as clocks
+from . import doctor
+from .commit import WINDOW, Commits
+from .faults import Absent, Doubt, Refused, unanswered
+from .probe import FOLDER, probe
+from .shelf import Shelf
+from .tally import Tally
+from .view import View
+from .wire import Wire
+
+T = TypeVar("T")
+_THREADS = 32
+_OURS = re.compile(r"(queues|probe|[A-Za-z0-9][A-Za-z0-9_.-]{0,127}@[0-9a-f]{8})/")
+_GRACE = 1.0  # seconds beyond its deadline in which a step ends by itself
+
+
+class CloudSpace:
+    """See `Space`. Steps run in threads; those of one lane one after the other, since they replace the same object."""
+
+    file_threshold: int | None = None
+    window = WINDOW
+
+    def __init__(self, store: Any, place: str, *, timeout: float, clock: Callable[[], float] | None = None) -> None:
+        self.tally = Tally()
+        self._wire = Wire(store, place, self.tally, timeout=timeout)
+        self._dates = clocks.shared(place) if clock is None else None
+        self._clock: Callable[[], float] = clock or clocks.shared(place)
+        self._shelf = Shelf(self._wire, self._dates)
+        self._commits = Commits(self._shelf, self._clock)
+        self._topics = Topics()
+        self._lanes: dict[str, threading.Lock] = {}
+        self._timeout = timeout
+        self._threads = ThreadPoolExecutor(_THREADS, thread_name_prefix="holdfast-cloud")
+        self._pid = os.getpid()
+        self._closed = False
+        on_advance = getattr(clock, "on_advance", None)
+        if on_advance is not None:
+            on_advance(lambda *_: deliver(self._topics.signal_all()))
+
+    @classmethod
+    async def open(
+        cls, store: Any, place: str, *, timeout: float, connect_timeout: float, clock: Callable[[], float] | None = None
+    ) -> CloudSpace:
+        """Check that the bucket is there, is ours to use, and keeps its word."""
+        space = cls(store, place, timeout=timeout, clock=clock)
+        try:
+            until = space._wire.until(connect_timeout)
+            await asyncio.get_running_loop().run_in_executor(space._threads, space._probe, until, connect_timeout)
+        except BaseException:
+            await space.close()
+            raise
+        return space
+
+    def _probe(self, until: float, seconds: float) -> None:
+        try:
+            probe(self._wire, self._dates, until)
+        except (Absent, Doubt, Refused) as error:
+            raise unanswered(self._wire.place, seconds, error) from None
+
+    def clock(self) -> float:
+        return self._clock()
+
+    async def transact(self, step: Callable[[Transaction], T], *, deadline: float | None = None, lane: str = "") -> T:
+        return await self._in_thread(lambda: self.transact_from_thread(step, deadline=deadline, lane=lane), deadline)
+
+    def transact_from_thread(
+        self, step: Callable[[Transaction], T], *, deadline: float | None = None, lane: str = ""
+    ) -> T:
+        self._usable()
+        until = self._wire.until(deadline)
+        turn = self._lanes.setdefault(lane, threading.Lock()) if lane else None
+        if turn is not None and not turn.acquire(timeout=self._timeout if deadline is None else deadline):
+            raise Unavailable(f"{self._wire.place} had no turn for the step in time; nothing was done")
+        try:
+            result, view = self._commits.run(step, until)
+        finally:
+            if turn is not None:
+                turn.release()
+        if view.topics:
+            deliver(self._topics.signal(view.topics))
+        return result
+
+    async def read(self, step: Callable[[Reading], T], *, deadline: float | None = None) -> T:
+        def run() -> T:
+            self._usable()
+            until = self._wire.until(deadline)
+            return step(View(self._shelf, self._clock(), until, fresh=False, snapshot=True))
+
+        return await self._in_thread(run, deadline)
+
+    async def _in_thread(self, call: Callable[[], T], deadline: float | None) -> T:
+        self._usable()
+        seconds = (self._timeout if deadline is None else deadline) + _GRACE
+        running = asyncio.get_running_loop().run_in_executor(self._threads, call)
+        try:
+            return await asyncio.wait_for(asyncio.shield(running), seconds)
+        except TimeoutError:
+            running.add_done_callback(_read_out)
+            text = f"{self._wire.place} did not finish within {seconds:g} s; whether it took effect is unknown"
+            raise Unavailable(text) from None
+
+    async def write_file(self, key: str, data: Buffer) -> None:
+        await self._in_thread(lambda: self._commits.create(key, data, self._wire.until()), None)
+
+    async def remove(self, keys: list[str]) -> None:
+        """Delete objects that nobody will write again."""
+        await self._in_thread(lambda: self._wire.delete(keys, self._wire.until()), None)
+
+    def ticket(self, topic: str) -> int:
+        return self._topics.ticket(topic)
+
+    async def watch(self, topic: str, timeout: float, *, since: int | None = None) -> bool:
+        self._usable()
+        return await self._topics.wait(topic, timeout, since=self.ticket(topic) if since is None else since)
+
+    async def sweep(self, older_than: float) -> int:
+        """Probes that a crash left."""
+        if self._dates is None:
+            return 0
+
+        def run() -> int:
+            until = self._wire.until()
+            limit = self._clock() - older_than
+            old = [each.key for each in self._wire.page(FOLDER, "", until) if each.made < limit]
+            self._wire.delete(old, until)
+            return len(old)
+
+        return await self._in_thread(run, None)
+
+    async def check(self) -> list[Check]:
+        return doctor.lines(self._wire.place, self._dates, self.tally)
+
+    async def install(self, *, dry_run: bool) -> list[str]:
+        return []
+
+    async def uninstall(self) -> None:
+        """Every object below the prefix that is ours: queues, their messages, probes."""
+        await self._in_thread(self._remove_all, None)
+
+    def _remove_all(self) -> None:
+        until, after = self._wire.until(), ""
+        while page := self._wire.page("", after, until):
+            after = page[-1].key
+            self._wire.delete([each.key for each in page if _OURS.match(each.key)], until)
+
+    async def close(self) -> None:
+        """What is under way is finished first."""
+        if self._closed or os.getpid() != self._pid:
+            return
+        self._closed = True
+        await asyncio.to_thread(self._threads.shutdown)
+        self._commits.close()
+        deliver(self._topics.signal_all())
+
+    def _usable(self) -> None:
+        if os.getpid() != self._pid:
+            raise ConfigError("this store was opened before a fork; open it again in the child process")
+        if self._closed:
+            raise Unavailable("the store is closed")
+
+
+def _read_out(running: asyncio.Future[Any]) -> None:
+    """Nobody waits for it any more; its error must not be reported as forgotten."""
+    if not running.cancelled() and isinstance(running.exception(), HoldfastError):
+        return

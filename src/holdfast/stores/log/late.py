@@ -1,0 +1,89 @@
+"""A committer's part in the rules of a repeat window: what it may absorb, how it signs, what it has buried.
+
+Where the window is 0 nothing of this is used.
+"""
+
+from __future__ import annotations
+
+import itertools
+import os
+from collections.abc import Sequence
+
+import msgspec
+from msgspec.structs import replace
+
+from . import bundles, headfile, window
+from .space import Reading
+from .state import Absorb, Forget, Head, Intent, Rules
+
+
+class Chosen(msgspec.Struct, frozen=True):
+    """Listed keys: those a claim may choose from, bundles with their parts, and those to delete."""
+
+    blocks: list[str]
+    bundled: dict[str, list[str]]
+    wrong: list[str]
+
+
+class Late:
+    """One per committer."""
+
+    def __init__(self, seconds: float) -> None:
+        self.window = seconds
+        self.session = os.urandom(4).hex()
+        self._attempts = itertools.count(1)
+        self._claims = itertools.count(1)
+        self._deleted: set[str] = set()  # buried blocks whose deletion is final
+        self._bundles: dict[str, list[str]] = {}
+        self.wrong: set[str] = set()  # full keys of blocks that must never be absorbed
+
+    def token(self) -> str:
+        """For a claim; its beginning says whose it is."""
+        return f"{self.session}{next(self._claims):x}"
+
+    def rules(self, rules: Rules) -> Rules:
+        return replace(rules, window=self.window, margin=window.MARGIN, own=self.session)
+
+    def choose(self, view: Reading, root: str, head: Head, keys: Sequence[str], rules: Rules) -> Chosen:
+        """Sort what was listed (keys relative to the log)."""
+        good, wrong = window.split(head, keys, {key: view.made(root + key) for key in keys}, rules)
+        self.wrong.update(root + key for key in wrong)
+        known = set(head.beyond.graveyard)
+        spent = {key: self._parts(view, root, key) for key in good if bundles.is_bundle(key) and key not in known}
+        return Chosen([key for key in good if not bundles.is_bundle(key)], spent, wrong)
+
+    def _parts(self, view: Reading, root: str, key: str) -> list[str]:
+        if root + key not in self._bundles:
+            self._bundles.clear()
+            self._bundles[root + key] = bundles.parts(view, root, key)
+        return self._bundles[root + key]
+
+    def absorb(self, chosen: list[str], bundled: dict[str, list[str]], forgets: int) -> Absorb:
+        parts = [part for some in bundled.values() for part in some]
+        return Absorb([*chosen, *parts], forgets, [key for key, some in bundled.items() if some])
+
+    # Burying.
+
+    def deleted(self, keys: Sequence[str]) -> None:
+        self._deleted.update(keys)
+
+    def is_deleted(self, key: str) -> bool:
+        return key in self._deleted
+
+    def forgetting(self, head: Head) -> list[Intent]:
+        """What the next commit may forget."""
+        gone = [key for key in head.beyond.graveyard if key in self._deleted]
+        self._deleted.intersection_update(head.beyond.graveyard)
+        return [Forget(gone)] if gone else []
+
+    # Signing.
+
+    def sign(self, head: Head) -> tuple[Head, int]:
+        attempt = next(self._attempts)
+        return window.signed(head, self.session, attempt), attempt
+
+    def is_signed(self, data: bytes | None, attempt: int) -> bool:
+        """Whether this version of the head, or one below it, is our attempt."""
+        if data is None:
+            return False
+        return headfile.decode(data).beyond.sessions.get(self.session, (0, 0.0))[0] == attempt

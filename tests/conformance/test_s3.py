@@ -1,0 +1,25 @@
+"""The suite on s3://, on a real server, in real time."""
+
+from __future__ import annotations
+
+import pytest
+
+import holdfast
+from holdfast.broker import Broker
+from holdfast.testing import contract
+from holdfast.testing import s3 as servers
+from s3.fixtures import Place
+
+
+class TestS3(contract.All, contract.Network):
+    """A fresh prefix of a bucket per test."""
+
+    @pytest.fixture
+    def place(self, s3: Place) -> None:
+        self.shared_url = s3.url
+        self.unreachable_url = servers.url("http://127.0.0.1:1")
+        self.wrong_credentials_url = servers.url(s3.server.endpoint, key=("nobody", "wrong-secret"))
+
+    async def open_broker(self) -> Broker:
+        assert self.shared_url is not None
+        return await holdfast.connect(self.shared_url)

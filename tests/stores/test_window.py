@@ -1,0 +1,140 @@
+"""The rules of a repeat window in the head, one by one; without a window nothing of them shows."""
+
+from __future__ import annotations
+
+from head_bench import T0, Bench, key
+
+from holdfast import ids
+from holdfast.stores.log import head, headfile, names, window
+from holdfast.stores.log.late import Late
+from holdfast.stores.log.names import BlockName
+from holdfast.stores.log.state import Absorb, Claim, Forget, Freeze, Head, Lease, Purge, Refreeze, Rules, Settle
+
+R = 15.0
+
+
+def born(at: float, count: int = 1) -> str:
+    """The key of a block that was born at an instant."""
+    return BlockName(f"{ids.Ids().block(at):032x}", count, 0, 0, 0).inbox_key()
+
+
+def finished(bench: Bench, *keys: str) -> None:
+    bench.absorb(*keys)
+    bench.claim("t", 100)
+    for no in list(bench.head.blocks):
+        bench.one(Settle("t", no, (1 << 100) - 1, "complete", keep=False))
+
+
+def test_a_finished_block_is_buried_and_not_absorbed_again():
+    bench = Bench(head, window=R)
+    finished(bench, key(1, 2))
+    assert bench.finished == [], "it is deleted only when nobody can create it any more"
+    assert bench.head.beyond.graveyard == (key(1, 2),)
+    assert bench.one(Absorb([key(1, 2)])) == 0
+    assert head.wanted(bench.head, [key(1, 2)], 5)[0] == []
+
+
+def test_without_a_window_it_is_deleted_at_once():
+    bench = Bench(head)
+    finished(bench, key(1, 2))
+    assert bench.finished == [key(1, 2)]
+    assert bench.head.beyond.graveyard == ()
+
+
+def test_forgetting_is_counted_and_refuses_older_lists():
+    bench = Bench(head, window=R)
+    finished(bench, key(1, 2), key(2, 1))
+    listed = bench.head.beyond.forgets
+    assert bench.one(Forget([key(1, 2)])) == 1
+    assert bench.one(Forget([key(1, 2)])) == 0
+    assert bench.head.beyond.graveyard == (key(2, 1),)
+    assert bench.head.beyond.forgets == listed + 1
+    assert bench.one(Absorb([key(1, 2), key(3, 1)], listed)) == 0, "the list is older than the forgetting"
+    assert bench.one(Absorb([key(3, 1)], listed + 1)) == 1
+
+
+def test_a_deletion_is_final_after_birth_and_window():
+    old, young = born(T0 - R - window.MARGIN - 0.1), born(T0 - R)
+    bench = Bench(head, window=R)
+    finished(bench, old, young)
+    assert window.deletable(bench.head, T0, R) == [old]
+
+
+def test_late_and_purged_blocks_are_never_absorbed():
+    timely, late = born(T0), born(T0 - 1)
+    made = {timely: T0 + R, late: T0 + R}
+    rules = Rules(window=R)
+    assert window.split(Head(), [timely, late], made, rules) == ([timely], [late])
+    bench = Bench(head, window=R)
+    bench.one(Purge(T0 + R + 1))
+    assert window.split(bench.head, [timely, late], made, rules) == ([], [timely, late])
+    assert window.split(bench.head, [timely], {timely: None}, rules) == ([timely], []), "no date, no judgement"
+
+
+def test_a_bundle_is_spent_with_its_parts():
+    bench = Bench(head, window=R)
+    assert bench.one(Absorb([key(1, 2), key(2, 2)], 0, ["inbox/255/b.bundle"])) == 2
+    assert bench.head.beyond.graveyard == ("inbox/255/b.bundle",)
+    bench.one(Absorb([], 0, ["inbox/255/b.bundle"]))
+    assert bench.head.beyond.graveyard == ("inbox/255/b.bundle",)
+
+
+def test_somebody_elses_lease_has_a_margin():
+    lease = Lease("aaaa1", 1, 1, T0, 1, False)
+    assert lease.is_over(T0, Rules())
+    mine, theirs = Rules(margin=2.0, own="aaaa"), Rules(margin=2.0, own="bbbb")
+    assert lease.is_over(T0, mine)
+    assert not lease.is_over(T0 + 1.9, theirs)
+    assert lease.is_over(T0 + 2.0, theirs)
+    assert lease.over_at(theirs) == T0 + 2.0
+
+
+def test_a_signature_tells_whether_an_attempt_was_applied():
+    me, other = Late(R), Late(R)
+    first, attempt = me.sign(Head(now=T0))
+    data = headfile.HeadWriter().encode(first)
+    assert me.is_signed(data, attempt)
+    on_top, _ = other.sign(first)
+    assert me.is_signed(headfile.HeadWriter().encode(on_top), attempt), "somebody has written on top of it"
+    again, second = me.sign(on_top)
+    data = headfile.HeadWriter().encode(again)
+    assert (me.is_signed(data, attempt), me.is_signed(data, second)) == (False, True)
+    assert not me.is_signed(None, attempt)
+    assert not other.is_signed(headfile.HeadWriter().encode(first), 1)
+
+
+def test_old_sessions_are_dropped():
+    me, other = Late(R), Late(R)
+    signed, _ = me.sign(Head(now=T0))
+    later, _ = other.sign(Head(now=T0 + 3600, beyond=signed.beyond))
+    assert set(later.beyond.sessions) == {other.session}
+
+
+def test_a_set_that_was_left_frozen_gets_another_name():
+    bench = Bench(head, window=R)
+    bench.absorb(key(1, 1))
+    bench.claim("t", 1)
+    bench.settle("t", 1, 1, "dead", error="why")
+    assert bench.one(Freeze("a"))
+    bench.now += 100
+    assert bench.one(Refreeze("x", "b", [])) is False
+    assert bench.one(Refreeze("a", "b", [1])) is True
+    frozen = bench.head.frozen
+    assert frozen is not None
+    assert (frozen.flush, frozen.since, frozen.earlier, frozen.origin) == ("b", bench.now, [("a", [1])], "a")
+    assert headfile.decode(headfile.HeadWriter().encode(bench.head)) == bench.head
+
+
+def test_a_head_with_a_window_is_read_back():
+    bench = Bench(head, window=R)
+    finished(bench, key(1, 2))
+    bench.do(Claim("t", 1, 10.0), Purge(T0))
+    signed, _ = Late(R).sign(bench.head)
+    assert headfile.decode(headfile.HeadWriter().encode(signed)) == signed
+
+
+def test_births_are_in_the_names_of_blocks_alone():
+    assert names.birth_of("q@1/" + born(T0)) == T0
+    assert names.birth_of(f"q@1/parts/{1:032x}/" + born(T0)) == T0
+    assert names.birth_of("q@1/archive/date=2026-01-01/a-b-1-c.parquet") is None
+    assert names.birth_of("q@1/head") is None
