@@ -1,7 +1,8 @@
-"""Makes a small store of the present format: `python tests/stores/make_format.py`.
+"""Makes a small store of the present format: `python tests/stores/make_format.py [slate]`.
 
-It writes `tests/formats/v<number>/`: `store/`, a folder store with messages in every state, and `expected.json`, what
-must be found in it. A format that was released is never made again; the tests open what it wrote.
+It writes `tests/formats/v<number>/` or `tests/formats/slate-v<number>/`: `store/`, a folder or a SlateDB database with
+messages in every state, and `expected.json`, what must be found in it. A format that was released is never made again;
+the tests open what it wrote.
 """
 
 from __future__ import annotations
@@ -17,7 +18,8 @@ from holdfast.config import QueueOptions, StoreOptions
 from holdfast.errors import HoldfastError
 from holdfast.messages import Claimed, Envelope, Settlement, Stats, Stored
 from holdfast.retry import Fixed
-from holdfast.stores.log import headfile, open_folder
+from holdfast.stores.log import headfile, open_folder, open_slate, slate
+from holdfast.stores.log.slate import layout
 from holdfast.stores.log.store import LogStore
 from holdfast.testing.clock import ManualClock
 
@@ -134,7 +136,14 @@ class Maker:
         return Expected(self.clock(), self.found, records, self.held, done, ("key", dedup), replayed, stats)
 
 
-async def make(folder: Path) -> Expected:
+async def open_kept(name: str, folder: Path, **how: Any) -> LogStore:
+    """A store as its format's name says."""
+    if name.startswith("slate-"):
+        return await open_slate(slate.local(folder), StoreOptions(), **how)
+    return await open_folder(folder, StoreOptions(), **how)
+
+
+async def make(name: str, folder: Path) -> Expected:
     """Fill the folder, and say what is in it."""
     clock = ManualClock(T0)
     dying = False
@@ -143,7 +152,7 @@ async def make(folder: Path) -> Expected:
         if dying and name == "flush.frozen":
             raise Died(name)
 
-    store = await open_folder(folder, StoreOptions(), clock=clock, steps=steps)
+    store = await open_kept(name, folder, clock=clock, steps=steps)
     maker = Maker(store, clock)
     await store.create_queue("jobs", OPTIONS)
     await maker.quiet()
@@ -161,11 +170,11 @@ async def make(folder: Path) -> Expected:
 
 
 def main() -> None:
-    target = FORMATS / f"v{headfile.FORMAT}"
+    target = FORMATS / (f"slate-v{layout.FORMAT}" if "slate" in sys.argv else f"v{headfile.FORMAT}")
     if target.exists():
         sys.exit(f"{target} is there already; a format that was released is not made again")
     target.mkdir(parents=True)
-    expected = asyncio.run(make(target / "store"))
+    expected = asyncio.run(make(target.name, target / "store"))
     (target / "expected.json").write_bytes(msgspec.json.format(msgspec.json.encode(expected), indent=1) + b"\n")
     size = sum(path.stat().st_size for path in target.rglob("*") if path.is_file())
     print(f"{target}: {sum(map(len, expected.ids.values()))} messages, {size // 1024} KiB")

@@ -1,9 +1,9 @@
 """Stores of every released format are opened and found complete; a newer format is refused with a sentence.
 
-`tests/formats/v<number>/` holds a small folder store with messages in every state, and what must be found in it. Each
-was made by the version that brought the format, with
+`tests/formats/v<number>/` holds a small folder store with messages in every state, and what must be found in it;
+`tests/formats/slate-v<number>/` a SlateDB store. Each was made by the version that brought the format, with
 
-    python tests/stores/make_format.py
+    python tests/stores/make_format.py [slate]
 
 and is never made again once that version is released. A change of what is stored comes with a new number and a new
 folder; the old ones stay and must still open.
@@ -21,23 +21,25 @@ import pyarrow as pa
 import pyarrow.parquet as pq
 import pytest
 from log_bench import Bed
-from make_format import FORMATS, QUIET, Expected
+from make_format import FORMATS, QUIET, Expected, open_kept
 
-from holdfast.config import QueueOptions, StoreOptions
+from holdfast.config import QueueOptions
 from holdfast.errors import StoreError
 from holdfast.messages import Envelope, Settlement
 from holdfast.retry import Fixed
-from holdfast.stores.log import archive, headfile, open_folder, queues, rows
+from holdfast.stores.log import archive, headfile, queues, rows
+from holdfast.stores.log.slate import layout
 from holdfast.stores.log.store import LogStore
 from holdfast.testing.clock import ManualClock
 
-RELEASED = sorted(path.name for path in FORMATS.glob("v*"))
+RELEASED = sorted(path.name for path in FORMATS.glob("*v*"))
 
 
 class Kept:
     """A copy of a stored store, open at the time it was made."""
 
-    def __init__(self, store: LogStore, clock: ManualClock, expected: Expected) -> None:
+    def __init__(self, name: str, store: LogStore, clock: ManualClock, expected: Expected) -> None:
+        self.name = name
         self.store = store
         self.clock = clock
         self.expected = expected
@@ -52,13 +54,13 @@ async def kept(request: pytest.FixtureRequest, tmp_path: Path) -> AsyncIterator[
     shutil.copytree(source / "store", tmp_path / "store")
     expected = msgspec.json.decode((source / "expected.json").read_bytes(), type=Expected)
     clock = ManualClock(expected.now)
-    store = await open_folder(tmp_path / "store", StoreOptions(), clock=clock)
-    yield Kept(store, clock, expected)
+    store = await open_kept(request.param, tmp_path / "store", clock=clock)
+    yield Kept(request.param, store, clock, expected)
     await store.close()
 
 
 def test_there_is_a_store_of_the_present_format():
-    assert f"v{headfile.PLAIN}" in RELEASED
+    assert {f"v{headfile.PLAIN}", f"slate-v{layout.FORMAT}"} <= {*RELEASED}
     size = sum(path.stat().st_size for path in FORMATS.rglob("*") if path.is_file() and path.suffix != ".pyc")
     assert size < 300 * 1024 * len(RELEASED)
 
@@ -136,7 +138,7 @@ async def test_the_work_goes_on(kept: Kept):
 async def test_the_stores_own_clock_goes_on(kept: Kept, tmp_path: Path):
     """Opened as everybody opens it: years later everything is due."""
     await kept.store.close()
-    store = await open_folder(tmp_path / "store", StoreOptions())
+    store = await open_kept(kept.name, tmp_path / "store")
     try:
         assert abs(await store.clock() - time.time()) < 60
         stats = await store.stats("jobs")

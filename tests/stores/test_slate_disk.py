@@ -12,7 +12,7 @@ from space_suite import keys, value
 
 from holdfast.config import StoreOptions
 from holdfast.stores.log import slate
-from holdfast.stores.log.slate import SlateSpace, disk
+from holdfast.stores.log.slate import SlateSpace, disk, place
 from holdfast.stores.log.slate.place import NAME
 
 LARGE = os.urandom(300_000)
@@ -152,6 +152,33 @@ async def test_without_mending_it_would_not_open(folder: Path, tmp_path: Path, p
     await space.close()
     with pytest.raises(Exception, match="damaged"):  # the same boot: nothing is taken away
         await opened(image)
+
+
+async def counted(folder: Path, kind: str, until: int) -> int:
+    """Files of a kind, once there are at most so many; or after a while."""
+    for _ in range(100):
+        if len(os.listdir(folder / NAME / kind)) <= until:
+            break
+        await asyncio.sleep(0.1)
+    return len(os.listdir(folder / NAME / kind))
+
+
+async def test_garbage_is_collected(folder: Path, monkeypatch: pytest.MonkeyPatch):
+    monkeypatch.setattr(place, "_COLLECTED_LOCALLY", dict.fromkeys(place._COLLECTED_LOCALLY, ("1s", "1s")))
+    space = await opened(folder)
+    for _ in range(3):
+        await fill_again(space)
+        await asyncio.to_thread(flush_tables, space)
+    assert len(os.listdir(folder / NAME / disk.LOG)) > 30
+    assert await counted(folder, disk.LOG, 2) <= 2
+    assert await counted(folder, disk.MANIFESTS, 1) == 1  # with boundary files it would stop at the first
+    assert len(await space.read(keys("a/"))) == 10
+    await space.close()
+
+
+async def fill_again(space: SlateSpace) -> None:
+    for n in range(10):
+        await space.transact(lambda tx, n=n: tx.put(f"a/{n}", os.urandom(2000)))
 
 
 async def test_a_killed_process_leaves_nothing_to_mend(folder: Path):

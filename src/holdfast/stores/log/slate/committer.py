@@ -10,12 +10,11 @@ from functools import partial
 from itertools import count
 
 from ....errors import Fenced, Unavailable
-from ..folder.faults import caused
 from ..folder.lane import Work
 from . import layout
 from .clock import SlateClock
 from .database import Database, Opened
-from .faults import translated
+from .faults import another, translated
 from .index import Entry, Index, Recent
 from .views import Files, Group, Snapshot
 
@@ -213,8 +212,10 @@ class Reader:
         with committer.lock:
             state = committer.state
             assert state is not None
-            if state.database.failed is not None:
-                fail_all(works, state.database.failed)
+            try:
+                state.database.refuse_fenced()
+            except (Fenced, Unavailable) as error:
+                fail_all(works, error)
                 return
             view = Snapshot(state.index, state.recent, state.fetch)
             view.now = committer.clock.now()
@@ -242,8 +243,7 @@ def _read(view: Snapshot, work: Work) -> None:
 
 
 def fail_all(works: list[Work], error: BaseException) -> None:
-    """The same for each, but an exception of its own: each is raised elsewhere and grows a traceback."""
+    """The same for each, but an exception of its own."""
     ours = translated(error)
     for work in works:
-        own = type(ours)(*ours.args) if isinstance(ours, Fenced | Unavailable) else ours
-        work.fail(own if own is ours else caused(own, ours.__cause__ or error))
+        work.fail(another(ours))

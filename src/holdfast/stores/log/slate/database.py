@@ -11,7 +11,7 @@ from ....errors import Fenced, Unavailable
 from . import layout
 from .binding import Caller, slatedb
 from .disk import Disk
-from .faults import FENCED, translated
+from .faults import FENCED, another, translated
 from .index import Entry
 from .place import Place
 
@@ -116,15 +116,14 @@ class Database:
 
     def refuse_fenced(self) -> None:
         """Notices within a second or so that another writer has come, also when nothing is written."""
+        if self.failed is None:
+            reason = self._db.status().close_reason
+            if reason is slatedb().CloseReason.FENCED:
+                self.failed = Fenced(FENCED)
+            elif reason is not None:
+                self.failed = Unavailable(f"SlateDB has stopped ({reason.name.lower()})")
         if self.failed is not None:
-            raise self.failed
-        reason = self._db.status().close_reason
-        if reason is slatedb().CloseReason.FENCED:
-            self.failed = Fenced(FENCED)
-        elif reason is not None:
-            self.failed = Unavailable(f"SlateDB has stopped ({reason.name.lower()})")
-        if self.failed is not None:
-            raise self.failed
+            raise another(self.failed)
 
     def get(self, row: bytes) -> bytes | None:
         found: bytes | None = self._run(lambda: self._db.get(row))
@@ -181,7 +180,7 @@ class Database:
 
     def _run(self, call: Callable[[], Coroutine[Any, Any, T]]) -> T:
         if self.failed is not None:
-            raise self.failed
+            raise another(self.failed)
         try:
             return self._call(call())
         except BaseException as error:

@@ -25,6 +25,7 @@ from ..folder.files import sync, sync_directory
 LOG, TABLES, MANIFESTS, COMPACTIONS = "wal", "compacted", "manifest", "compactions"
 NOTE = "holdfast-synced"  # in the database's folder
 ASIDE = "torn"
+_NOTE_EVERY = 256  # files of the log: what opening after a kill has to sync at most, some ms each
 _SUFFIX = {LOG: "sst", MANIFESTS: "manifest", COMPACTIONS: "compactions"}
 logger = logging.getLogger("holdfast.stores.log")
 
@@ -47,6 +48,7 @@ class Disk:
         self._lock = threading.Lock()
         self._synced = {LOG: 0, MANIFESTS: 0, COMPACTIONS: 0}
         self._tables: set[str] = set()
+        self._noted = 0  # the number of the log in our note
 
     # Before SlateDB opens.
 
@@ -76,11 +78,14 @@ class Disk:
 
     def sync_everything(self) -> None:
         """At opening: the process before may have been killed between a write and its sync."""
+        note = self._read_note() or Note(self._boot)
+        known = {LOG: note.log, MANIFESTS: note.manifest, COMPACTIONS: note.compactions}
         with self._lock:
             for kind in self._synced:
                 numbers = self._numbers(kind)
                 for number in numbers:
-                    _sync_file(self._path(kind, number))
+                    if number > known[kind]:
+                        _sync_file(self._path(kind, number))
                 self._synced[kind] = max(numbers, default=0)
             self._sync_tables()
             for kind in (LOG, MANIFESTS, COMPACTIONS):
@@ -93,10 +98,12 @@ class Disk:
         with self._lock:
             if not self._sync_new(LOG):
                 self._sync_listed_log()
-            if os.path.exists(self._path(MANIFESTS, self._synced[MANIFESTS] + 1)):
+            news = os.path.exists(self._path(MANIFESTS, self._synced[MANIFESTS] + 1))
+            if news:
                 self._sync_tables()
                 self._sync_new(COMPACTIONS)
                 self._sync_new(MANIFESTS)
+            if news or self._synced[LOG] >= self._noted + _NOTE_EVERY:
                 self._write_note()
 
     def _sync_new(self, kind: str) -> bool:
@@ -146,6 +153,7 @@ class Disk:
         _sync_file(str(new))
         os.replace(new, self._folder / NOTE)
         sync_directory(str(self._folder))
+        self._noted = note.log
 
     def _path(self, kind: str, number: int) -> str:
         return f"{self._folder}/{kind}/{number:020d}.{_SUFFIX[kind]}"

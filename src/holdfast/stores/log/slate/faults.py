@@ -43,5 +43,13 @@ def translated(error: BaseException, *, opening: str = "") -> BaseException:
     return caused(Unavailable(f"the store could not do it, try again later: {said}"), error)
 
 
+def another(error: BaseException) -> BaseException:
+    """The same for somebody else: raised in several places, one exception would grow a traceback of all of them."""
+    if not isinstance(error, StoreError | ConfigError):
+        return error
+    made = type(error)(*error.args)
+    return made if error.__cause__ is None else caused(made, error.__cause__)
+
+
 def _stops(error: BaseException) -> bool:
     return isinstance(error, StopIteration)  # a future cannot carry it

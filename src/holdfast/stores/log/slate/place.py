@@ -12,6 +12,7 @@ import msgspec
 from ....config import StoreOptions
 from ....errors import ConfigError
 from .binding import slatedb
+from .disk import COMPACTIONS, LOG, MANIFESTS, TABLES
 
 LOCAL = "file"
 NAME = "slatedb"  # the folder inside the folder, or the prefix when the URL has none
@@ -23,7 +24,9 @@ FLUSH_AT_ONCE, FLUSH_TO_A_BUCKET = 0.0, 0.05
 _RETRIES, _RETRIES_ON_A_BUCKET = 8, 3
 _IN_THE_BACKGROUND = "100ms"  # bytes that nobody waits for yet
 
-_KEPT_LOCALLY = {"wal": 60, "manifest": 300, "compacted": 300, "compactions": 300}
+# A busy disk gets hundreds of log files a second. Nobody else reads them, so they need not stay for long: how often
+# garbage is collected, and how old it must be. Longer than `disk.py` may lag behind with its note.
+_COLLECTED_LOCALLY = {kind: ("30s", "60s" if kind == LOG else "300s") for kind in (LOG, TABLES, MANIFESTS, COMPACTIONS)}
 
 _KINDS = {"s3": "S3", "gs": "GCS", "az": "AZURE", LOCAL: "LOCAL"}
 # The words of the URL and what the object store calls them.
@@ -97,10 +100,9 @@ class Place(msgspec.Struct, frozen=True):
         if self.is_local:
             # Boundary files are replaced, which a local object store cannot do: collection would stop at the first.
             chosen["garbage_collector_options.boundary_files_enabled"] = False
-            # A busy disk makes hundreds of log files a second. Nobody else reads them, so they need not stay for long.
-            for kind, seconds in _KEPT_LOCALLY.items():
-                chosen[f"garbage_collector_options.{kind}_options.interval"] = "30s"
-                chosen[f"garbage_collector_options.{kind}_options.min_age"] = f"{seconds}s"
+            for kind, (interval, age) in _COLLECTED_LOCALLY.items():
+                chosen[f"garbage_collector_options.{kind}_options.interval"] = interval
+                chosen[f"garbage_collector_options.{kind}_options.min_age"] = age
         settings = slatedb().Settings.default()
         for key, value in chosen.items():
             settings.set(key, json.dumps(value))

@@ -25,7 +25,8 @@ T = TypeVar("T")
 class SlateSpace:
     """A SlateDB database, owned by one process at a time; its brokers share it."""
 
-    # Measured: below it a copy into the commit is cheaper than a write of its own in another thread.
+    # Measured with blocks of 128 KiB to 1 MiB: a call of one block takes as long either way, one of many blocks is up
+    # to twice as fast when their bytes are on their way before the commit.
     file_threshold: int | None = 256 * 1024
     window = 0.0
 
