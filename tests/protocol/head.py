@@ -286,7 +286,7 @@ def _freeze(work: _Work, intent: Freeze) -> None:
 def _renew(work: _Work, intent: Renew) -> None:
     """A block that was not created within R of its birth is given a new one; who sleeps with the old one is fenced."""
     frozen = work.head["frozen"]
-    if frozen is None or frozen.flush.id != intent.flush or frozen.births[intent.block] != intent.old:
+    if frozen is None or frozen.flush.id != intent.flush or intent.old not in frozen.births[intent.block :][:1]:
         return
     births = list(frozen.births)
     births[intent.block] = work.now
