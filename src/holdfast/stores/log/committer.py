@@ -62,7 +62,7 @@ class Session:
 
     def do(self, intents: Sequence[Intent]) -> list[Result]:
         applied = apply(self.head, intents, self.tx.now, self.seen.rules)
-        if any(applied.results):
+        if any(applied.results) or applied.head.beyond is not self.head.beyond:  # a purge of what is not absorbed
             self.changed = True
             self.head = applied.head
             self.finished += applied.finished

@@ -81,11 +81,12 @@ def deletable(head: Head, now: float, seconds: float) -> list[str]:
 
 
 def split(head: Head, keys: Iterable[str], made: dict[str, float | None], rules: Rules) -> tuple[list[str], list[str]]:
-    """Listed keys that may be absorbed, and those that must be deleted."""
+    """Listed keys that may be absorbed or are, and those that must be deleted; a purge leaves what is held alone."""
     good: list[str] = []
     bad: list[str] = []
+    held = {block.key for block in head.blocks.values()}
     for key in keys:
-        wrong = is_late(key, made[key], rules) or is_purged(head, made[key])
+        wrong = key not in held and (is_late(key, made[key], rules) or is_purged(head, made[key]))
         (bad if wrong else good).append(key)
     return good, bad
 
