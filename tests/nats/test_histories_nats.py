@@ -94,7 +94,7 @@ def test_nats_answers_like_the_model(server: Server) -> None:
             await store.open()
             store.link.features = msgspec.structs.replace(store.link.features, schedules=False)
             store.link.now = self.clock  # type: ignore[method-assign]  # the test's time, known to all without doubt
-            store.link.moment = lambda: Moment(*[self.clock()] * 3)  # type: ignore[method-assign]  # as above
+            store.link.moment = lambda: Moment(*[self.clock()] * 4)  # type: ignore[method-assign]  # as above
             self.clock.on_advance(lambda: setattr(store, "moved", True))
             return store
 

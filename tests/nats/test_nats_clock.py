@@ -99,3 +99,19 @@ def test_a_lease_is_picked_up_soon_after_its_end() -> None:
     record = state.taken(None, "token", state.lease_end(world.clock.moment(world.at), 1.0), "ack")
     world.at += 1.0 + MARGIN + 0.006
     assert not state.held(record, world.clock.moment(world.at))
+
+
+@given(TALKS, TALKS, st.floats(0.001, 60))
+def test_whoever_gave_a_lease_knows_its_end_exactly(
+    before: list[tuple[float, float, float]], after: list[tuple[float, float, float]], seconds: float
+) -> None:
+    world = World(7.0, 0.0)
+    for talk in before:
+        world.ask(*talk)
+    given = world.clock.moment(world.at)
+    end = given.at + seconds
+    record = state.taken(None, "token", state.lease_end(given, seconds), "ack")
+    for talk in after:  # whatever is learned of the server meanwhile
+        world.ask(*talk)
+    assert state.held(record, world.clock.moment(end - 1e-4).of_own(given.ahead))
+    assert not state.held(record, world.clock.moment(end + 1e-4).of_own(given.ahead))

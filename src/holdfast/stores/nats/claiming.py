@@ -14,6 +14,7 @@ from ...messages import Claimed, Claims, Expired
 from ...v1.task_pb2 import Record, Task
 from ..base import QueueInfo
 from . import state, tasks
+from .clock import Moment
 from .faults import Lost
 from .lanes import Handed, Lane, nak
 from .later import Later
@@ -181,7 +182,8 @@ class Claimer:
         expired: list[Expired] = []
         full = stop = False
         for one in candidates:
-            what = state.sight(one.record, one.task, info.options, moment, dead=log.dead)
+            seen = self._seen(one, moment)
+            what = state.sight(one.record, one.task, info.options, seen, dead=log.dead)
             if what == "take":
                 alone = not log.dead and state.must_be_alone(one.record, one.task, info.options)
                 if full or stop or (alone and (takes or joining)):
@@ -191,7 +193,7 @@ class Claimer:
                     takes.append(one)
                     full = alone
             elif what == "wait":
-                seconds = state.wait(one.record, one.task, moment)
+                seconds = state.wait(one.record, one.task, seen)
                 self.expect(moment.now + seconds)
                 await log.link.send(one.handed.ack, nak(seconds))
             elif what == "expired":
@@ -199,6 +201,15 @@ class Claimer:
             else:
                 await self._settler.finish_ended(one.handed, one.task, one.record)
         return Claims(await self._take(info, takes, lease), expired), stop
+
+    def _seen(self, one: _Candidate, moment: Moment) -> Moment:
+        """The time as it counts for this message: whoever gave its lease knows better than others when it is over."""
+        if one.record is None or not one.record.token:
+            return moment
+        own = self._log.leases.get((one.handed.id, one.record.token))
+        if own is None or own.record.lease_end != one.record.lease_end:
+            return moment
+        return moment.of_own(own.ahead)
 
     async def _expire(self, info: QueueInfo, one: _Candidate) -> list[Expired]:
         """A lease ran out and no attempt is left."""
@@ -230,6 +241,7 @@ class Claimer:
                 one.task,
                 one.handed.data,
                 state.told_end(end, moment),
+                moment.ahead,
             )
             for one in takes
         ]
@@ -300,7 +312,7 @@ class Claimer:
             if sequence is None:
                 log.leases.pop((id, token), None)
                 continue
-            lease.record, lease.sequence = record, sequence
+            lease.record, lease.sequence, lease.ahead = record, sequence, moment.ahead
             log.keep(lease)
             await log.link.send(record.ack, nak(record.lease_end - moment.earliest))
             self.expect(record.lease_end)

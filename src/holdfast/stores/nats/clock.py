@@ -18,11 +18,21 @@ class Moment(NamedTuple):
     earliest: float
     now: float  # the middle: for delays and for people
     latest: float
+    at: float  # by our own clock
 
     @property
     def doubt(self) -> float:
         """How far the bounds are apart."""
         return self.latest - self.earliest
+
+    @property
+    def ahead(self) -> float:
+        """By how much a lease that is given now ends late, against our own clock."""
+        return self.latest - self.at
+
+    def of_own(self, ahead: float) -> Moment:
+        """For a lease that this client gave itself, `ahead` by then: our own clock alone says when it is over."""
+        return self._replace(earliest=self.at + ahead)
 
 
 class Clock:
@@ -57,7 +67,7 @@ class Clock:
     def moment(self, at: float) -> Moment:
         """At this instant of our own clock."""
         low, high = self._bounds(at)
-        return Moment(at + low - MARGIN, at + (low + high) / 2, at + high)
+        return Moment(at + low - MARGIN, at + (low + high) / 2, at + high, at)
 
     def age(self, at: float) -> float:
         """Seconds since the server was last heard; infinite while nothing sure is known."""

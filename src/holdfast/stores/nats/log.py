@@ -35,6 +35,7 @@ class Lease(msgspec.Struct):
     task: Task
     raw: bytes  # the task as it lies in its stream
     told: float = 0.0  # the end that its holder was told: before that of the record, by all that we may be wrong
+    ahead: float = 0.0  # when it was given, see Moment.ahead
 
 
 class Log:
