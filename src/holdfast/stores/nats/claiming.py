@@ -14,7 +14,6 @@ from ...messages import Claimed, Claims, Expired
 from ...v1.task_pb2 import Record, Task
 from ..base import QueueInfo
 from . import state, tasks
-from .clock import Moment
 from .faults import Lost
 from .lanes import Handed, Lane, nak
 from .later import Later
@@ -182,7 +181,7 @@ class Claimer:
         expired: list[Expired] = []
         full = stop = False
         for one in candidates:
-            seen = self._seen(one, moment)
+            seen = log.seen(one.handed.id, one.record, moment)
             what = state.sight(one.record, one.task, info.options, seen, dead=log.dead)
             if what == "take":
                 alone = not log.dead and state.must_be_alone(one.record, one.task, info.options)
@@ -201,15 +200,6 @@ class Claimer:
             else:
                 await self._settler.finish_ended(one.handed, one.task, one.record)
         return Claims(await self._take(info, takes, lease), expired), stop
-
-    def _seen(self, one: _Candidate, moment: Moment) -> Moment:
-        """The time as it counts for this message: whoever gave its lease knows better than others when it is over."""
-        if one.record is None or not one.record.token:
-            return moment
-        own = self._log.leases.get((one.handed.id, one.record.token))
-        if own is None or own.record.lease_end != one.record.lease_end:
-            return moment
-        return moment.of_own(own.ahead)
 
     async def _expire(self, info: QueueInfo, one: _Candidate) -> list[Expired]:
         """A lease ran out and no attempt is left."""

@@ -10,7 +10,6 @@ from ...errors import MessageNotFound
 from ...messages import View
 from ...v1.task_pb2 import Record, Task
 from . import state
-from .clock import Moment
 from .lanes import nak
 from .log import Lease, Log, is_id
 from .looking import Looker
@@ -44,7 +43,7 @@ class Letters:
             if live is None and (found is None or found[1].gone):
                 raise MessageNotFound(f"{self._log.queue}: there is no message {id!r}")
             sequence, record = found if found is not None else (0, Record(format=state.FORMAT))
-            if live is None or record.place != state.LIVE or state.held(record, self._log.link.moment()):
+            if live is None or record.place != state.LIVE or state.held(record, self._log.seen(id, record)):
                 return False
             new = Record()
             new.CopyFrom(record)
@@ -66,8 +65,7 @@ class Letters:
         gone = await self._purge_subjects(f"{names.later}*.*")
         found = await self._looker.delivered(await log.lanes.look())
         records = await log.records([id_of(one.subject) for one in found])
-        moment = log.link.moment()
-        free = [one for one in found if not self._held(records, one, moment)]
+        free = [one for one in found if not self._held(records, id_of(one.subject))]
         await together([self._drop(one, records) for one in free])
         gone += len(free)
         if len(free) == len(found):
@@ -77,9 +75,9 @@ class Letters:
         log.wake()
         return gone
 
-    def _held(self, records: dict[str, tuple[int, Record]], one: Found, moment: Moment) -> bool:
-        record = records.get(id_of(one.subject))
-        return record is not None and state.held(record[1], moment)
+    def _held(self, records: dict[str, tuple[int, Record]], id: str) -> bool:
+        record = records.get(id)
+        return record is not None and state.held(record[1], self._log.seen(id, record[1]))
 
     async def _drop(self, one: Found, records: dict[str, tuple[int, Record]]) -> None:
         """One message with its record; acknowledged where it was handed out, so that nobody waits for it."""
@@ -99,7 +97,7 @@ class Letters:
             moment = self._log.link.moment()
             for _, handed in found:
                 record = records.get(handed.id)
-                if record is not None and state.held(record[1], moment):
+                if record is not None and self._held(records, handed.id):
                     await self._log.link.send(handed.ack, nak(record[1].lease_end - moment.earliest))
                     continue
                 if record is not None:
@@ -114,9 +112,9 @@ class Letters:
         """Copies of these as fresh messages; dead letters move."""
         await self._log.info()
         wanted = await self._ended(view, [id for id in dict.fromkeys(ids) if is_id(id)])
-        moment, copied = self._log.link.moment(), 0
+        copied = 0
         for id, (sequence, record) in wanted.items():
-            if state.held(record, moment):
+            if state.held(record, self._log.seen(id, record)):
                 continue
             copied += await self._mover.replay(record.task)
             if view == "dead":
@@ -135,13 +133,14 @@ class Letters:
                 (names.dead_stream, f"{names.dead}*.*") if view == "dead" else (names.done_stream, f"{names.done}*")
             )
             ids = [id_of(one) for one in await log.reader.subjects(stream, subject)]
-        ids, gone, moment = [id for id in dict.fromkeys(ids) if is_id(id)], 0, log.link.moment()
+        ids, gone = [id for id in dict.fromkeys(ids) if is_id(id)], 0
         for start in range(0, len(ids), _CHUNK):
             found = await self._ended(view, ids[start : start + _CHUNK])
             old = {
                 id: (sequence, record)
                 for id, (sequence, record) in found.items()
-                if (before is None or record.finished_at < before) and not (spare_held and state.held(record, moment))
+                if (before is None or record.finished_at < before)
+                and not (spare_held and state.held(record, log.seen(id, record)))
             }
             await together([self._remove(view, id, sequence, record) for id, (sequence, record) in old.items()])
             gone += len(old)

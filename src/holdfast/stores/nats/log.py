@@ -16,6 +16,7 @@ from ..base import DEAD, QueueInfo
 from . import state, tasks
 from .blobs import Blobs
 from .calls import Calls
+from .clock import Moment
 from .faults import STREAM_NOT_FOUND, Nobody, Refused
 from .fence import Fence
 from .lanes import Lanes
@@ -89,6 +90,14 @@ class Log:
         while len(self.settled) > 10_000:
             del self.settled[next(iter(self.settled))]
 
+    def seen(self, id: str, record: Record | None, moment: Moment | None = None) -> Moment:
+        """The time as it counts for a message: whoever gave its lease knows better than others when it is over."""
+        moment = moment or self.link.moment()
+        own = self.leases.get((id, record.token)) if record is not None and record.token else None
+        if own is None or record is None or own.record.lease_end != record.lease_end:
+            return moment
+        return moment.of_own(own.ahead)
+
     # ------------------------------------------------------------------ records
 
     def post(self, id: str, record: Record, sequence: int, raw: bytes = b"") -> Post:
@@ -137,7 +146,7 @@ class Log:
 
     async def stored(self, info: QueueInfo, task: Task, record: Record | None) -> Stored:
         """What is known of one message."""
-        status = state.status(record, task, self.link.moment(), dead=self.dead)
+        status = state.status(record, task, self.seen(task.id, record), dead=self.dead)
         due = state.wait_until(record, task) if status in ("processing", "delayed", "retry") else None
         rest = record or Record()
         result = rest.result if rest.HasField("result") else None

@@ -85,7 +85,7 @@ class Looker:
             return "archive" if place == state.ARCHIVE else "dead"
         if self._log.dead and place != state.DEAD:
             return "elsewhere"
-        status = state.status(record, task, self._log.link.moment(), dead=self._log.dead)
+        status = state.status(record, task, self._log.seen(task.id, record), dead=self._log.dead)
         return "ready" if status == "pending" else status
 
     async def delivered(self, lanes: Sequence[dict[str, Any]], limit: int = 1 << 30) -> list[Found]:

@@ -65,7 +65,7 @@ class Settler:
         self, info: QueueInfo, settlements: Sequence[Settlement], todo: Sequence[int], answers: list[Answer | None]
     ) -> list[int]:
         """Try these once; the indexes that another was quicker with, and that must be looked at again."""
-        now = self._log.link.now()
+        moment = self._log.link.moment()
         later: list[int] = []
         work: list[tuple[int, Lease, Record]] = []
         seen: set[str] = set()
@@ -79,7 +79,7 @@ class Settler:
             if lease is None:
                 answers[index] = answer
             else:
-                new = state.settled(lease.record, lease.task, s, info.options, now)
+                new = state.settled(lease.record, lease.task, s, info.options, moment)
                 work.append((index, lease, await self._fit(new, lease)))
         written = await self._write(work)
         await self._carry_out([(lease, new) for (_, lease, new), ok in zip(work, written, strict=True) if ok])

@@ -101,12 +101,12 @@ def repeat(record: Record, token: str, action: Action) -> bool:
     return bool(token) and record.last_token == token and record.last_action == action
 
 
-def settled(record: Record, task: Task, s: Settlement, options: QueueOptions, now: float) -> Record:
+def settled(record: Record, task: Task, s: Settlement, options: QueueOptions, moment: Moment) -> Record:
     """The record after its holder's decision."""
-    new = Record()
+    new, now = Record(), moment.now
     new.CopyFrom(record)
     new.token, new.last_token, new.last_action = "", s.token, s.action
-    new.visible_at = now + s.delay
+    new.visible_at = now + s.delay if s.delay else moment.earliest  # at once, for everybody's clock
     if s.worker is not None:
         new.worker = s.worker
     if s.error:
