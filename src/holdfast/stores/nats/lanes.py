@@ -18,6 +18,7 @@ from .queues import missing
 
 _ANSWER = 2.0  # seconds a pull that does not wait may take
 _LOOK_AGAIN = 1.0  # seconds a list of lanes is believed
+_TRIES = 5  # to make a consumer again
 _FOREVER = 10 * 365 * 86400.0
 
 
@@ -163,12 +164,16 @@ class Lanes:
             "max_deliver": -1,  # attempts are counted by us: the server's limit would strand the message
         }
         body = {"stream_name": self.stream, "config": config}
-        try:
-            await self._link.api(f"CONSUMER.CREATE.{self.stream}.{name}.{subject}", body)
-        except Refused as error:
-            if error.code == STREAM_NOT_FOUND:
-                raise missing(self._queue) from None
-            raise
+        for left in range(_TRIES, -1, -1):
+            try:
+                await self._link.api(f"CONSUMER.CREATE.{self.stream}.{name}.{subject}", body)
+                return
+            except Refused as error:
+                if error.code == STREAM_NOT_FOUND:
+                    raise missing(self._queue) from None
+                if not left:
+                    raise
+            await asyncio.sleep(0.05)  # one that is being deleted at the same moment cannot be made just yet
 
     async def _know(self, priority: int, lease: float) -> None:
         if priority in self._lanes:
