@@ -39,12 +39,24 @@ def test_locate(url, scheme, place, options):
 
 def test_locate_slatedb_in_a_bucket():
     found = locate("slatedb+s3://jobs/a/b/?region=eu&secret_access_key=canary&flush_interval=0.1")
-    assert found.options == {"flush_interval": 0.1}
-    place = slate.from_text(found.place)
+    assert found.options == {"region": "eu", "flush_interval": 0.1}
+    place = slate.in_bucket(found.place, store_options({}, found.options, {}))
     assert (place.kind, place.root, place.path) == ("s3", "jobs", "a/b")
     assert dict(place.config) == {"aws_region": "eu", "aws_secret_access_key": "canary"}
     assert "canary" not in repr(found) + repr(place) + place.text
-    assert slate.from_text(locate("slatedb+gs://jobs").place).path == "slatedb"
+    assert slate.in_bucket(locate("slatedb+gs://jobs").place, StoreOptions()).path == "slatedb"
+
+
+@pytest.mark.parametrize(
+    ("url", "options", "sentence"),
+    [
+        ("slatedb+s3://bucket/x", {"endpoint": "http://127.0.0.1:1"}, "needs allow_http=true"),
+        ("slatedb+gs://bucket/x", {"endpoint": "https://host"}, "endpoint cannot be used here"),
+    ],
+)
+def test_slatedb_in_a_bucket_refused(url, options, sentence):
+    with pytest.raises(ConfigError, match=sentence):
+        slate.in_bucket(locate(url).place, StoreOptions(**options))
 
 
 def test_home_is_expanded(monkeypatch):
@@ -89,11 +101,11 @@ def test_stores_yet_to_come_say_so(scheme):
         ("slatedb+file://var/lib", "third slash, as in slatedb"),
         ("slatedb+file:///a?flush_interval=-1", "flush_interval"),
         ("slatedb+file:///a?colour=red", "unknown key 'colour'"),
-        ("slatedb+s3://", "which bucket"),
+        ("slatedb+s3://", r"which bucket\? write slatedb\+s3://"),
         ("slatedb+s3:///prefix", "which bucket"),
-        ("slatedb+s3://me:canary@bucket/x", "in the query or the environment"),
+        ("slatedb+s3://me:canary@bucket/x", "into the query or the environment"),
+        ("slatedb+s3://bucket/a//b", "between single slashes"),
         ("slatedb+s3://bucket/x?regoin=eu", "unknown key 'regoin'"),
-        ("slatedb+s3://bucket/x?endpoint=http://127.0.0.1:1", "only with allow_http=true"),
         ("slatedb+redis://x", "unknown scheme"),
     ],
 )

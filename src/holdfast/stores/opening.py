@@ -98,7 +98,7 @@ async def _open(location: Location, options: StoreOptions) -> Store:
     if location.scheme == "memory":
         return await log.open_memory(location.place, options)
     if location.scheme in _SLATE:
-        return await log.open_slate(_slate_place(location), options)
+        return await log.open_slate(_slate_place(location, options), options)
     return await log.open_folder(Path(location.place), options)
 
 
@@ -118,10 +118,12 @@ def unmade(location: Location) -> list[str]:
     return made if database.exists() else [*made, f"create the database {database}"]
 
 
-def _slate_place(location: Location) -> slate.Place:
+def _slate_place(location: Location, options: StoreOptions) -> slate.Place:
     from .log import slate
 
-    return slate.local(location.place) if location.scheme == "slatedb+file" else slate.from_text(location.place)
+    if location.scheme == "slatedb+file":
+        return slate.local(location.place)
+    return slate.in_bucket(location.place, options)
 
 
 def _path(text: str) -> str:
@@ -157,7 +159,7 @@ def _take_apart(scheme: str, url: str) -> Location:
     if scheme in _SLATE and scheme != "slatedb+file":
         from .log import slate
 
-        place, ours = slate.take_apart(scheme.partition("+")[2], parts.netloc, unquote(parts.path), query, _shown(url))
+        place, ours = slate.take_apart(url, _shown(url))
         return Location(scheme, place, _carried(ours, _shown(url)))
     if scheme in _CLOUD:
         from .log import cloud

@@ -13,6 +13,7 @@ from ....config import StoreOptions
 from ..folder import opening
 from ..folder.lane import Lane
 from ..topics import Topics, deliver
+from . import trust
 from .binding import Caller
 from .committer import Committer, Reader
 from .database import Database
@@ -34,6 +35,7 @@ class Core:
         self.topics = Topics()
         self.pool = ThreadPoolExecutor(_FILE_THREADS, thread_name_prefix="holdfast-slate-files")
         self.flush_interval = place.flush_interval(options)
+        self._options = options
         self._caller = Caller()
         self._timeout = options.operation_timeout
         self._connect_timeout = options.connect_timeout
@@ -76,7 +78,10 @@ class Core:
                     logger.warning("files of %s cannot be synced: %s", self.place.text, error)
 
     def _prepare(self) -> list[str]:
-        return opening.prepare(self.place.folder, parts=()) if self.place.is_local else []
+        if self.place.is_local:
+            return opening.prepare(self.place.folder, parts=())
+        trust.once(self.place, self._options)
+        return []
 
     def _gather(self) -> None:
         """Flushes are `flush_interval` apart; the first after a pause does not wait."""

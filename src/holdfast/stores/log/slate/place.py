@@ -6,11 +6,13 @@ import json
 import os
 from pathlib import Path
 from typing import Any
+from urllib.parse import parse_qsl, urlsplit
 
 import msgspec
 
 from ....config import StoreOptions
 from ....errors import ConfigError
+from ..cloud import address
 from .binding import slatedb
 from .disk import COMPACTIONS, LOG, MANIFESTS, TABLES
 
@@ -29,20 +31,25 @@ _IN_THE_BACKGROUND = "100ms"  # bytes that nobody waits for yet
 _COLLECTED_LOCALLY = {kind: ("30s", "60s" if kind == LOG else "300s") for kind in (LOG, TABLES, MANIFESTS, COMPACTIONS)}
 
 _KINDS = {"s3": "S3", "gs": "GCS", "az": "AZURE", LOCAL: "LOCAL"}
-# The words of the URL and what the object store calls them.
-_S3 = {
-    "endpoint": "aws_endpoint",
-    "region": "aws_region",
-    "access_key_id": "aws_access_key_id",
-    "secret_access_key": "aws_secret_access_key",
-    "session_token": "aws_session_token",
-    "allow_http": "aws_allow_http",
-}
+# The words of the URL and of our options, and what SlateDB's object store calls them.
 _WORDS: dict[str, dict[str, str]] = {
-    "s3": _S3,
-    "gs": {"service_account": "google_service_account_path"},
-    "az": {"account_name": "azure_storage_account_name", "access_key": "azure_storage_account_key"},
-    LOCAL: {},
+    "s3": {
+        "access_key_id": "aws_access_key_id",
+        "secret_access_key": "aws_secret_access_key",
+        "session_token": "aws_session_token",
+        "endpoint": "aws_endpoint",
+        "region": "aws_region",
+    },
+    "gs": {
+        "service_account_path": "google_service_account_path",
+        "service_account_key": "google_service_account_key",
+    },
+    "az": {
+        "account_name": "azure_storage_account_name",
+        "account_key": "azure_storage_account_key",
+        "sas_token": "azure_storage_sas_key",
+        "endpoint": "azure_endpoint",
+    },
 }
 
 
@@ -52,7 +59,8 @@ class Place(msgspec.Struct, frozen=True):
     kind: str
     root: str
     path: str
-    config: tuple[tuple[str, str], ...] = ()
+    config: tuple[tuple[str, str], ...] = ()  # the object store's
+    url: str = ""  # of a bucket, as the engine without SlateDB takes it
 
     def __repr__(self) -> str:  # the config may carry a key
         return f"Place({self.text!r})"
@@ -113,28 +121,30 @@ def local(path: str | os.PathLike[str]) -> Place:
     return Place(LOCAL, os.path.abspath(path), NAME)
 
 
-def take_apart(
-    kind: str, bucket: str, path: str, query: list[tuple[str, str]], shown: str
-) -> tuple[str, list[tuple[str, str]]]:
-    """The place as text for `from_text`, and the keys of the query that are not the object store's."""
-    words = _WORDS[kind]
-    if not bucket:
-        raise ConfigError(f"{shown}: which bucket? slatedb+{kind}://bucket/prefix")
-    if "@" in bucket or ":" in bucket:
-        raise ConfigError(f"{shown}: credentials and hosts go in the query or the environment, not before the bucket")
-    config = {words[key]: value for key, value in query if key in words}
-    if "aws_endpoint" in config and config["aws_endpoint"].startswith("http://"):
-        _http_only_when_asked(config, shown)
-    rest = [(key, value) for key, value in query if key not in words]
-    return json.dumps([kind, bucket, path.strip("/") or NAME, sorted(config.items())]), rest
+def take_apart(url: str, shown: str) -> tuple[str, list[tuple[str, str]]]:
+    """The bucket's own URL, and the keys of the query that are ours."""
+    try:
+        return address.take_apart(url.partition("+")[2], shown)
+    except ConfigError as error:
+        raise ConfigError(str(error).replace("write ", "write slatedb+")) from None
 
 
-def from_text(text: str) -> Place:
-    """What `take_apart` gave."""
-    kind, root, path, config = json.loads(text)
-    return Place(kind, root, path, tuple((key, value) for key, value in config))
-
-
-def _http_only_when_asked(config: dict[str, str], shown: str) -> None:
-    if config.get("aws_allow_http", "").lower() not in ("true", "1", "yes"):
-        raise ConfigError(f"{shown}: an endpoint without TLS is used only with allow_http=true")
+def in_bucket(url: str, options: StoreOptions) -> Place:
+    """`url` is what `take_apart` gave."""
+    parts = urlsplit(url)
+    shown = f"slatedb+{address.shown(url)}"
+    said: dict[str, str] = dict(parse_qsl(parts.query))
+    if options.endpoint is not None:
+        if options.endpoint.startswith("http://") and not options.allow_http:
+            raise ConfigError(f"{shown}: a plain http endpoint needs allow_http=true")
+        said["endpoint"] = options.endpoint.rstrip("/")
+    if options.region is not None and parts.scheme == "s3":
+        said["region"] = options.region
+    words = _WORDS[parts.scheme]
+    for word in said:
+        if word not in words:
+            raise ConfigError(f"{shown}: {word} cannot be used here")
+    config = [(words[word], value) for word, value in said.items()]
+    if options.allow_http:
+        config.append(("allow_http", "true"))
+    return Place(parts.scheme, parts.netloc, parts.path.strip("/") or NAME, tuple(sorted(config)), url)

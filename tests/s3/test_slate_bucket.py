@@ -1,0 +1,89 @@
+"""SlateDB in a bucket: who is refused, and who is fenced."""
+
+from __future__ import annotations
+
+import asyncio
+import os
+import time
+
+import pytest
+
+import holdfast
+from holdfast.config import StoreOptions
+from holdfast.errors import Fenced, StoreError, UnsafeStore
+from holdfast.stores.log import slate
+from holdfast.stores.log.slate import SlateSpace
+from holdfast.stores.opening import locate, store_options
+from holdfast.testing.bucket import LIES, BucketServer
+from holdfast.testing.s3 import ABSENT
+
+from .fixtures import Place
+
+pytest.importorskip("slatedb", reason="the extra slatedb is not installed")
+
+
+async def opened(place: Place, **given: object) -> SlateSpace:
+    """A writer of its own, as another process would be."""
+    found = locate(f"slatedb+{place.url}")
+    options = store_options({}, found.options, given)
+    return await SlateSpace.open(slate.in_bucket(found.place, options), options, alone=True)
+
+
+@pytest.mark.parametrize("lie", LIES)
+async def test_servers_that_lie_are_refused(lie):
+    with BucketServer(lie) as server, pytest.raises(UnsafeStore, match="conditional writes"):
+        await holdfast.connect(f"slatedb+{server.url('jobs')}")
+
+
+@pytest.mark.parametrize(
+    ("wrong", "sentence"),
+    [({"bucket": ABSENT}, "no such bucket"), ({"key": ("limited", "canary")}, "refuses our credentials")],
+)
+async def test_a_missing_bucket_and_wrong_keys_say_so_at_once(s3: Place, wrong, sentence):
+    began = time.monotonic()
+    with pytest.raises(StoreError, match=sentence) as caught:
+        await holdfast.connect(f"slatedb+{s3.server.url(s3.prefix, **wrong)}")
+    assert time.monotonic() - began < 5
+    assert "canary" not in str(caught.value)
+
+
+async def test_an_endpoint_that_does_not_answer(s3: Place):
+    url = f"slatedb+{s3.server.url(s3.prefix, endpoint='http://127.0.0.1:9')}"
+    began = time.monotonic()
+    with pytest.raises(holdfast.Unavailable) as caught:
+        await holdfast.connect(url, connect_timeout=2)
+    assert time.monotonic() - began < 5
+    assert "canary" not in str(caught.value)
+
+
+async def test_a_second_writer_fences_the_first(s3: Place):
+    first = await opened(s3)
+    data = os.urandom(300_000)
+    await first.transact(lambda tx: (tx.put("a", b"1"), tx.create("b", data)))
+    second = await opened(s3)
+    for _ in range(2):
+        with pytest.raises(Fenced):
+            await first.transact(lambda tx: tx.put("a", b"old"))
+    assert await second.read(lambda view: (view.get("a").data, view.get("b").data)) == (b"1", data)
+    await first.close()
+    await second.transact(lambda tx: tx.put("a", b"2"))
+    await second.close()
+
+
+async def test_a_bucket_is_flushed_every_50_ms_at_most(s3: Place):
+    space = await opened(s3)
+    assert space._core.flush_interval == 0.05
+    began = time.monotonic()
+    for n in range(6):
+        await space.transact(lambda tx, n=n: tx.put(f"a/{n}", b""))
+    assert time.monotonic() - began > 0.2
+    await space.close()
+    assert slate.local("/x").flush_interval(StoreOptions()) == 0.0
+
+
+async def test_uninstall_leaves_nothing_in_the_bucket(s3: Place):
+    space = await opened(s3)
+    await asyncio.gather(*[space.transact(lambda tx, n=n: tx.put(f"a/{n}", os.urandom(2000))) for n in range(5)])
+    await space.uninstall()
+    left = [item["path"] for page in s3.driver().list() for item in page]
+    assert left == []
