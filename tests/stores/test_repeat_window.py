@@ -11,7 +11,9 @@ import pytest
 from far_bucket import Door, FarBucket, process
 
 from holdfast.config import QueueOptions
+from holdfast.errors import HoldfastError
 from holdfast.messages import Envelope, Settlement
+from holdfast.stores.base import DEAD
 from holdfast.stores.log import window
 from holdfast.stores.log.store import LogStore
 from holdfast.testing.clock import ManualClock
@@ -83,3 +85,61 @@ async def test_a_purge_of_what_nobody_has_absorbed(open_store, clock: ManualCloc
     assert (await other.claim("q", 10, 5.0)).messages == []
     await store.append("q", [message("b")])
     assert len((await other.claim("q", 10, 5.0)).messages) == 1
+
+
+async def die(store: LogStore, queue: str, attempts: int = 1) -> None:
+    """Every message of the queue fails for good."""
+    claims = await store.claim(queue, 100, 60.0)
+    await store.settle(queue, [Settlement(each.id, each.token, "dead", error="no") for each in claims.messages])
+
+
+async def test_a_dead_letter_that_was_written_too_late_is_written_again(open_store, clock, bucket: FarBucket) -> None:
+    """F4: the flusher's request arrives after the window of the freeze: nobody will absorb it."""
+    store, door = await open_store(timeout=1.0)
+    other, _ = await open_store()
+    await store.create_queue("q", QueueOptions())
+    (id,) = await store.append("q", [message()])
+    door.fate = lambda kind, key: "late" if kind == "create" and "/dead/inbox/" in key else "ok"
+    await die(store, "q")
+    with pytest.raises(HoldfastError):
+        await store._log("q").flusher.flush_all()
+    door.is_shut = True
+    clock.advance(OVER)
+    assert bucket.deliver() > 0
+    await other.maintain("q")
+    clock.advance(OVER)
+    await other.claim("q" + DEAD, 0, 1.0)
+    assert [each.id for each in await other.scan("q", "dead")] == [id]
+    assert [each.id for each in (await other.claim("q" + DEAD, 5, 60.0)).messages] == [id]
+
+
+async def test_what_was_replayed_and_finished_does_not_come_back(open_store, clock, bucket: FarBucket) -> None:
+    """Killed between the block and the drop; the block lives its life before somebody finishes the flush."""
+    store, door = await open_store(timeout=1.0)
+    other, _ = await open_store()
+    await store.create_queue("q", QueueOptions())
+    (id,) = await store.append("q", [message()])
+    await die(store, "q")
+    await store._log("q").flusher.flush_all()
+    door.fate = lambda kind, key: "kill" if kind == "create" and "/dead/" not in key and "/inbox/" in key else "ok"
+    with pytest.raises(HoldfastError):
+        await store.replay("q", "dead", [id])
+    ran = await run_all(other, clock)
+    await other.maintain("q")
+    clock.advance(OVER)
+    await other.maintain("q")
+    ran += await run_all(other, clock)
+    assert len(ran) == 1
+
+
+async def run_all(store: LogStore, clock: ManualClock) -> list[str]:
+    """Complete what there is, and wait until everything of it is gone."""
+    claims = await store.claim("q", 10, 60.0)
+    if claims.messages:
+        await complete(store, "q", claims)
+        await store._log("q").flusher.flush_all()
+    for _ in range(3):
+        clock.advance(OVER)
+        await store._log("q").undertaker.bury()
+        await store.claim("q", 10, 60.0)
+    return [each.id for each in claims.messages]

@@ -22,7 +22,7 @@ class Finder:
 
     def _glance(self, view: Reading, committer: Committer, live: Glance | None = None) -> Glance:
         frozen = live.seen.head.frozen if live is not None else None
-        return Glance(view, committer.look(view), self._cache, frozen.flush if frozen else None)
+        return Glance(view, committer.look(view), self._cache, frozen)
 
     def has_exhausted(self, view: Reading) -> bool:
         """Some lease is over with no attempt left."""

@@ -81,7 +81,9 @@ class Flusher:
             if gathered is None:
                 return None
             keys = leaving.encode(self._committer.address, *gathered).keys(view)
-            return leaving.places(frozen, [key for key in keys if view.list(key, limit=1)])
+            rules = gathered[0].rules
+            made = [key for key in keys if view.list(key, limit=1) and not window.is_late(key, view.made(key), rules)]
+            return leaving.places(frozen, made)
 
         made = await self._space.read(look, deadline=self._timeout)
         if made is None:

@@ -12,7 +12,8 @@ from collections.abc import Sequence
 import msgspec
 from msgspec.structs import replace
 
-from . import bundles, headfile, window
+from . import bundles, headfile, names, window
+from .names import parse_block
 from .space import Reading
 from .state import Absorb, Forget, Head, Intent, Rules
 
@@ -35,6 +36,7 @@ class Late:
         self._claims = itertools.count(1)
         self._deleted: set[str] = set()  # buried blocks whose deletion is final
         self._bundles: dict[str, list[str]] = {}
+        self._written: set[str] = set()  # listed blocks of flushes that are over
         self.wrong: set[str] = set()  # full keys of blocks that must never be absorbed
 
     def token(self) -> str:
@@ -48,9 +50,28 @@ class Late:
         """Sort what was listed (keys relative to the log)."""
         good, wrong = window.split(head, keys, {key: view.made(root + key) for key in keys}, rules)
         self.wrong.update(root + key for key in wrong)
+        good = self._without_unfinished(view, root, head, good)
         known = set(head.beyond.graveyard)
         spent = {key: self._parts(view, root, key) for key in good if bundles.is_bundle(key) and key not in known}
         return Chosen([key for key in good if not bundles.is_bundle(key)], spent, wrong)
+
+    def _without_unfinished(self, view: Reading, root: str, head: Head, keys: list[str]) -> list[str]:
+        """A block that a flush wrote waits until its rows are dropped.
+
+        If it came and went before, whoever finishes the flush could not tell that it was ever there. Its rows lie in
+        this head, or in that of the queue's other log, which is looked at after the list.
+        """
+        known = {block.key for block in head.blocks.values()} | set(head.beyond.graveyard)
+        carried = {key for key in keys if key not in known and not bundles.is_bundle(key) and parse_block(key).first}
+        new = carried - self._written
+        if not new:
+            return keys
+        found = view.get(names.other_log(root) + "head")
+        heads = [head, headfile.decode(found.data)] if found is not None else [head]
+        sets = [each.frozen for each in heads if each.frozen is not None]
+        unfinished = {key for key in new if any(frozen.wrote(key) for frozen in sets)}
+        self._written = carried - unfinished
+        return [key for key in keys if key not in unfinished]
 
     def _parts(self, view: Reading, root: str, key: str) -> list[str]:
         if root + key not in self._bundles:

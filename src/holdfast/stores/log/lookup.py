@@ -16,7 +16,7 @@ from .names import ArchiveName
 from .records import State
 from .rows import Rows
 from .space import Reading
-from .state import Block, Head
+from .state import Block, Frozen, Head
 
 _PAGE = 10_000
 STATUS = {"ready": "pending", "delayed": "delayed", "processing": "processing", "retry": "retry"}
@@ -34,13 +34,13 @@ class Found(msgspec.Struct, frozen=True):
 class Glance:
     """One log on one snapshot."""
 
-    def __init__(self, view: Reading, seen: Seen, cache: BlockCache, hidden: str | None = None) -> None:
+    def __init__(self, view: Reading, seen: Seen, cache: BlockCache, hidden: Frozen | None = None) -> None:
         self.view = view
         self.seen = seen
         self._cache = cache
         frozen = seen.head.frozen
         # On a bucket blocks are seen before the flush that writes them is done with: till then the head has the rows.
-        self._hidden = [flush for flush in (hidden, frozen.flush if frozen else None) if flush and seen.rules.window]
+        self._hidden = [each for each in (hidden, frozen) if each is not None and seen.rules.window]
 
     def keys(self, prefix: str) -> Iterator[str]:
         """All keys below, relative to the log."""
@@ -63,7 +63,7 @@ class Glance:
         if rules.window:
             made = {key: self.view.made(self.seen.root + key) for key in keys}
             keys = window.split(head, keys, made, rules)[0]
-            keys = [key for key in keys if not any(names.is_of_flush(key, flush) for flush in self._hidden)]
+            keys = [key for key in keys if not any(frozen.wrote(key) for frozen in self._hidden)]
             keys = [key for key in bundles.expanded(self.view, self.seen.root, keys) if key not in known]
         for key in keys:
             yield Block.of(0, key)

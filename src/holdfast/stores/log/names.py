@@ -88,6 +88,11 @@ def is_of_flush(key: str, flush: str) -> bool:
     return 0 < block_number(key) - int(flush, 16) < 1 << 53
 
 
+def other_log(root: str) -> str:
+    """The root of a queue's dead letters, or of the queue that has them: each writes blocks for the other."""
+    return root.removesuffix("dead/") if root.endswith("/dead/") else root + "dead/"
+
+
 def block_number(key: str) -> int:
     return int(key[key.rindex("/") + 1 :][:32], 16)
 

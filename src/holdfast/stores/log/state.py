@@ -12,7 +12,7 @@ from typing import Literal, TypeAlias
 import msgspec
 
 from . import bits
-from .names import BlockName, due_of, parse_block
+from .names import BlockName, due_of, is_of_flush, parse_block
 from .pipes import NOTHING, Pipes
 
 Ending: TypeAlias = Literal["dead", "failed", "moved"]  # moved: failed here, and sent to another queue
@@ -128,6 +128,10 @@ class Frozen(msgspec.Struct, frozen=True):
     def origin(self) -> str:
         """The flush that names the archive file."""
         return self.earlier[0][0] if self.earlier else self.flush
+
+    def wrote(self, key: str) -> bool:
+        """Whether a block is one of this set, under whichever of its names."""
+        return any(is_of_flush(key, flush) for flush in (self.flush, *(flush for flush, _ in self.earlier)))
 
 
 class Recent(msgspec.Struct, frozen=True, gc=False):
