@@ -32,7 +32,7 @@ _FUNCTIONS = """
 SELECT p.proname, pg_get_function_identity_arguments(p.oid), p.prosecdef
 FROM pg_proc p JOIN pg_namespace n ON n.oid = p.pronamespace WHERE n.nspname = 'holdfast' ORDER BY p.proname
 """
-TABLES = {"migrations", "queues", "calls", "settled", "keys", "deltas"}
+TABLES = {"migrations", "queues", "calls", "settled", "keys", "deltas", "consumers", "batches", "sinks", "staged"}
 FUNCTIONS = {
     ("checked_slug", False),
     ("create_queue", True),
@@ -108,7 +108,7 @@ async def test_newer_and_older_schemas_are_refused_with_a_sentence(postgres: Dat
     postgres.rows("INSERT INTO holdfast.migrations (name) VALUES ('999_future')")
     with pytest.raises(StoreError, match="newer version of Holdfast"):
         await holdfast.connect(postgres.url)
-    postgres.rows("DELETE FROM holdfast.migrations WHERE name IN ('999_future', '002_functions')")
+    postgres.rows("DELETE FROM holdfast.migrations WHERE name IN ('999_future', '003_pipelines')")
     with pytest.raises(StoreError, match="holdfast install"):
         await holdfast.connect(postgres.url)
 

@@ -19,9 +19,13 @@ from holdfast.spark.link import link
 pytestmark = pytest.mark.timeout(180)
 
 
-@pytest.fixture
-def url(tmp_path):
-    return f"file://{tmp_path}/store"
+@pytest.fixture(params=["file", "postgres"])
+def url(request, tmp_path):
+    """Every store that serves Spark; a few tests are about options and columns alone."""
+    return f"file://{tmp_path}/store" if request.param == "file" else request.getfixturevalue("postgres").url
+
+
+anywhere = pytest.mark.parametrize("url", ["file"], indirect=True)
 
 
 def fill(url, count, name="emails", **terms):
@@ -118,6 +122,7 @@ def test_available_now_ends(url):
     reader.stop()
 
 
+@anywhere
 def test_read_all_available(url):
     fill(url, 50)
     reader = streamed(url, maxMessagesPerTrigger="1000")
@@ -135,6 +140,7 @@ def test_nothing_there_gives_the_start_after_a_while(url):
     reader.stop()
 
 
+@anywhere
 def test_two_queries_cannot_share_a_consumer(url, monkeypatch):
     from holdfast.spark import holder, owning
 
@@ -153,6 +159,7 @@ def test_two_queries_cannot_share_a_consumer(url, monkeypatch):
     second.stop()
 
 
+@anywhere
 def test_an_owner_that_is_gone_is_replaced_at_once(url):
     import subprocess
     import sys
@@ -176,6 +183,7 @@ def test_an_owner_that_is_gone_is_replaced_at_once(url):
     reader.stop()
 
 
+@anywhere
 def test_the_owner_stays_alive(url):
     fill(url, 1)
     reader = streamed(url, ownerLease="0.9")
@@ -233,6 +241,7 @@ def test_data_loss_is_told_or_passed_over(url):
     lenient.stop()
 
 
+@anywhere
 @pytest.mark.parametrize(
     ("options", "sentence"),
     [
@@ -242,16 +251,17 @@ def test_data_loss_is_told_or_passed_over(url):
         ({"maxMessagesPerTrigger": "0"}, "at least 1"),
         ({"maxMessagesPerTrigger": "1", "maxOffsetsPerTrigger": "1"}, "another name"),
         ({"maxMessagePerTrigger": "1"}, "did you mean 'maxMessagesPerTrigger'"),
-        ({"url": "postgresql://me:hunter2@localhost/db"}, "PGPASSWORD"),
+        ({"at": "postgresql://me:hunter2@localhost/db"}, "PGPASSWORD"),
     ],
     ids=str,
 )
 def test_bad_options(url, options, sentence):
     fill(url, 1)
     with pytest.raises(ConfigError, match=sentence):
-        source(options.pop("url", url), **options).streamReader(HoldfastSource.streamReader)
+        source(**{"at": url, **options}).streamReader(HoldfastSource.streamReader)
 
 
+@anywhere
 def test_a_checkpoint_of_another_consumer(url):
     fill(url, 1)
     reader = streamed(url)
@@ -345,6 +355,7 @@ def test_columns_of_a_write(spark, url):
     assert (stats(url, "all").pending, stats(url, "all").delayed) == (1, 2)
 
 
+@anywhere
 @pytest.mark.parametrize(
     ("columns", "sentence"),
     [
@@ -387,6 +398,7 @@ def test_bad_rows_add_nothing(spark, url):
     assert stats(url, "numbers").total == 1
 
 
+@anywhere
 def test_overwrite_is_refused(spark, url):
     with pytest.raises(Exception, match="never overwritten"):
         spark.range(3).selectExpr("'x' as value").write.format("holdfast").option("url", url).mode("overwrite").save(
@@ -394,6 +406,7 @@ def test_overwrite_is_refused(spark, url):
         )
 
 
+@anywhere
 def test_a_missing_consumer_is_told(spark, url):
     fill(url, 1)
     frame = spark.readStream.format("holdfast").option("url", url).load("emails")

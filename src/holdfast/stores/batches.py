@@ -109,7 +109,10 @@ def filtered(batch: pa.RecordBatch, filters: Sequence[Filter]) -> pa.RecordBatch
 
 
 class Slice(msgspec.Struct, frozen=True):
-    """A part of a plan for one task: opaque to all but the store that made it. `size` is an estimate in bytes."""
+    """A part of a plan for one task: opaque to all but the store that made it.
+
+    `rows` is the most there are (0: not known), `size` an estimate in bytes.
+    """
 
     queue: str
     view: View
@@ -174,7 +177,7 @@ class Staged(msgspec.Struct, frozen=True):
     """Messages that are durable and invisible, until they are published."""
 
     queue: str
-    root: str
+    root: str  # says which incarnation of the queue
     key: str
     rows: int
     size: int
@@ -266,6 +269,9 @@ class Batches(Protocol):
 
         False: the sink has published this batch, or a later one, before; nothing changes. QueueFull.
         """
+
+    async def sweep(self, queue: str, older_than: float) -> int:
+        """Remove what was staged, and not published, more than so many seconds ago; how many objects or rows."""
 
     async def consumers(self, queue: str) -> list[ConsumerInfo]:
         """Everybody who has claimed batches of this queue."""

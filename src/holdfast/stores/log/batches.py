@@ -97,10 +97,13 @@ class LogBatches:
             room = limit - stats.pending - stats.delayed - stats.processing - stats.retry
         return await self._publishing.publish(queue, sink, batch, staged, room=room)
 
+    async def sweep(self, queue: str, older_than: float) -> int:
+        return await self._space.sweep(older_than)
+
     # Upkeep.
 
     async def consumers(self, queue: str) -> list[ConsumerInfo]:
-        return await self._consuming.consumers(queue)
+        return await self._consuming.all(queue)
 
     async def release(self, queue: str, consumer: str, *, force: bool = False) -> int:
         return await self._consuming.release(queue, consumer, force=force)

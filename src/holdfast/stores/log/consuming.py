@@ -8,12 +8,12 @@ from typing import TypeVar, cast
 
 import msgspec
 
-from ...errors import StoreError
-from ..batches import Batch, BatchLost, ConsumerInfo, Ownership, Sizing, Slice
+from .. import consumers
+from ..batches import Batch, ConsumerInfo, Ownership, Sizing, Slice
+from ..consumers import Consumer
 from . import pipes, records, scanning
 from .committer import Seen, Session, work_topic
 from .log import Log
-from .pipes import Consumer
 from .scanning import Part, Plan
 from .space import Reading, Space
 from .state import Claim, Settle, Taken
@@ -35,16 +35,16 @@ class Consuming:
     ) -> Ownership:
         def change(session: Session) -> Ownership:
             known = session.head.pipes.consumers.get(consumer)
-            owned = pipes.owned(known, consumer, holders=holders, lease=lease, now=_now(session))
+            owned = consumers.owned(known, consumer, holders=holders, lease=lease, now=_now(session))
             owned = msgspec.structs.replace(owned, release_after=release_after)
             _keep(session, consumer, owned)
-            return Ownership(queue, consumer, owned.generation, owned.epoch, owned.done, owned.total)
+            return consumers.ownership(queue, consumer, owned)
 
         return await self._log(queue).committer.edit(change)
 
     async def beat(self, owner: Ownership, lease: float) -> None:
         def change(session: Session) -> None:
-            known = pipes.current(session.head.pipes, owner)
+            known = _current(session, owner)
             _keep(
                 session, owner.consumer, msgspec.structs.replace(known, until=_now(session) + lease if lease else 0.0)
             )
@@ -66,7 +66,7 @@ class Consuming:
 
     async def settle(self, owner: Ownership, upto: int) -> int:
         return await self._log(owner.queue).committer.edit(
-            lambda session: _settle(session, owner, pipes.current(session.head.pipes, owner), upto)[1]
+            lambda session: _settle(session, owner, _current(session, owner), upto)[1]
         )
 
     async def manifest(
@@ -83,18 +83,18 @@ class Consuming:
         plan = await self._space.read(step, deadline=self._timeout)
         return batches, plan.slices(owner.queue, "processing", sizing)
 
-    async def consumers(self, queue: str) -> list[ConsumerInfo]:
+    async def all(self, queue: str) -> list[ConsumerInfo]:
         committer = self._log(queue).committer
         seen, now = await self._space.read(lambda view: (committer.look(view), view.now), deadline=self._timeout)
-        return [_info(queue, name, each, now) for name, each in sorted(seen.head.pipes.consumers.items())]
+        return [consumers.info(queue, name, each, now) for name, each in sorted(seen.head.pipes.consumers.items())]
 
     async def release(self, queue: str, consumer: str, *, force: bool) -> int:
         def change(session: Session) -> int:
             known = session.head.pipes.consumers.get(consumer)
             if known is None:
-                raise StoreError(f"queue {queue!r} has no consumer {consumer!r}")
+                raise consumers.nobody(queue, consumer)
             if not force:
-                pipes.owned(known, consumer, holders=("",), lease=0.0, now=_now(session))
+                consumers.owned(known, consumer, holders=("",), lease=0.0, now=_now(session))
             return _release(session, consumer, known)
 
         return await self._log(queue).committer.edit(change)
@@ -105,9 +105,7 @@ class Consuming:
         def change(session: Session) -> int:
             now = _now(session)
             over = [
-                (name, each)
-                for name, each in session.head.pipes.consumers.items()
-                if each.open and each.release_after and each.until + each.release_after < now
+                (name, each) for name, each in session.head.pipes.consumers.items() if consumers.is_abandoned(each, now)
             ]
             return sum(_release(session, name, each) for name, each in over)
 
@@ -118,6 +116,10 @@ def _now(session: Session) -> float:
     return max(session.head.now, session.tx.now)
 
 
+def _current(session: Session, owner: Ownership) -> Consumer:
+    return consumers.current(session.head.pipes.consumers.get(owner.consumer), owner)
+
+
 def _keep(session: Session, name: str, consumer: Consumer) -> None:
     if session.head.pipes.consumers.get(name) != consumer:
         session.head = msgspec.structs.replace(session.head, pipes=session.head.pipes.with_consumer(name, consumer))
@@ -125,21 +127,21 @@ def _keep(session: Session, name: str, consumer: Consumer) -> None:
 
 
 def _claim(session: Session, owner: Ownership, after: int, limit: int) -> Batch | None:
-    known = pipes.current(session.head.pipes, owner)
-    pipes.check(known, owner, after)
+    known = _current(session, owner)
+    consumers.check(known, owner, after)
     known, _ = _settle(session, owner, known, after)
     if known.batch(after + 1) is not None:  # what a crash left
-        known = pipes.taken_up(known, after + 1, owner.epoch)
+        known = consumers.taken_up(known, after + 1, owner.epoch)
         _keep(session, owner.consumer, known)
-        return pipes.batch(known, after + 1)
+        return consumers.batch(known, after + 1)
     seq = known.seq + 1
     (found,) = session.do([Claim(pipes.token(owner.consumer, seq), limit, pipes.FOREVER - _now(session))])
     count = sum(each.mask.bit_count() for each in cast(list[Taken], found))
     if not count:
         return None
-    known = pipes.claimed(known, count, owner.epoch)
+    known = consumers.claimed(known, count, owner.epoch)
     _keep(session, owner.consumer, known)
-    return pipes.batch(known, seq)
+    return consumers.batch(known, seq)
 
 
 def _settle(session: Session, owner: Ownership, known: Consumer, upto: int) -> tuple[Consumer, int]:
@@ -151,30 +153,26 @@ def _settle(session: Session, owner: Ownership, known: Consumer, upto: int) -> t
             worker = f"spark/{owner.consumer}"
             session.do([Settle(lease.token, lease.block, lease.mask, "complete", worker=worker) for lease in held])
             count += sum(lease.mask.bit_count() for lease in held)
-    known = pipes.settled(known, upto)
+    known = consumers.settled(known, upto)
     _keep(session, owner.consumer, known)
     return known, count
 
 
 def _take_up(session: Session, owner: Ownership, after: int, upto: int) -> list[Batch]:
-    known = pipes.current(session.head.pipes, owner)
-    pipes.check(known, owner, max(after, known.done))
+    known = _current(session, owner)
+    consumers.check(known, owner, max(after, known.done))
     for seq in range(after + 1, upto + 1):
         if known.batch(seq) is None:
-            raise BatchLost(
-                f"batch {seq} of consumer {owner.consumer!r} is not open (settled up to {known.done}, claimed up to "
-                f"{known.seq}): its messages cannot be read again. Start with a new checkpoint, or set failOnDataLoss "
-                "to false to go on without them"
-            )
-        known = pipes.taken_up(known, seq, owner.epoch)
+            raise consumers.not_open(known, owner.consumer, seq)
+        known = consumers.taken_up(known, seq, owner.epoch)
     _keep(session, owner.consumer, known)
-    return [pipes.batch(known, seq) for seq in range(after + 1, upto + 1)]
+    return [consumers.batch(known, seq) for seq in range(after + 1, upto + 1)]
 
 
 def _release(session: Session, name: str, known: Consumer) -> int:
     held = [lease for each in known.open for lease in pipes.leases(session.head, name, each.seq)]
     session.do([Settle(lease.token, lease.block, lease.mask, "release") for lease in held])
-    _keep(session, name, pipes.released(known))
+    _keep(session, name, consumers.released(known))
     return sum(lease.mask.bit_count() for lease in held)
 
 
@@ -188,9 +186,3 @@ def _parts(seen: Seen, consumer: str, seq: int) -> list[Part]:
         hold = f"{lease.token}.{block.no}"
         parts.append(Part(seen.root + block.key, lease.mask.bit_count(), [group], hold))
     return parts
-
-
-def _info(queue: str, name: str, known: Consumer, now: float) -> ConsumerInfo:
-    holder = known.holder if known.until > now else ""
-    claimed = sum(each.count for each in known.open)
-    return ConsumerInfo(queue, name, known.generation, holder, claimed, len(known.open), known.done, known.total)

@@ -17,6 +17,7 @@ from .finder import Finder
 from .leases import result_of
 from .lookup import STATUS, Glance
 from .names import ArchiveName
+from .pipes import FOREVER
 from .space import Reading, Space
 from .state import Block, Settled
 
@@ -133,7 +134,8 @@ def plain_group(
     """A `columns.Group` before it is one."""
     whole = mask == span(0, block.name.count)
     packed = b"" if whole else mask.to_bytes((mask.bit_length() + 7) // 8, "little")
-    kept = (state.status, state.attempts, packed, state.visible_at, state.finished_at, state.error, state.worker)
+    until = state.visible_at if (state.visible_at or 0.0) < FOREVER else None
+    kept = (state.status, state.attempts, packed, until, state.finished_at, state.error, state.worker)
     return [*kept, results]
 
 

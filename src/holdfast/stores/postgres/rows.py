@@ -27,6 +27,10 @@ def token_number(token: str, id: str) -> int:
     return number if end == id[-_END:] and 0 <= number < 1 << _TOKEN_BITS else -1
 
 
+def token_text(number: int, id: str) -> str:
+    return f"{number:x}.{id[-_END:]}"
+
+
 def fresh_token(random: bytes) -> int:
     return int.from_bytes(random) >> (8 * len(random) - _TOKEN_BITS)
 

@@ -40,6 +40,7 @@ class Statements:
         if queue is not None:
             own = names.tables(schema, queue)
             self._places |= own | {f"{kind}_text": names.literal(name) for kind, name in own.items()}
+            self._places["slug_text"] = names.literal(self.slug)
         self._ready: dict[str, str] = {}
 
     def __getitem__(self, name: str) -> str:

@@ -14,6 +14,7 @@ from ...messages import Answer, Claims, Envelope, Settlement, Stats, Stored, Vie
 from ..base import DEAD, Check, QueueInfo
 from . import doctor, rows, upkeep
 from .address import Address
+from .batches import PostgresBatches
 from .beside import Beside
 from .faults import translated
 from .joining import joined
@@ -48,6 +49,10 @@ class PostgresStore:
         self._ids = Ids()
         self._ahead = 0.0  # seconds the store's clock is ahead of our monotonic one
         self._background: set[asyncio.Task[Any]] = set()
+        self.batches = PostgresBatches(
+            self._pool, self._registry, self._topic, self._bell, poll_interval=options.poll_interval,
+            number=self._number, stats=self.stats, changed=self._changed,
+        )  # fmt: skip
 
     async def open(self) -> None:
         """Connect, and see that the schema fits."""
@@ -108,6 +113,7 @@ class PostgresStore:
             await self._notifier.close()
         if self._listener is not None:
             await self._listener.close()
+        await self.batches.close()
         await asyncio.to_thread(self._beside.close)  # an event loop of its own cannot run in this thread
         await self._pool.close()
 
@@ -276,4 +282,5 @@ class PostgresStore:
     async def maintain(self, queue: str) -> dict[str, int]:
         name = queue.removesuffix(DEAD)
         info = await self._registry.must(name)
-        return await upkeep.maintain(self._pool, self._topic(name).sql, name, info.options)
+        done = await upkeep.maintain(self._pool, self._topic(name).sql, name, info.options)
+        return done | await self.batches.maintain(name) if done else done

