@@ -5,13 +5,15 @@ Each test is one schedule, told step by step. `tests/protocol` has the rules and
 
 from __future__ import annotations
 
+import asyncio
+import time
 from collections.abc import AsyncIterator
 
 import pytest
 from far_bucket import Door, FarBucket, process
 
 from holdfast.config import QueueOptions
-from holdfast.errors import HoldfastError
+from holdfast.errors import HoldfastError, UnknownOutcome
 from holdfast.messages import Envelope, Settlement
 from holdfast.stores.base import DEAD
 from holdfast.stores.log import window
@@ -143,3 +145,66 @@ async def run_all(store: LogStore, clock: ManualClock) -> list[str]:
         await store._log("q").undertaker.bury()
         await store.claim("q", 10, 60.0)
     return [each.id for each in claims.messages]
+
+
+async def claimed(store: LogStore) -> list[str]:
+    return sorted(each.id for each in (await store.claim("q", 10, 60.0)).messages)
+
+
+async def test_a_dedup_key_adds_one_message_although_its_block_comes_late(open_store, clock, bucket) -> None:
+    """Who finds a promise must not judge it while its block may still arrive in time."""
+    store, door = await open_store(timeout=1.0)
+    other, _ = await open_store()
+    await store.create_queue("q", QueueOptions())
+    door.fate = lambda kind, key: "late" if "/inbox/" in key else "ok"
+    with pytest.raises(UnknownOutcome):
+        await store.append("q", [message(dedup_key="k")])
+    door.is_shut = True
+    clock.advance(R - 3.0)
+    second = asyncio.create_task(other.append("q", [message(dedup_key="k")]))
+    await asyncio.wait([second], timeout=1.0)
+    assert bucket.deliver() > 0
+    clock.advance(OVER)
+    ids = await asyncio.wait_for(second, 30.0)
+    assert await claimed(other) == ids
+
+
+async def test_repeating_a_lost_append_twice_adds_one_message(open_store, clock, bucket) -> None:
+    """P1 for `UnknownOutcome.retry`: the block it writes may be on its way, too."""
+    store, door = await open_store(timeout=1.0)
+    await store.create_queue("q", QueueOptions())
+    door.fate = lambda kind, key: "fail" if "/inbox/" in key else "ok"
+    with pytest.raises(UnknownOutcome) as lost:
+        await store.append("q", [message()])
+    clock.advance(OVER)
+    door.fate = lambda kind, key: "late" if "/later/" in key else "ok"
+    with pytest.raises(UnknownOutcome) as again:
+        await lost.value.retry()
+    assert again.value.ids == lost.value.ids
+    door.fate = lambda kind, key: "ok"
+    repeated = [asyncio.create_task(error.value.retry()) for error in (lost, again)]
+    await asyncio.wait(repeated, timeout=0.5)
+    bucket.deliver()
+    clock.advance(OVER)
+    assert await asyncio.wait_for(asyncio.gather(*repeated), 30.0) == [lost.value.ids] * 2
+    (found,) = await store.get("q", lost.value.ids)
+    assert found is not None
+    assert await claimed(store) == lost.value.ids
+
+
+async def test_an_append_that_hangs_is_not_called_unavailable(open_store) -> None:
+    """P4: who is told `Unavailable` would send it again."""
+    store, door = await open_store(timeout=0.5)
+    await store.create_queue("q", QueueOptions())
+
+    def hang(kind: str, key: str) -> str:
+        if "/inbox/" in key:
+            time.sleep(2.0)
+        return "ok"
+
+    door.fate = hang
+    with pytest.raises(UnknownOutcome) as lost:
+        await store.append("q", [message()])
+    assert len(lost.value.ids) == 1
+    await asyncio.sleep(2.0)  # it arrives
+    assert await claimed(store) == list(lost.value.ids)

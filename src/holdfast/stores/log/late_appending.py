@@ -17,15 +17,16 @@ from ... import ids
 from ...errors import UnknownOutcome
 from ...ids import Ids
 from ...messages import Envelope
-from . import bundles, queues, rows, window
+from . import bundles, queues, rows
 from .appending import Appender, Block, Call, dedup_key, hand_out
 from .committer import work_topic
 from .names import BlockName, plain
+from .outlasting import Repeat
 from .promised import PromisedAppends
 from .promises import Promises
 from .replaying import Replays
 from .rows import Rows
-from .space import Reading, Space
+from .space import Reading, Space, Unclear
 
 _CERTAIN = 2.0  # seconds for which the queue we write to is certainly the one we looked up
 Found = Callable[[Sequence[str]], Awaitable[list[bool]]]
@@ -75,8 +76,8 @@ class LateAppender(Appender):
         for call in calls:
             if call.future.done():
                 continue
-            if isinstance(error, UnknownOutcome):
-                again = partial(self._again, call.messages, call.ids)
+            if isinstance(error, UnknownOutcome | Unclear) and call.ids:
+                again = self._repeat(call.messages, call.ids)
                 call.future.set_exception(UnknownOutcome(str(error), ids=call.ids, retry=again))
             else:
                 call.future.set_exception(error)
@@ -122,19 +123,16 @@ class LateAppender(Appender):
         """Whether we wrote to the queue that is there now: it may have been made anew meanwhile."""
         return queues.address(self._queue).root(queues.read_current(view, self._queue)) == self._root
 
-    async def _again(self, messages: Sequence[Envelope], made: list[str]) -> list[str]:
-        """After a lost outcome: what never arrived is added, under the ids it was to have."""
-        born = max(ids.born_at(ids.number(id) or 0) for id in made)
-        await asyncio.sleep(max(0.0, born + self._space.window + window.MARGIN - self._space.clock()))
-        there = await self._found(made)
-        missing = [(message, id) for message, id, is_there in zip(messages, made, there, strict=True) if not is_there]
-        if missing:
+    def _repeat(self, messages: Sequence[Envelope], made: list[str]) -> Repeat:
+        def write(places: list[int]) -> tuple[float, Awaitable[object]]:
             now = self._space.clock()
-            blocks = [self._under_its_id(message, id, now) for message, id in missing]
-            await self._space.transact(
-                partial(self._publish, blocks=blocks, large=[], root=None), deadline=self._timeout
-            )
-        return made
+            blocks = [self._under_its_id(messages[place], made[place], now) for place in places]
+            publish = partial(self._publish, blocks=blocks, large=[], root=None)
+            birth = max(ids.born_at(block.number) for block in blocks)
+            return birth, self._space.transact(publish, deadline=self._timeout)
+
+        birth = max(ids.born_at(ids.number(id) or 0) for id in made)
+        return Repeat(self._space, made, birth, found=self._found, write=write)
 
     def _under_its_id(self, message: Envelope, id: str, now: float) -> Block:
         born = ids.born_at(ids.number(id) or 0)
@@ -145,5 +143,5 @@ class LateAppender(Appender):
         columns = Rows(
             [message.payload], message.content_type, [message.headers] if message.headers else None, [own], [born]
         )
-        key = name.later_key(due) if due > now else name.inbox_key()
+        key = name.later_key(max(due, now))  # where an id is looked for that its block's name does not show
         return Block(key, rows.encode(columns), (message.priority, due, 0), number, 1)

@@ -16,6 +16,7 @@ import msgspec
 
 from ...errors import HoldfastError
 from . import names
+from .outlasting import outlast
 from .space import Space, Transaction
 
 _SURE = 5.0  # seconds before the end of the window in which a block is still created
@@ -63,9 +64,11 @@ class Promises:
                     lambda tx, kept=promise: self._create(tx, kept),  # type: ignore[misc]  # bound now
                     deadline=self._timeout,
                 )
-            elif not await was_kept(promise):
-                broken = promise
-                continue
+            else:
+                await outlast(self._space, names.birth_of(promise.key) or 0.0)
+                if not await was_kept(promise):
+                    broken = promise
+                    continue
             with contextlib.suppress(HoldfastError):  # not needed: whoever comes next can tell as we could
                 await self._space.transact(
                     lambda tx, kept=promise: _confirm(tx, name, kept),  # type: ignore[misc]  # bound now

@@ -12,6 +12,7 @@ from typing import Protocol, TypeAlias, TypeVar
 
 import msgspec
 
+from ...errors import Unavailable
 from ..base import Check
 
 T = TypeVar("T")
@@ -19,6 +20,10 @@ Buffer: TypeAlias = bytes | memoryview
 LAST = "\U0010ffff"  # above every key that continues a prefix
 Range: TypeAlias = tuple[str, str, int]  # keys from, up to (not including), and how many at most
 Survey: TypeAlias = tuple[list[bytes | None], list[list[str]]]
+
+
+class Unclear(Unavailable):
+    """No answer in time, and the step may have taken effect."""
 
 
 class Found(msgspec.Struct, frozen=True, gc=False):

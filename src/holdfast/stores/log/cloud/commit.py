@@ -16,11 +16,11 @@ import msgspec
 
 from ....errors import Unavailable, UnknownOutcome
 from .. import bundles, names
-from ..space import Buffer, Transaction
+from ..space import Buffer, Transaction, Unclear
 from .faults import Doubt, Refused, unanswered
 from .shelf import Shelf, is_kept
 from .view import View, Write
-from .wire import Got, Pause, Tag
+from .wire import Got, Listed, Pause, Tag
 
 T = TypeVar("T")
 WINDOW = 15.0  # seconds in which a producer may repeat a write: R of the protocol
@@ -120,7 +120,7 @@ class Commits:
     def _given_up(self, open_attempts: list[Attempt], seconds: float) -> Exception:
         if open_attempts:
             place = self._shelf.wire.place
-            return Unavailable(f"{place} gave no clear answer within {seconds:g} s; whether it took effect is unknown")
+            return Unclear(f"{place} gave no clear answer within {seconds:g} s; whether it took effect is unknown")
         return unanswered(self._shelf.wire.place, seconds, None)
 
     def _delete(self, view: View, until: float) -> None:
@@ -150,7 +150,7 @@ class Commits:
                 self._shelf.wire.create(key, data)
                 break
             except Refused:
-                if self._shelf.wire.head(key, until) is not None:
+                if self._look(key, until) is not None:
                     break
             except Doubt:
                 pass
@@ -158,9 +158,16 @@ class Commits:
                 raise self._unknown(key)
             pause.wait()
         if birth is not None and self._clock() - birth > WINDOW - _SURE:
-            found = self._shelf.wire.head(key, until)
+            found = self._look(key, until)
             if found is None or found.made - birth > WINDOW:
                 raise self._unknown(key)
+
+    def _look(self, key: str, until: float) -> Listed | None:
+        """At an object we may have created: without an answer nobody knows."""
+        try:
+            return self._shelf.wire.head(key, until)
+        except Unavailable:
+            raise self._unknown(key) from None
 
     def _unknown(self, key: str) -> UnknownOutcome:
         return UnknownOutcome(f"{self._shelf.wire.place} did not say whether {key.rpartition('/')[2]} was written")

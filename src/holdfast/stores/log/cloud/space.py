@@ -12,7 +12,7 @@ from typing import Any, TypeVar
 
 from ....errors import ConfigError, HoldfastError, Unavailable
 from ...base import Check
-from ..space import Buffer, Reading, Transaction
+from ..space import Buffer, Reading, Transaction, Unclear
 from ..topics import Topics, deliver
 from . import clock as clocks
 from . import doctor
@@ -113,7 +113,7 @@ class CloudSpace:
         except TimeoutError:
             running.add_done_callback(_read_out)
             text = f"{self._wire.place} did not finish within {seconds:g} s; whether it took effect is unknown"
-            raise Unavailable(text) from None
+            raise Unclear(text) from None
 
     async def write_file(self, key: str, data: Buffer) -> None:
         await self._in_thread(lambda: self._commits.create(key, data, self._wire.until()), None)
