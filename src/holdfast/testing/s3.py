@@ -37,7 +37,8 @@ _GRPC = 10_000  # each part also listens on its port plus this
 class Server:
     """One server with its buckets. `with Server() as server: server.url("prefix")`. It can be killed and started again.
 
-    The limited key may read, write and list its own bucket and nothing else.
+    The limited key may read, write and list its own bucket and nothing else. Of three or more conditional writes of
+    one key at once the losers wait for its lock, whole seconds each; of two neither does.
     """
 
     def __init__(self) -> None:

@@ -12,7 +12,8 @@ from obstore import exceptions as theirs
 from ....errors import HoldfastError, StoreError, Unavailable
 
 _STATUS = re.compile(r"status code: (\d{3})")
-_CODE = re.compile(r"<Code>([A-Za-z0-9]{1,60})</Code>")
+_CODE = re.compile(r"(?:<Code>|\(code: )([A-Za-z0-9]{1,60})")  # of the reply, or of one key of a deletion
+_DENIED = ("AccessDenied", "InvalidAccessKeyId", "SignatureDoesNotMatch")
 _RETRYABLE = (408, 409, 425, 429)
 
 
@@ -39,7 +40,8 @@ def sorted_out(error: Exception, place: str) -> Exception:
     code = found[1] if (found := _CODE.search(text)) else ""
     if code == "NoSuchBucket":
         return StoreError(f"{place}: there is no such bucket; make it first, for example `aws s3 mb s3://NAME`")
-    if isinstance(error, theirs.PermissionDeniedError | theirs.UnauthenticatedError) or status in (401, 403):
+    denied = isinstance(error, theirs.PermissionDeniedError | theirs.UnauthenticatedError) or code in _DENIED
+    if denied or status in (401, 403):
         return StoreError(f"{place}: the server refuses our credentials ({_said(status or 403, code)})")
     if isinstance(error, FileNotFoundError | theirs.NotFoundError):
         return Absent()
