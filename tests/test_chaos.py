@@ -154,6 +154,7 @@ def test_an_invalid_run_exits_with_one(monkeypatch: pytest.MonkeyPatch, capsys: 
     assert "INVALID" in capsys.readouterr().out
 
 
+@pytest.mark.timeout(180)
 @pytest.mark.parametrize("run", RUNS, ids=lambda run: run.name)
 async def test_short_form(run) -> None:
     verdict = await run.program(run.short)

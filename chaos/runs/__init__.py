@@ -14,6 +14,7 @@ from .poison import poison
 from .postgres import failover, postgres
 from .protocol import protocol
 from .retries import retries
+from .s3 import s3
 from .slate import slate
 from .stop import stop
 
@@ -74,5 +75,12 @@ RUNS = (
     Run(
         "protocol", "R12", protocol, Settings(messages=80_000),
         Settings(messages=100, strict=False, quiet=True),
+    ),
+    Run(
+        "s3", "R4", s3,
+        Settings(workers=4, kills=20, producer_kills=4, interval=6.0, lease=15.0, work=0.05, concurrency=32,
+                 deadline=1800),
+        Settings(messages=150, producers=2, workers=2, kills=2, producer_kills=1, interval=1.0, lease=6.0, work=0.4,
+                 deadline=60, strict=False, quiet=True),
     ),
 )  # fmt: skip
