@@ -21,6 +21,7 @@ from .load import Timed
 from .machine import resident_bytes, written_bytes
 
 _REPORT_EVERY = 0.1  # seconds between two lines of progress
+_SHARED_WAIT = 0.5  # seconds a consumer waits for messages before it looks for its parent's word
 
 
 class Spec(msgspec.Struct, frozen=True, kw_only=True):
@@ -50,6 +51,7 @@ class Report(msgspec.Struct, frozen=True, kw_only=True, omit_defaults=True):
     written: int = 0  # bytes this process had written to the disk
     processor: float = 0.0  # seconds of CPU
     marks: list[float] = []
+    claimed: int = 0  # messages taken, also those that somebody else completed
 
 
 def say(report: Report) -> None:
@@ -113,6 +115,25 @@ async def drain_until_told(queue: holdfast.Queue[Any], spec: Spec) -> Report:
     return Report(kind="result", units=handled, first=first, last=last, written=written_bytes() - before)
 
 
+async def take_until_told(queue: holdfast.Queue[Any], spec: Spec) -> Report:
+    """Consumers without a worker, `concurrency` of them: each takes and completes batches until the parent says so."""
+    claimed, completed, last, count = 0, 0, 0.0, Counter()
+    first = time.monotonic()
+    told = asyncio.ensure_future(line())
+
+    async def consume() -> None:
+        nonlocal claimed, completed, last
+        while not told.done():
+            deliveries = await queue.dequeue_many(spec.batch, wait=_SHARED_WAIT)
+            done = sum(await queue.complete_many(deliveries)) if deliveries else 0
+            last = time.monotonic() if done else last
+            claimed, completed = claimed + len(deliveries), completed + done
+            count(done)
+
+    await asyncio.gather(*(consume() for _ in range(spec.concurrency)))
+    return Report(kind="result", units=completed, claimed=claimed, first=first, last=last or first)
+
+
 async def listen(queue: holdfast.Queue[Any], spec: Spec) -> Report:
     """An idle worker: measures its own CPU for a while, then notes when each message (its sending time) starts."""
     marks: list[float] = []
@@ -159,6 +180,7 @@ ROLES: dict[str, Part] = {
     "bare": _timed(lambda queue, spec, done: load.take_batches(queue, spec.count, spec.batch, done)),
     "work": _timed(lambda queue, spec, done: load.work(queue, spec.count, spec.concurrency, done)),
     "drain": drain_until_told,
+    "share": take_until_told,
     "listen": listen,
     "claims": claims,
 }

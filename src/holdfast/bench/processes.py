@@ -90,9 +90,11 @@ async def run_all(
         return await asyncio.gather(*reports)
 
 
-async def drain(specs: Sequence[Spec], total: int, *, timeout: float, progress: Progress | None = None) -> list[Report]:
+async def drain(
+    specs: Sequence[Spec], total: int, *, timeout: float, progress: Progress | None = None, role: str = "drain"
+) -> list[Report]:
     """Workers that share a queue, told to stop when together they have handled `total`."""
-    async with children("drain", specs) as group, asyncio.timeout(timeout):
+    async with children(role, specs) as group, asyncio.timeout(timeout):
         for child in group:
             child.tell()
         reports = [asyncio.ensure_future(_result(child, group, progress)) for child in group]
