@@ -13,7 +13,7 @@ from space_suite import SpaceSuite, keys, value
 from holdfast.config import StoreOptions
 from holdfast.errors import ConfigError, Fenced, StoreError, Unavailable
 from holdfast.stores.log import slate
-from holdfast.stores.log.slate import SlateSpace, layout
+from holdfast.stores.log.slate import SlateSpace, database, layout
 from holdfast.stores.log.slate.binding import Caller, slatedb
 from holdfast.stores.log.space import Space
 
@@ -189,6 +189,17 @@ async def test_a_disk_that_refuses_is_unavailable_and_the_store_recovers(folder:
     await asyncio.wait_for(written(), 15)
     assert await space.read(value("before")) == b"1"
     assert await space.read(value("after")) == b"2"
+
+
+async def test_a_full_disk_is_called_so(space: SlateSpace, monkeypatch: pytest.MonkeyPatch):
+    monkeypatch.setattr(database, "_FULL", 1 << 62)  # as if nothing were free
+    _, hard = limits = resource.getrlimit(resource.RLIMIT_FSIZE)
+    resource.setrlimit(resource.RLIMIT_FSIZE, (1 << 20, hard))
+    try:
+        with pytest.raises(Unavailable, match=r"the disk of .* is full, \d+ MiB are free: make room"):
+            await space.transact(lambda tx: tx.create("large", os.urandom(4 << 20)))
+    finally:
+        resource.setrlimit(resource.RLIMIT_FSIZE, limits)
 
 
 async def test_after_a_failure_the_database_is_not_taken_from_a_new_owner(folder: Path):

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import shutil
 from collections.abc import Callable, Coroutine, Iterable
 from typing import Any, TypeVar
 
@@ -17,6 +18,7 @@ from .place import Place
 
 T = TypeVar("T")
 _PAGE = 1000
+_FULL = 16 << 20  # bytes; SlateDB writes tables of 64 MiB, so the end comes before zero
 
 
 class Opened(msgspec.Struct):
@@ -48,8 +50,7 @@ class Database:
         try:
             return self._call(self._open(only_after), timeout=self._timeout)
         except BaseException as error:
-            self._give_up(error)
-            raise translated(error, opening=self._place.text) from error
+            raise self._give_up(error, opening=self._place.text) from error
 
     async def _open(self, only_after: int | None) -> Opened:
         package = slatedb()
@@ -142,8 +143,7 @@ class Database:
             if durable and self._disk is not None:
                 self._disk.sync()
         except OSError as error:
-            self._give_up(error)
-            raise translated(error) from error
+            raise self._give_up(error) from error
 
     def sync(self) -> None:
         """Local disk: what SlateDB has written by now survives a power cut."""
@@ -184,12 +184,27 @@ class Database:
         try:
             return self._call(call())
         except BaseException as error:
-            self._give_up(error)
-            raise translated(error) from error
+            raise self._give_up(error) from error
 
-    def _give_up(self, error: BaseException) -> None:
+    def _give_up(self, error: BaseException, *, opening: str = "") -> BaseException:
+        """What the caller is told, and everybody after him."""
+        ours = translated(error, opening=opening)
+        if type(ours) is Unavailable and self._place.is_local:
+            ours = _full_disk(self._place) or ours
         if self.failed is None:
-            self.failed = translated(error)
+            self.failed = ours
+        return ours
+
+
+def _full_disk(place: Place) -> Unavailable | None:
+    """SlateDB only says that it cannot write; most often this is why."""
+    try:
+        free = shutil.disk_usage(place.folder).free
+    except OSError:
+        return None
+    if free >= _FULL:
+        return None
+    return Unavailable(f"the disk of {place.text} is full, {free >> 20} MiB are free: make room, then try again")
 
 
 async def _epoch(admin: Any) -> int:
