@@ -16,6 +16,7 @@ from holdfast.bench.measure import Result, Sample, Side
 from holdfast.bench.opponents import Answer
 from holdfast.bench.show import Bar
 from holdfast.errors import ConfigError
+from postgres.fixtures import Database
 
 TINY = bars.Scale(
     repeats=1, bulk=2000, classic=400, drain=200, together=300, single=20, waiting=2000, retries=1500, latency=5,
@@ -110,9 +111,14 @@ async def test_queue_with_a_backlog(tmp_path: Path) -> None:
     assert all(fine(phase.rate) for point in points for phase in point.phases)
 
 
-@pytest.mark.parametrize("scheme", ["memory", "file"])
-async def test_store(tmp_path: Path, scheme: str) -> None:
-    space = await store.open_space("memory://" if scheme == "memory" else f"file://{tmp_path}")
+async def test_store_is_for_the_log_engine(postgres: Database) -> None:
+    with pytest.raises(ConfigError, match="what the log engine stands on"):
+        await store.open_space(postgres.url)
+
+
+@pytest.mark.parametrize("url", ["memory://", "file://{}", "slatedb+file://{}"])
+async def test_store(tmp_path: Path, url: str) -> None:
+    space = await store.open_space(url.format(tmp_path))
     try:
         load = store.Load(count=250, value_size=100, batch_size=50, test_get=20)
         operations = await store.measure(space, load, Bar(None, 1))

@@ -5,12 +5,12 @@ from __future__ import annotations
 import random
 import time
 from collections.abc import Callable, Iterator
-from pathlib import Path
 
 import msgspec
 
 from ..errors import ConfigError
 from ..stores.log.space import Found, Reading, Space, Transaction
+from ..stores.opening import locate, open_store, store_options
 from .measure import Latency, latency
 from .payloads import bodies
 from .show import Bar, milliseconds, rate
@@ -42,15 +42,14 @@ class Load(msgspec.Struct, frozen=True, kw_only=True):
 
 async def open_space(url: str) -> Space:
     """The space behind a URL."""
-    if url.startswith("memory://"):
-        from ..stores.log.memory import MemorySpace
+    from ..stores.log.store import LogStore
 
-        return MemorySpace()
-    if url.startswith("file://"):
-        from ..stores.log.folder import FolderSpace
-
-        return await FolderSpace.open(Path(url.removeprefix("file://")))
-    raise ConfigError("bench store measures memory:// and file://")
+    location = locate(url)
+    store = await open_store(location, store_options({}, location.options, {}))
+    if not isinstance(store, LogStore):
+        await store.close()
+        raise ConfigError("bench store measures what the log engine stands on: folders, buckets, SlateDB and memory")
+    return store.space
 
 
 async def measure(space: Space, load: Load, bar: Bar) -> list[Operation]:

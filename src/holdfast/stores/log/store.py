@@ -68,6 +68,11 @@ class LogStore:
 
     # The store as a whole.
 
+    @property
+    def space(self) -> Space:
+        """What the engine stands on, for those who measure it alone."""
+        return self._space
+
     async def install(self, *, dry_run: bool = False) -> list[str]:
         return await self._space.install(dry_run=dry_run)
 

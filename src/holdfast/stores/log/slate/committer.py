@@ -56,6 +56,7 @@ class Committer:
         self._announce = announce
         self._tags = count(secrets.randbits(62))  # a random start: no two lives of a key agree
         self._tried = 0.0
+        self.flushed = 0.0  # when, by the monotonic clock, something was last written
         self.state: State | None = None
         self.lock = threading.Lock()  # held while the durable state is read by a step, or changes
         self.made: list[str] = []  # what opening had to make, in words
@@ -163,6 +164,7 @@ class Committer:
         if self.clock.is_to_be_noted(group.now):
             operations.append((layout.CLOCK_ROW, layout.encode_instant(group.now)))
         state.database.write(operations)
+        self.flushed = time.monotonic()
         self._apply(state, group, left)
 
     def _apply(self, state: State, group: Group, left: list[int]) -> None:

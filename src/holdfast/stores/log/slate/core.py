@@ -17,6 +17,7 @@ from . import trust
 from .binding import Caller
 from .committer import Committer, Reader
 from .database import Database
+from .disk import remove_rest
 from .place import Place
 
 _FILE_THREADS = 2
@@ -39,7 +40,6 @@ class Core:
         self._caller = Caller()
         self._timeout = options.operation_timeout
         self._connect_timeout = options.connect_timeout
-        self._flushed = 0.0
         self.committer = Committer(
             self.database, prepare=self._prepare, clock=clock, announce=self._announce
         )  # fmt: skip
@@ -54,6 +54,15 @@ class Core:
 
     def database(self) -> Database:
         return Database(self.place, self._caller, timeout=self._connect_timeout)
+
+    def remove(self) -> None:
+        """Everything of the database, after the core was stopped."""
+        try:
+            self.database().remove()
+            if self.place.is_local:
+                remove_rest(self.place.folder, self.place.path)
+        finally:
+            self._caller.close()
 
     def stop(self, timeout: float) -> None:
         """What waits is finished first."""
@@ -87,10 +96,9 @@ class Core:
         """Flushes are `flush_interval` apart; the first after a pause does not wait."""
         if self.flush_interval <= 0:
             return
-        wait = self._flushed + self.flush_interval - time.monotonic()
+        wait = self.committer.flushed + self.flush_interval - time.monotonic()
         if wait > 0:
             time.sleep(wait)
-        self._flushed = time.monotonic()
 
     def _finish(self) -> None:
         try:

@@ -15,7 +15,6 @@ from ..space import Buffer, Reading, Transaction
 from ..topics import deliver
 from . import doctor
 from .core import Core, release, shared
-from .disk import remove_rest
 from .faults import translated
 from .place import Place
 
@@ -109,11 +108,8 @@ class SlateSpace:
         core = self._core
         release(core)
         await asyncio.to_thread(core.stop, self._timeout)
-        database = core.database()
         try:
-            await asyncio.to_thread(database.remove)
-            if core.place.is_local:
-                await asyncio.to_thread(remove_rest, core.place.folder, core.place.path)
+            await asyncio.to_thread(core.remove)
         except OSError as error:
             raise translated(error) from error
 
