@@ -1,0 +1,1 @@
+"""The jobs of `holdfast pipeline` as functions, one file each."""

@@ -1,0 +1,131 @@
+"""`holdfast pipeline process`: the handlers that workers run, on executors."""
+
+from __future__ import annotations
+
+import os
+import time
+from typing import TYPE_CHECKING, Any
+
+import msgspec
+
+from ... import config
+from ...broker import Broker, connect
+from ...config import WorkerOptions
+from ...errors import ConfigError, HoldfastError, QueueNotFound
+from ...messages import Stats
+from ...portal import portal
+from ..options import check_url
+from .fleet import ANSWER, FleetTask, Order, Tally
+from .handler import work_of
+from .progress import Progress, Tell, every_second, silent
+
+if TYPE_CHECKING:
+    from pyspark.sql import SparkSession
+
+
+class ProcessSummary(msgspec.Struct, frozen=True):
+    """What a run of `process` did. The first counts are the store's, of everybody who worked on the queue meanwhile."""
+
+    queue: str
+    completed: int
+    failed: int
+    dead: int
+    left: int  # pending, held or waiting for a retry
+    delayed: int
+    tasks: int
+    fleet: dict[str, int]  # what the tasks say they did; those of a killed executor say nothing
+    seconds: float
+
+
+def process(
+    spark: SparkSession,
+    queue: str,
+    handler: Any,
+    *,
+    url: str | None = None,
+    type: Any = None,
+    tasks: int | None = None,
+    seconds: float | None = None,
+    retries: bool = True,
+    forever: bool = False,
+    tell: Tell = silent,
+    **options: Any,
+) -> ProcessSummary:
+    """Run a handler for every message of a queue, on executors, until none is left.
+
+    `handler` is `"MODULE:HANDLER"` (a function, a handler of an app, or an app), or such a thing itself; `type` is
+    what a plain function wants its values as. `tasks` workers run at once (as many as the cluster has cores);
+    `options` are those of a worker: `concurrency`, `timeout`, `batch`, `lease`, `retry`. Waiting retries are waited
+    for unless `retries=False`; `seconds` limits the run; with `forever` it ends only by that or by Spark.
+    """
+    check_url(url)
+    lease, retry = options.pop("lease", None), options.pop("retry", None)
+    given = {key: value for key, value in options.items() if value is not None}
+    config.options(WorkerOptions, given, where="process")
+    given |= {key: value for key, value in (("lease", lease), ("retry", retry)) if value is not None}
+    if seconds is not None:
+        config.positive("seconds", seconds)
+    work_of(handler, queue, type=type)  # what is wrong is said here, not on an executor
+    count = spark.sparkContext.defaultParallelism if tasks is None else config.whole("tasks", tasks)
+    order = Order(url, config.queue_name(queue), given, seconds, retries, forever, os.getcwd())
+    broker = portal().run(_opened(url, queue))
+    try:
+        return _run(spark, broker, FleetTask(order, handler, type), queue, count, tell)
+    finally:
+        portal().run(broker.close())
+
+
+def _run(spark: SparkSession, broker: Broker, task: FleetTask, queue: str, count: int, tell: Tell) -> ProcessSummary:
+    started, before = time.monotonic(), _stats(broker, queue)
+
+    def look() -> None:
+        now = _stats(broker, queue)
+        done = now.completed + now.failed + now.dead - before.completed - before.failed - before.dead
+        total = done + now.pending + now.processing + now.retry
+        tell(Progress(f"process {queue}", done, total, done / (time.monotonic() - started), now.oldest_age))
+
+    with every_second(look):
+        rows = _collected(spark, task, count)
+    after, sum = _stats(broker, queue), Tally()
+    for row in rows:
+        sum.add(Tally(**row.asDict()))
+    return ProcessSummary(
+        queue,
+        after.completed - before.completed,
+        after.failed - before.failed,
+        after.dead - before.dead,
+        after.pending + after.processing + after.retry,
+        after.delayed,
+        count,
+        msgspec.structs.asdict(sum),
+        time.monotonic() - started,
+    )
+
+
+def _collected(spark: SparkSession, task: FleetTask, count: int) -> list[Any]:
+    from pyspark.errors import PythonException
+
+    try:
+        return spark.range(0, count, 1, count).mapInArrow(task, ANSWER).collect()
+    except PythonException as error:
+        said = str(error).strip().splitlines()
+        known = [line for line in said if line.startswith("holdfast.errors.")]
+        if not known:
+            raise
+        raise ConfigError(known[-1].partition(": ")[2]) from error
+
+
+async def _opened(url: str | None, queue: str) -> Broker:
+    broker = await connect(url)
+    try:
+        if await broker.store.queue(queue) is None:
+            names = [info.name for info in await broker.store.queues()]
+            raise QueueNotFound(config.unknown("there is no queue", queue, names))
+    except HoldfastError:
+        await broker.close()
+        raise
+    return broker
+
+
+def _stats(broker: Broker, queue: str) -> Stats:
+    return portal().run(broker.store.stats(queue))

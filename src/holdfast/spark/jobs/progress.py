@@ -1,0 +1,74 @@
+"""How far a job is, told about once a second while it runs."""
+
+from __future__ import annotations
+
+import threading
+import time
+from collections.abc import Callable, Iterator
+from contextlib import contextmanager
+from typing import TYPE_CHECKING, TypeAlias
+
+import msgspec
+
+if TYPE_CHECKING:
+    from pyspark.sql import SparkSession
+
+_EVERY = 1.0  # seconds
+
+
+class Progress(msgspec.Struct, frozen=True):
+    """What a job says of itself: `done` of `total` things (rows, tasks, messages), by the second, and what waits."""
+
+    doing: str
+    done: int
+    total: int | None = None
+    rate: float | None = None
+    lag: float | None = None  # seconds the oldest message has waited
+
+
+Tell: TypeAlias = Callable[[Progress], None]
+
+
+def silent(progress: Progress) -> None:
+    """For those who do not want to know."""
+
+
+@contextmanager
+def every_second(look: Callable[[], None]) -> Iterator[None]:
+    """Call it about once a second in a thread, and a last time at the end; what it raises is not felt by the job."""
+    over = threading.Event()
+
+    def run() -> None:
+        while not over.wait(_EVERY):
+            try:
+                look()
+            except Exception:  # noqa: BLE001 - a look at a job must not end it
+                continue
+
+    thread = threading.Thread(target=run, name="holdfast-progress", daemon=True)
+    thread.start()
+    try:
+        yield
+    finally:
+        over.set()
+        thread.join(2 * _EVERY)
+
+
+@contextmanager
+def tasks(spark: SparkSession, doing: str, tell: Tell) -> Iterator[None]:
+    """Tell how many tasks of the Spark jobs that start in here are done."""
+    tracker, started = spark.sparkContext.statusTracker(), time.monotonic()
+
+    def look() -> None:
+        done = total = 0
+        for job in tracker.getActiveJobsIds():
+            info = tracker.getJobInfo(job)
+            for stage in info.stageIds if info else ():
+                seen = tracker.getStageInfo(stage)
+                if seen is not None:
+                    done, total = done + seen.numCompletedTasks, total + seen.numTasks
+        if total:
+            tell(Progress(doing, done, total, done / (time.monotonic() - started)))
+
+    with every_second(look):
+        yield

@@ -1,0 +1,79 @@
+"""`holdfast pipeline report`: what a lake says about its queues, as tables, JSON and one page."""
+
+from __future__ import annotations
+
+import os
+import time
+from collections.abc import Sequence
+from datetime import datetime
+from pathlib import Path
+from typing import TYPE_CHECKING
+
+import msgspec
+
+from ...envelopes import instant
+from ..report.figures import Figures, Latency
+from ..report.measure import measure
+from .lake import opened
+from .progress import Tell, silent, tasks
+
+if TYPE_CHECKING:
+    from pyspark.sql import SparkSession
+
+PAGE, FIGURES = "report.html", "report.json"
+
+
+class ReportSummary(msgspec.Struct, frozen=True):
+    """What a run of `report` wrote."""
+
+    page: str
+    tables: list[str]
+    messages: int
+    queues: int
+    seconds: float
+
+
+def report(
+    spark: SparkSession,
+    lake: str | os.PathLike[str],
+    out: str | os.PathLike[str],
+    *,
+    queues: Sequence[str] | None = None,
+    since: datetime | None = None,
+    until: datetime | None = None,
+    tell: Tell = silent,
+) -> ReportSummary:
+    """Measure what finished from `since` until before `until`; write `report.html`, `report.json` and `tables/`."""
+    started = time.monotonic()
+    place, snapshot = opened(lake)
+    bounds = [None if moment is None else instant(name, moment) for name, moment in (("since", since), ("until", until))]
+    with tasks(spark, "report: measuring", tell):
+        figures = measure(spark, place, snapshot, queues=queues or None, since=bounds[0], until=bounds[1])
+    folder = Path(out)
+    written = write(figures, folder)
+    took = time.monotonic() - started
+    return ReportSummary(str(folder / PAGE), written, figures.ended, len(figures.queues), took)
+
+
+def write(figures: Figures, folder: Path) -> list[str]:
+    """The page, the figures as JSON, and each table as Parquet; the tables' paths."""
+    from ..report.page import page
+
+    (folder / "tables").mkdir(parents=True, exist_ok=True)
+    (folder / PAGE).write_text(page(figures), encoding="utf-8")
+    (folder / FIGURES).write_bytes(msgspec.json.format(msgspec.json.encode(_without_sketches(figures)), indent=1))
+    return [_write_table(folder / "tables" / f"{name}.parquet", rows) for name, rows in figures.tables().items()]
+
+
+def _write_table(path: Path, rows: Sequence[object]) -> str:
+    import pyarrow as pa
+    import pyarrow.parquet as pq
+
+    pq.write_table(pa.Table.from_pylist(list(rows)), path, compression="zstd")
+    return str(path)
+
+
+def _without_sketches(figures: Figures) -> Figures:
+    """The sketches are for programs, in tables/latency.parquet."""
+    plain: list[Latency] = [msgspec.structs.replace(one, sketch=b"") for one in figures.latency]
+    return msgspec.structs.replace(figures, latency=plain)

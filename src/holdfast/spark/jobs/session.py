@@ -1,0 +1,81 @@
+"""A Spark session for the jobs, with what is missing said in a sentence."""
+
+from __future__ import annotations
+
+import os
+import re
+import shutil
+import subprocess
+import sys
+from collections.abc import Mapping
+from pathlib import Path
+from typing import TYPE_CHECKING
+
+from ...errors import ConfigError
+
+if TYPE_CHECKING:
+    from pyspark.sql import SparkSession
+
+OLDEST_JAVA = 17
+_DEFAULTS = {
+    "spark.ui.enabled": "false",
+    "spark.ui.showConsoleProgress": "false",
+    "spark.sql.session.timeZone": "UTC",
+    "spark.sql.execution.arrow.maxRecordsPerBatch": "2000",
+    "spark.log.level": "ERROR",
+}
+
+
+def session(
+    master: str | None = None, conf: Mapping[str, str] | None = None, *, name: str = "holdfast"
+) -> SparkSession:
+    """The session that runs already, or a new one; ConfigError says what is missing."""
+    try:
+        from pyspark.sql import SparkSession
+    except ImportError as error:
+        raise ConfigError('the pipeline needs Spark: pip install "holdfast[spark]"') from error
+    running = SparkSession.getActiveSession()
+    if running is None and (lacking := missing()):
+        raise ConfigError(lacking)
+    settings = {**_DEFAULTS, **(conf or {})}
+    chosen = master or settings.get("spark.master") or os.environ.get("MASTER") or "local[*]"
+    if chosen.startswith("local"):  # here executors have this very Python; Spark would take whatever python3 is
+        os.environ.setdefault("PYSPARK_PYTHON", sys.executable)
+    builder = SparkSession.builder.appName(name).master(chosen)
+    for key, value in settings.items():
+        builder = builder.config(key, value)
+    made: SparkSession = builder.getOrCreate()
+    made.sparkContext.setLogLevel(settings["spark.log.level"])
+    return made
+
+
+def missing() -> str | None:
+    """What the machine lacks to run Spark, in a sentence; None when it lacks nothing."""
+    try:
+        import pyspark  # noqa: F401 - only whether it is there
+    except ImportError:
+        return 'PySpark is not installed: pip install "holdfast[spark]"'
+    java = _java()
+    if java is None:
+        return f"Spark needs Java {OLDEST_JAVA} or newer and there is none: install one, or set JAVA_HOME"
+    version = _version(java)
+    if version is not None and version < OLDEST_JAVA:
+        return f"Spark needs Java {OLDEST_JAVA} or newer; {java} is {version}"
+    return None
+
+
+def _java() -> str | None:
+    home = os.environ.get("JAVA_HOME")
+    if home and (path := Path(home) / "bin" / "java").exists():
+        return str(path)
+    return shutil.which("java")
+
+
+def _version(java: str) -> int | None:
+    """The major version, or None when it does not say."""
+    try:
+        told = subprocess.run([java, "-version"], capture_output=True, text=True, timeout=30, check=False).stderr
+    except (OSError, subprocess.TimeoutExpired):
+        return None
+    found = re.search(r'version "(?:1\.)?(\d+)', told)
+    return int(found[1]) if found else None
