@@ -154,8 +154,12 @@ def test_an_invalid_run_exits_with_one(monkeypatch: pytest.MonkeyPatch, capsys: 
     assert "INVALID" in capsys.readouterr().out
 
 
-@pytest.mark.timeout(180)
-@pytest.mark.parametrize("run", RUNS, ids=lambda run: run.name)
+def patient(run) -> object:
+    """A JVM takes its time."""
+    return pytest.param(run, id=run.name, marks=pytest.mark.timeout(500 if "spark" in run.name else 180))
+
+
+@pytest.mark.parametrize("run", [patient(run) for run in RUNS])
 async def test_short_form(run) -> None:
     verdict = await run.program(run.short)
     assert verdict.valid, "\n".join(lines(verdict))

@@ -13,7 +13,7 @@ from holdfast.cli.root import app
 
 
 def test_the_whole_story() -> None:
-    result = CliRunner().invoke(app, ["demo"])
+    result = CliRunner().invoke(app, ["demo", "--no-spark"])
     assert result.exit_code == 0, result.output
     chapters = [line for line in result.stdout.splitlines() if line in CHAPTERS]
     assert chapters == CHAPTERS
@@ -28,7 +28,7 @@ CHAPTERS = ["Send", "Work", "Dead letters", "Archive", "Crash", "Reopen"]
 def test_on_a_store_of_ones_own_it_leaves_nothing_behind(tmp_path: Path) -> None:
     cli = Cli(tmp_path / "data")
     cli("queue", "create", "mine")
-    answer = cli.json("demo")
+    answer = cli.json("demo", "--no-spark")
     assert answer["stats"]["completed"] == 308
     assert [row["name"] for row in cli.json("queue", "list")] == ["mine"]
 

@@ -29,6 +29,7 @@ CONTRACT = [
     "dead",
     "archive",
     "worker",
+    "pipeline",
     "bench",
 ]
 COMMANDS = {
@@ -37,6 +38,7 @@ COMMANDS = {
     "dead": ["list", "replay", "delete", "purge"],
     "archive": ["list", "replay", "purge"],
     "worker": ["run"],
+    "pipeline": ["ingest", "process", "lake", "report", "replay", "release", "compact"],
     "bench": ["queue", "store", "latency", "compare"],
 }
 ALONE = [name for name in CONTRACT if name not in COMMANDS]

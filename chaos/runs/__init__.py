@@ -16,6 +16,7 @@ from .protocol import protocol
 from .retries import retries
 from .s3 import s3
 from .slate import slate
+from .spark import spark_process
 from .stop import stop
 
 
@@ -82,5 +83,10 @@ RUNS = (
                  deadline=1800),
         Settings(messages=150, producers=2, workers=2, kills=2, producer_kills=1, interval=1.0, lease=6.0, work=0.4,
                  deadline=60, strict=False, quiet=True),
+    ),
+    Run(
+        "spark-process", "", spark_process,
+        Settings(messages=20_000, kills=5, lease=4.0, work=0.002, deadline=900),
+        Settings(messages=1500, kills=1, lease=3.0, work=0.002, deadline=200, quiet=True),
     ),
 )  # fmt: skip

@@ -8,6 +8,7 @@ from __future__ import annotations
 import asyncio
 import os
 import sys
+import tempfile
 import time
 import uuid
 from collections.abc import Awaitable, Callable
@@ -15,7 +16,7 @@ from contextlib import suppress
 from typing import Any
 
 from .broker import Broker, connect
-from .errors import HoldfastError
+from .errors import ConfigError, HoldfastError
 from .messages import Stats
 from .outcome import Retry
 from .queue import Queue
@@ -31,6 +32,7 @@ LATER = 5
 DOOMED = 3  # messages in the hands of the worker that is killed
 LEASE = 2.0
 PATIENCE = 30.0
+PIPELINE = {"file", "s3", "gs", "az", "postgresql", "postgres"}  # stores that Spark works on
 ALONE = {"memory"}  # stores that only one process can see
 
 Order = dict[str, Any]
@@ -43,9 +45,10 @@ class DemoFailed(HoldfastError):
 class Story:
     """One telling: a store, a queue of its own, and a voice."""
 
-    def __init__(self, url: str, *, say: Callable[[str], None]) -> None:
+    def __init__(self, url: str, *, say: Callable[[str], None], pipeline: bool = False) -> None:
         self.url = url
         self.say = say
+        self.pipeline = pipeline  # whether it ends with the lake and the report
         self.name = f"demo-{uuid.uuid4().hex[:8]}"
         self.bug_is_fixed = False
         self.met: list[int] = []  # priorities, in the order the worker met them
@@ -62,7 +65,10 @@ class Story:
                 await self.look_back(queue)
                 await self.kill_a_worker(queue)
             async with connect(self.url) as broker:
-                return await self.reopen(broker)
+                stats = await self.reopen(broker)
+            if self.pipeline:
+                await self.keep_and_measure()
+            return stats
         finally:
             await self.clean_up()
 
@@ -163,6 +169,20 @@ class Story:
         self.say(f"closed and opened again: {stats.completed} completed, 0 lost, 0 waiting")
         return stats
 
+    async def keep_and_measure(self) -> None:
+        self.chapter("Lake and report")
+        lacking = _lacking()
+        if lacking is not None or locate(self.url).scheme not in PIPELINE:
+            return self.say(f"left out: {lacking or 'Spark works on file, s3 and postgresql stores'}")
+        folder = tempfile.mkdtemp(prefix="holdfast-report-")
+        started = time.monotonic()
+        kept, page = await asyncio.to_thread(_keep_and_measure, self.url, self.name, folder)
+        everything = ORDERS + LATER + DOOMED
+        self.check(kept == everything, f"the lake has every order once: {kept}")
+        took = time.monotonic() - started
+        self.say(f"Spark kept {kept} orders as Parquet and measured them in {took:.0f} s; run again it adds none")
+        self.say(f"the report, with charts: {page}")
+
     async def handle(self, order: Order, context: Any) -> Order:
         if context.attempt == 1:
             self.met.append(order["priority"])
@@ -188,6 +208,29 @@ class Story:
     def check(self, holds: bool, claim: str) -> None:
         if not holds:
             raise DemoFailed(f"the demo claims: {claim}; it is not so")
+
+
+def _lacking() -> str | None:
+    """What this machine lacks to run Spark, in a sentence."""
+    try:
+        from .spark.jobs.session import missing
+    except ConfigError as error:
+        return str(error)
+    return missing()
+
+
+def _keep_and_measure(url: str, queue: str, folder: str) -> tuple[int, str]:
+    """The rows of the lake after two runs, and the page of the report."""
+    from .spark import jobs
+
+    spark = jobs.session("local[2]", {"spark.log.level": "OFF", "spark.sql.shuffle.partitions": "2"})
+    try:
+        lake = f"{folder}/lake"
+        jobs.lake(spark, queue, lake, url=url)
+        rows = jobs.lake(spark, queue, lake, url=url).rows
+        return rows, jobs.report(spark, lake, folder).page
+    finally:
+        spark.stop()
 
 
 def _order(number: int, priority: int = 0) -> Order:

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import time
+from typing import Annotated
 
 import msgspec
 import typer
@@ -23,7 +24,10 @@ Try next
 
 
 @command(app, "demo")
-async def demo(shell: Shell) -> None:
+async def demo(
+    shell: Shell,
+    spark: Annotated[bool, typer.Option(help="End with the lake and the report, where there is Java.")] = True,
+) -> None:
     """See the whole story on an embedded store, in less than a minute."""
     import logging
     import tempfile
@@ -39,7 +43,7 @@ async def demo(shell: Shell) -> None:
     with tempfile.TemporaryDirectory(prefix="holdfast-demo-") as folder:
         place = "the store you named" if shell.url else "a temporary folder"
         say(f"A durable queue in {place}, with worker processes of its own; nothing else runs.")
-        stats = await Story(shell.url or Path(folder).as_uri(), say=say).tell()
+        stats = await Story(shell.url or Path(folder).as_uri(), say=say, pipeline=spark).tell()
     took = time.monotonic() - started
     if shell.json:
         return shell.document({"seconds": took, "story": lines, "stats": stats})

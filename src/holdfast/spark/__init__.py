@@ -16,11 +16,12 @@ except ImportError as error:
     raise ConfigError("Spark jobs need PySpark: pip install 'holdfast[spark]'") from error
 
 from .source import HoldfastSource
+from .values import pack, unpack
 
 if TYPE_CHECKING:
     from pyspark.sql import SparkSession
 
-__all__ = ["DefaultSource", "HoldfastSource", "register"]
+__all__ = ["DefaultSource", "HoldfastSource", "pack", "register", "unpack"]
 
 DefaultSource = HoldfastSource
 

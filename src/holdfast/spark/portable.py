@@ -46,7 +46,9 @@ class Portable:
 
 def _packed(type_: Any) -> Any:
     if isinstance(type_, type) and issubclass(type_, msgspec.Struct) and not _can_be_imported(type_):
-        fields = [(one.name, _packed(one.type), _default(one), one.encode_name) for one in msgspec.structs.fields(type_)]
+        fields = [
+            (one.name, _packed(one.type), _default(one), one.encode_name) for one in msgspec.structs.fields(type_)
+        ]
         config = type_.__struct_config__
         return _Recipe(
             type_.__qualname__, type_.__module__, fields, {name: getattr(config, name) for name in _SETTINGS}

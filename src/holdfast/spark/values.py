@@ -102,7 +102,8 @@ class _Unpacking:
         struct = shapes.shape(type)
         shape_up, kind_of_rows = shapes.plainer(struct), _struct(struct)
         for batch in batches:
-            rows, errors = [], []
+            rows: list[Any] = []
+            errors: list[str | None] = []
             for payload, kind in zip(batch["value"].to_pylist(), batch["content_type"].to_pylist(), strict=True):
                 try:
                     rows.append(shape_up(plain(decode(payload, kind))))
@@ -215,7 +216,7 @@ def _need(df: DataFrame, *names: str) -> None:
 def _no_clash(kept: Sequence[str], made: Sequence[str]) -> None:
     if clash := sorted({*kept} & {*made}):
         raise ConfigError(
-            f"{', '.join(clash)}: both the message and its value have that; say into=\"…\" for a struct column, "
+            f'{", ".join(clash)}: both the message and its value have that; say into="…" for a struct column, '
             "or drop the message's own columns first"
         )
 

@@ -84,7 +84,7 @@ class BatchWriter(DataSourceArrowWriter):
     def __init__(self, options: Writing, schema: StructType) -> None:
         prepared(options, schema)
         self._options = options
-        self._sink = None if options.key is None else "key/" + _digest(options.key)
+        self._sink = None if options.key is None else sink_of(options.key)
 
     def write(self, iterator: Iterator[pa.RecordBatch]) -> Message:
         at = link(self._options.place.url)
@@ -128,6 +128,11 @@ def _of_task() -> tuple[str, int]:
             f"Spark does not say which query and batch this is ({QUERY_ID}, {BATCH_ID}): is it version 4.3?"
         )
     return "query/" + _digest(query), int(batch)
+
+
+def sink_of(key: str) -> str:
+    """The name under which the store remembers a batch write."""
+    return "key/" + _digest(key)
 
 
 def _digest(text: str) -> str:

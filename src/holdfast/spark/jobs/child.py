@@ -73,7 +73,8 @@ async def _until_done(order: Order, queue: Queue[Any], worker: Any, gone: asynci
             tell()
         if not order.forever:
             quiet = 0 if await _is_something_left(order, queue) else quiet + 1
-    await worker.wait()  # raises what ended it
+    if not worker.is_running:
+        await worker.wait()  # raises what ended it
 
 
 async def _is_something_left(order: Order, queue: Queue[Any]) -> bool:

@@ -120,7 +120,7 @@ class FleetTask:
 
         left = None if self._order.seconds is None else max(0.0, self._order.seconds - spent)
         order = msgspec.structs.replace(self._order, seconds=left)
-        data: bytes = cloudpickle.dumps((order, self._target, self._type))
+        data: bytes = cloudpickle.dumps((order, self._target, self._type))  # type: ignore[no-untyped-call]  # theirs
         return data
 
 

@@ -24,6 +24,7 @@ if TYPE_CHECKING:
 
 OVERLAP = 3600.0  # seconds before the last mark that are looked at again: what was settled may be seen a little later
 _TRIES = 3
+_FEW = 500_000  # ids that every executor can hold: then nothing is shuffled
 _KEY = ["queue", "id", "status"]
 
 
@@ -102,9 +103,11 @@ def _write(
         known = base.of(tables.MESSAGES, queues=[name], since=since)
         if known:
             there = reading.of_files(spark, place, tables.MESSAGES, known).select(*_KEY)
-            new = new.join(there, _KEY, "left_anti")
+            few = sum(file.rows for file in known) < _FEW
+            new = new.join(there.hint("broadcast") if few else there, _KEY, "left_anti")
         parts.append(new)
     everything = reduce(lambda one, other: one.unionByName(other), parts)
+    everything = everything.coalesce(2 * spark.sparkContext.defaultParallelism)  # or each view would be small files
     if floor:
         everything = everything.where(everything["finished_at"] >= datetime.fromisoformat(floor).replace(tzinfo=UTC))
     task = writing.LakeTask(str(place.place.root))
@@ -146,7 +149,15 @@ def _summary(place: Lake, base: Snapshot, files: Sequence[File], dropped: int, s
     errors = sum(file.rows for file in files if file.table == tables.ERRORS)
     rows = base.rows(tables.MESSAGES)
     return LakeSummary(
-        str(place.place.root), base.version, sum(by_queue.values()), errors, len(files), dropped, rows, by_queue, seconds
+        str(place.place.root),
+        base.version,
+        sum(by_queue.values()),
+        errors,
+        len(files),
+        dropped,
+        rows,
+        by_queue,
+        seconds,
     )
 
 

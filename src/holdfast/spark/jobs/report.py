@@ -46,7 +46,9 @@ def report(
     """Measure what finished from `since` until before `until`; write `report.html`, `report.json` and `tables/`."""
     started = time.monotonic()
     place, snapshot = opened(lake)
-    bounds = [None if moment is None else instant(name, moment) for name, moment in (("since", since), ("until", until))]
+    bounds = [
+        None if moment is None else instant(name, moment) for name, moment in (("since", since), ("until", until))
+    ]
     with tasks(spark, "report: measuring", tell):
         figures = measure(spark, place, snapshot, queues=queues or None, since=bounds[0], until=bounds[1])
     folder = Path(out)
@@ -62,14 +64,20 @@ def write(figures: Figures, folder: Path) -> list[str]:
     (folder / "tables").mkdir(parents=True, exist_ok=True)
     (folder / PAGE).write_text(page(figures), encoding="utf-8")
     (folder / FIGURES).write_bytes(msgspec.json.format(msgspec.json.encode(_without_sketches(figures)), indent=1))
-    return [_write_table(folder / "tables" / f"{name}.parquet", rows) for name, rows in figures.tables().items()]
+    return [
+        _write_table(folder / "tables" / f"{name}.parquet", kind, rows)
+        for name, (kind, rows) in figures.tables().items()
+    ]
 
 
-def _write_table(path: Path, rows: Sequence[object]) -> str:
+def _write_table(path: Path, kind: type[msgspec.Struct], rows: Sequence[msgspec.Struct]) -> str:
     import pyarrow as pa
     import pyarrow.parquet as pq
 
-    pq.write_table(pa.Table.from_pylist(list(rows)), path, compression="zstd")
+    kinds = {int: pa.int64(), float: pa.float64(), bytes: pa.binary()}
+    schema = pa.schema([(one.name, kinds.get(one.type, pa.string())) for one in msgspec.structs.fields(kind)])
+    made = pa.Table.from_pylist([msgspec.structs.asdict(row) for row in rows], schema=schema)
+    pq.write_table(made, path, compression="zstd")
     return str(path)
 
 

@@ -22,7 +22,7 @@ _ENDING = ".json"
 _MOST_RACES = 100
 _ADDING: tuple[str, ...] = ("lake", "replay")  # two of the same kind could add the same rows twice
 
-Kind: TypeAlias = Literal["lake", "compact", "expire", "replay"]
+Kind: TypeAlias = Literal["lake", "compact", "expire", "replay", "finish"]
 
 
 class LakeConflict(StoreError):

@@ -30,5 +30,5 @@ def of_files(spark: SparkSession, lake: Lake, table: str, files: Sequence[File])
     """The rows of these files."""
     if not files:
         return spark.createDataFrame([], tables.ddl(table))
-    paths = [lake.place.path(file.path).as_uri() for file in files]
+    paths = [f"file://{lake.place.path(file.path)}" for file in files]  # Hadoop takes a path as it is: no %-escapes
     return spark.read.schema(tables.ddl(table)).parquet(*paths)

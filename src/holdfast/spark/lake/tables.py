@@ -81,7 +81,7 @@ def cause(error: str) -> Cause:
     found = _KIND.match(headline)
     kind = found[1] if found else ""
     reason = headline
-    for pattern, sign in ((_QUOTED, "'…'"), (_UUID, "‹id›"), (_ADDRESS, "‹hex›"), (_NUMBER, "#")):
+    for pattern, sign in ((_QUOTED, "'…'"), (_UUID, "[id]"), (_ADDRESS, "[hex]"), (_NUMBER, "#")):
         reason = pattern.sub(sign, reason)
     reason = reason[:_LONGEST]
     frames = _FRAME.findall(error)
@@ -120,7 +120,5 @@ def errors_of(messages: pa.Table) -> pa.Table:
     said = {"kind": [one.kind for one in causes], "reason": [one.reason for one in causes]}
     said["fingerprint"] = [one.fingerprint for one in causes]
     schema = arrow_schema(ERRORS)
-    columns = [
-        pa.array(said[field.name], field.type) if field.name in said else failed[field.name] for field in schema
-    ]
+    columns = [pa.array(said[field.name], field.type) if field.name in said else failed[field.name] for field in schema]
     return pa.table(columns, schema=schema)

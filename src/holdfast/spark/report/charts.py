@@ -29,7 +29,12 @@ class Dots(NamedTuple):
 
 
 def columns(
-    labels: Sequence[str], series: Sequence[Series], *, title: str, unit: str = "", show: Callable[[float], str] | None = None
+    labels: Sequence[str],
+    series: Sequence[Series],
+    *,
+    title: str,
+    unit: str = "",
+    show: Callable[[float], str] | None = None,
 ) -> str:
     """Stacked columns, as many as there are labels."""
     tell = show or number
@@ -75,7 +80,9 @@ def lines(labels: Sequence[str], series: Sequence[Series], *, title: str, show: 
     return _svg(WIDTH, HEIGHT, title, parts)
 
 
-def bars(rows: Sequence[tuple[str, Sequence[Series]]], *, title: str, show: Callable[[float], str] | None = None) -> str:
+def bars(
+    rows: Sequence[tuple[str, Sequence[Series]]], *, title: str, show: Callable[[float], str] | None = None
+) -> str:
     """A line for each thing, its parts one after the other; longest first is for the caller to see to."""
     tell = show or number
     most = max((sum(part.values[0] for part in parts) for _, parts in rows), default=0.0) or 1.0
@@ -108,7 +115,9 @@ def ranges(rows: Sequence[Dots], names: Sequence[str], *, title: str, show: Call
     for power in range(low, high + 1):
         x = at(10.0**power)
         parts.append(f'<line class="grid" x1="{x:.1f}" x2="{x:.1f}" y1="0" y2="{height}"/>')
-        parts.append(f'<text class="axis" text-anchor="middle" x="{x:.1f}" y="{height + 18}">{_safe(show(10.0**power))}</text>')
+        parts.append(
+            f'<text class="axis" text-anchor="middle" x="{x:.1f}" y="{height + 18}">{_safe(show(10.0**power))}</text>'
+        )
     for place, row in enumerate(rows):
         y = place * _ROW + _ROW / 2
         told = ", ".join(f"{name} {show(value)}" for name, value in zip(names, row.values, strict=True))

@@ -2,7 +2,8 @@
 
 from __future__ import annotations
 
-from typing import Any, Literal, TypeAlias
+from collections.abc import Sequence
+from typing import Literal, TypeAlias
 
 import msgspec
 
@@ -108,16 +109,15 @@ class Figures(msgspec.Struct, frozen=True):
                 return one
         return None
 
-    def tables(self) -> dict[str, list[dict[str, Any]]]:
-        """The figures as rows, by the name of their table."""
-        parts = {
-            "queues": self.queues,
-            "throughput": self.minutes,
-            "latency": self.latency,
-            "retries": self.tries,
-            "reasons": self.reasons,
+    def tables(self) -> dict[str, tuple[type[msgspec.Struct], Sequence[msgspec.Struct]]]:
+        """The figures by the name of their table: the kind of its rows, and the rows."""
+        return {
+            "queues": (QueueFigures, self.queues),
+            "throughput": (Minute, self.minutes),
+            "latency": (Latency, self.latency),
+            "retries": (Tries, self.tries),
+            "reasons": (Reason, self.reasons),
         }
-        return {name: [msgspec.structs.asdict(row) for row in rows] for name, rows in parts.items()}
 
 
 def queue_figures(minutes: list[Minute], tries: list[Tries], latency: list[Latency]) -> list[QueueFigures]:

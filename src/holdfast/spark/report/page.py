@@ -3,10 +3,11 @@
 from __future__ import annotations
 
 import html
+import re
 from collections.abc import Callable, Sequence
 from datetime import UTC, datetime
 from importlib import resources
-from typing import Any, NamedTuple
+from typing import NamedTuple
 
 from .charts import Dots, Series, bars, columns, duration, lines, number, ranges
 from .figures import EVERY, METRICS, Figures, Latency, Metric, Minute
@@ -21,6 +22,7 @@ _MEANING: dict[Metric, str] = {
     "total": "End to end: from enqueue to the end",
 }
 _POINTS = ("p50", "p90", "p95", "p99")
+_NUMBER = re.compile(r"-|[\d,.]+(e[+-]\d+)?( (µs|ms|s|min|h|d))?")
 
 
 class Table(NamedTuple):
@@ -52,7 +54,9 @@ def page(figures: Figures) -> str:
 def _header(figures: Figures) -> str:
     total = figures.of("total")
     ended = figures.ended
-    sums = {name: sum(getattr(one, name) for one in figures.queues) for name in ("completed", "failed", "dead", "retried")}
+    sums = {
+        name: sum(getattr(one, name) for one in figures.queues) for name in ("completed", "failed", "dead", "retried")
+    }
     tiles = [
         ("finished", number(ended), f"{len(figures.queues)} queues"),
         ("completed", number(sums["completed"]), _share(sums["completed"], ended)),
@@ -99,7 +103,7 @@ def _latencies(figures: Figures) -> list[str]:
         if not rows:
             continue
         chart = ranges(
-            [Dots(one.queue or "all queues", [getattr(one, point) for point in _POINTS]) for one in rows[: MOST_ROWS + 1]],
+            [Dots(one.queue or "all queues", _points(one)) for one in rows[: MOST_ROWS + 1]],
             _POINTS,
             title=_MEANING[metric],
             show=duration,
@@ -107,16 +111,22 @@ def _latencies(figures: Figures) -> list[str]:
         legend = _legend([(point, f"dot{place}") for place, point in enumerate(_POINTS)])
         made.append(_section(_MEANING[metric].partition(":")[0], f"{_MEANING[metric]}. {legend}", chart, _times(rows)))
     if not figures.of("wait"):
-        made.append('<p class="none">The store does not say when a message was claimed: wait and run are not known.</p>')
+        made.append(
+            '<p class="none">The store does not say when a message was claimed: wait and run are not known.</p>'
+        )
     return made
 
 
 def _times(rows: Sequence[Latency], name: Callable[[Latency], str] = lambda one: one.queue or "all queues") -> Table:
     heads = ("queue", "messages", "min", "mean", *_POINTS, "max")
-    points: Callable[[Latency], list[float]] = lambda one: [
-        one.least, one.mean, *(getattr(one, point) for point in _POINTS), one.most
-    ]  # fmt: skip
-    return Table(heads, [(name(one), number(one.count), *map(duration, points(one))) for one in rows])
+    rows_of = [
+        (name(one), number(one.count), *map(duration, (one.least, one.mean, *_points(one), one.most))) for one in rows
+    ]
+    return Table(heads, rows_of)
+
+
+def _points(one: Latency) -> list[float]:
+    return [getattr(one, point) for point in _POINTS]
 
 
 def _days(figures: Figures) -> str:
@@ -141,7 +151,9 @@ def _retries(figures: Figures) -> str:
     most = max(one.attempts for one in figures.tries)
     counts = list(range(min(one.attempts for one in figures.tries), most + 1))
     series = [
-        Series(name, look, [sum(getattr(one, name) for one in figures.tries if one.attempts == each) for each in counts])
+        Series(
+            name, look, [sum(getattr(one, name) for one in figures.tries if one.attempts == each) for each in counts]
+        )
         for name, look in _ENDS
     ]
     chart = columns([str(each) for each in counts], series, title="Messages by the number of their attempts")
@@ -199,7 +211,9 @@ def _slowest(figures: Figures) -> str:
         show=duration,
     )
     rows = [(one.queue, duration(one.p95), duration(one.p50), number(one.ended)) for one in ordered]
-    return _section("Slowest queues", "p95 from enqueue to the end.", chart, Table(("queue", "p95", "p50", "finished"), rows))
+    return _section(
+        "Slowest queues", "p95 from enqueue to the end.", chart, Table(("queue", "p95", "p50", "finished"), rows)
+    )
 
 
 # ---------------------------------------------------------------------- parts
@@ -266,8 +280,8 @@ def _moment(at: int, step: int) -> str:
     return datetime.fromtimestamp(at, UTC).strftime("%H:%M" if step < 6 * 3600 else "%d %b")
 
 
-def _is_number(cell: Any) -> bool:
-    return bool(cell) and (cell[0].isdigit() or cell in ("-",)) and not cell[:4].isdigit() or cell.replace(",", "").isdigit()
+def _is_number(cell: str) -> bool:
+    return _NUMBER.fullmatch(cell) is not None
 
 
 def _safe(text: str) -> str:

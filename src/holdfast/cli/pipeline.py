@@ -1,0 +1,262 @@
+"""holdfast pipeline: ingest, process, lake, report, replay, release, compact. Spark starts when a job does."""
+
+from __future__ import annotations
+
+import sys
+from collections.abc import Callable, Iterator
+from contextlib import contextmanager
+from typing import TYPE_CHECKING, Annotated, Any
+
+import typer
+
+from . import values
+from .message import QueueName
+from .shell import Shell, Yes, command, group
+
+if TYPE_CHECKING:
+    from ..spark.jobs import Progress
+
+app = group("Spark jobs: load queues, run handlers, keep and analyse what finished, play it back.")
+
+Master = Annotated[str | None, typer.Option("--master", help="Where Spark runs, such as local[4] or yarn.")]
+Conf = Annotated[list[str] | None, typer.Option("--conf", metavar="KEY=VALUE", help="A setting of Spark; repeatable.")]
+DryRun = Annotated[bool, typer.Option("--dry-run", help="Say what would be done, and do nothing.")]
+LakePlace = Annotated[str, typer.Argument(metavar="LAKE", help="The folder of the lake.")]
+Days = Annotated[int | None, typer.Option("--keep-days", min=1, help="Drop days (UTC) older than so many.")]
+Time = typer.Option(metavar="TIME", help="Such as 2026-01-31T12:00:00; UTC unless it says otherwise.")
+
+
+@contextmanager
+def spark_for(shell: Shell, job: str, master: str | None, conf: list[str] | None) -> Iterator[tuple[Any, Any]]:
+    """The session of one job, and whom it tells how far it is."""
+    from ..spark.jobs import session
+
+    spark = session(master, values.pairs(conf or [], what="--conf"), name=f"holdfast {job}")
+    try:
+        with watched(shell) as tell:
+            yield spark, tell
+    finally:
+        spark.stop()
+
+
+@contextmanager
+def watched(shell: Shell) -> Iterator[Callable[[Progress], None]]:
+    """A line on stderr that changes while a person watches."""
+    if shell.json or not sys.stderr.isatty():
+        yield lambda progress: None
+        return
+    from rich.console import Console
+
+    with Console(stderr=True).status("starting Spark") as status:
+        yield lambda progress: status.update(line_of(progress))
+
+
+def line_of(progress: Progress) -> str:
+    """How far a job is, in a line."""
+    parts = [f"{progress.doing}: {progress.done:,}"]
+    if progress.total is not None:
+        parts[0] += f" of {progress.total:,}"
+    if progress.rate is not None:
+        parts.append(f"{progress.rate:,.1f}/s")
+    if progress.lag is not None:
+        parts.append(f"oldest waits {progress.lag:,.0f} s")
+    return ", ".join(parts)
+
+
+def told(shell: Shell, sentence: str, summary: Any) -> None:
+    """What a job did: a sentence and its figures, or one document."""
+    import msgspec
+
+    facts = msgspec.structs.asdict(summary)
+    shell.done(sentence, **facts)
+    if not shell.json:
+        shell.fields({name: round(value, 2) if name == "seconds" else value for name, value in facts.items()})
+
+
+@command(app, "ingest")
+def ingest(
+    shell: Shell,
+    source: Annotated[str, typer.Argument(help="Files or a folder that Spark can read; with --sql a query.")],
+    queue: QueueName,
+    format: Annotated[str | None, typer.Option(help="csv, json, parquet, text …; known by its ending.")] = None,
+    option: Annotated[list[str] | None, typer.Option(metavar="KEY=VALUE", help="Of that format; repeatable.")] = None,
+    schema: Annotated[str | None, typer.Option(help="Such as 'to string, size int'; guessed otherwise.")] = None,
+    sql: Annotated[bool, typer.Option("--sql", help="SOURCE is a query of Spark SQL.")] = False,
+    value: Annotated[str | None, typer.Option(metavar="COLUMN", help="The value; all other columns otherwise.")] = None,
+    value_as: Annotated[str | None, typer.Option(metavar="KIND", help="That column is json, text or raw.")] = None,
+    priority: Annotated[str | None, typer.Option(metavar="COLUMN", help="A column, or a number.")] = None,
+    header: Annotated[list[str] | None, typer.Option(metavar="NAME=COLUMN", help="A header; repeatable.")] = None,
+    deliver_at: Annotated[str | None, typer.Option(metavar="COLUMN", help="When it is due.")] = None,
+    dedup_key: Annotated[str | None, typer.Option(metavar="COLUMN", help="Its dedup key.")] = None,
+    type: Annotated[str | None, typer.Option(metavar="MODULE:TYPE", help="What every value must be.")] = None,
+    rejects: Annotated[str | None, typer.Option(metavar="FOLDER", help="For rows that cannot be messages.")] = None,
+    key: Annotated[str | None, typer.Option(help="Names this load; loading it again adds nothing.")] = None,
+    checkpoint: Annotated[str | None, typer.Option(metavar="FOLDER", help="Only files new since then.")] = None,
+    dry_run: DryRun = False,
+    master: Master = None,
+    conf: Conf = None,
+) -> None:
+    """Load a table or files into a queue.
+
+    Rows that cannot be messages go to a reject table with the reason; the others arrive once.
+    """
+    from ..spark import jobs
+
+    rank = int(priority) if priority and priority.isdigit() else priority
+    pairs = {"options": option, "headers": header}
+    said: dict[str, Any] = {name: values.pairs(texts, what=f"--{name}") for name, texts in pairs.items() if texts}
+    said |= {"format": format, "schema": schema, "type": type, "value": value, "value_as": value_as}
+    with spark_for(shell, "ingest", master, conf) as (spark, tell):
+        done = jobs.ingest(
+            spark, spark.sql(source) if sql else source, queue, url=shell.url, rejects=rejects, key=key,
+            checkpoint=checkpoint, dry_run=dry_run, dedup_key=dedup_key, priority=rank, deliver_at=deliver_at,
+            tell=tell, **said,
+        )  # fmt: skip
+    what = f"would add {done.accepted:,}" if dry_run else f"added {done.added:,}"
+    told(shell, f"{what} messages to {queue}, {done.rejected:,} rejected", done)
+
+
+@command(app, "process")
+def process(
+    shell: Shell,
+    queue: QueueName,
+    handler: Annotated[str, typer.Argument(metavar="MODULE:HANDLER", help="A function, handler or app: tasks:send.")],
+    type: Annotated[str | None, typer.Option(metavar="MODULE:TYPE", help="What a plain function wants.")] = None,
+    tasks: Annotated[int | None, typer.Option(min=1, help="Workers at once; as many as Spark has cores.")] = None,
+    concurrency: Annotated[int | None, typer.Option(min=1, help="Messages at once in each worker.")] = None,
+    timeout: Annotated[str | None, typer.Option(metavar="SECONDS", help="For one attempt, such as 30 or 2m.")] = None,
+    seconds: Annotated[str | None, typer.Option(metavar="SECONDS", help="Stop after so long, such as 10m.")] = None,
+    retries: Annotated[bool, typer.Option(help="Wait for messages that wait for a retry.")] = True,
+    forever: Annotated[bool, typer.Option("--forever", help="Go on when the queue is empty.")] = False,
+    master: Master = None,
+    conf: Conf = None,
+) -> None:
+    """Run the handlers that workers run on Spark's executors, until the queue is empty."""
+    from ..spark import jobs
+
+    limits = {"timeout": timeout, "seconds": seconds}
+    times = {name: None if text is None else values.seconds(text) for name, text in limits.items()}
+    with spark_for(shell, "process", master, conf) as (spark, tell):
+        done = jobs.process(
+            spark, queue, handler, url=shell.url, type=type, tasks=tasks, retries=retries, forever=forever,
+            concurrency=concurrency, tell=tell, **times,
+        )  # fmt: skip
+    told(shell, f"{queue}: {done.completed:,} completed, {done.dead:,} dead, {done.left:,} left", done)
+
+
+@command(app, "lake")
+def lake(
+    shell: Shell,
+    names: Annotated[list[str], typer.Argument(metavar="[QUEUE]... LAKE", help="Queues (none: all), then the folder.")],
+    keep_days: Days = None,
+    full: Annotated[bool, typer.Option("--full", help="Compare with the whole lake, not the last hours.")] = False,
+    master: Master = None,
+    conf: Conf = None,
+) -> None:
+    """Keep finished and dead messages as Parquet tables.
+
+    Each message once: running it again adds only what is new.
+    """
+    from ..spark import jobs
+
+    with spark_for(shell, "lake", master, conf) as (spark, tell):
+        done = jobs.lake(spark, names[:-1], names[-1], url=shell.url, keep_days=keep_days, full=full, tell=tell)
+    told(shell, f"added {done.added:,} messages to {done.lake}, which now has {done.rows:,}", done)
+
+
+@command(app, "report")
+def report(
+    shell: Shell,
+    lake: LakePlace,
+    out: Annotated[str, typer.Argument(help="The folder for report.html, report.json and tables/.")],
+    queue: Annotated[list[str] | None, typer.Option(help="Only this queue; may be repeated.")] = None,
+    since: Annotated[str | None, Time] = None,
+    until: Annotated[str | None, Time] = None,
+    master: Master = None,
+    conf: Conf = None,
+) -> None:
+    """Measure a lake: throughput, latencies, retries, reasons of failure.
+
+    Writes one page with charts, and the same numbers as tables.
+    """
+    from ..spark import jobs
+
+    first, end = (None if text is None else values.instant(text) for text in (since, until))
+    with spark_for(shell, "report", master, conf) as (spark, tell):
+        done = jobs.report(spark, lake, out, queues=queue, since=first, until=end, tell=tell)
+    told(shell, f"{done.messages:,} messages of {done.queues} queues: open {done.page}", done)
+
+
+@command(app, "compact")
+def compact(
+    shell: Shell,
+    lake: LakePlace,
+    keep_days: Days = None,
+    keep_versions: Annotated[
+        str, typer.Option(metavar="SECONDS", help="How long readers may lag, such as 24h.")
+    ] = "24h",
+    dry_run: DryRun = False,
+    master: Master = None,
+    conf: Conf = None,
+) -> None:
+    """Merge the small files of a lake, drop old days, delete what no version names."""
+    from ..spark import jobs
+
+    age = values.seconds(keep_versions)
+    with spark_for(shell, "compact", master, conf) as (spark, tell):
+        done = jobs.compact(spark, lake, keep_days=keep_days, keep_versions=age, dry_run=dry_run, tell=tell)
+    would = "would merge" if dry_run else "merged"
+    told(shell, f"{would} {done.merged:,} files into {done.into:,}, {done.swept:,} deleted", done)
+
+
+@command(app, "replay")
+def replay(
+    shell: Shell,
+    lake: Annotated[str | None, typer.Argument(metavar="[LAKE]", help="The folder of the lake; or say --dead.")] = None,
+    dead: Annotated[str | None, typer.Option(metavar="QUEUE", help="The dead letters of this queue instead.")] = None,
+    to: Annotated[
+        str | None, typer.Option(metavar="QUEUE", help="Into this queue; each into its own otherwise.")
+    ] = None,
+    queue: Annotated[list[str] | None, typer.Option(help="Only of this queue; may be repeated.")] = None,
+    status: Annotated[str | None, typer.Option(help="Only completed, failed or dead ones.")] = None,
+    since: Annotated[str | None, Time] = None,
+    until: Annotated[str | None, Time] = None,
+    reason: Annotated[str | None, typer.Option(help="A fingerprint of the report, or a part of the error.")] = None,
+    where: Annotated[str | None, typer.Option(metavar="SQL", help="A condition, such as 'priority > 5'.")] = None,
+    limit: Annotated[int | None, typer.Option(min=1, help="At most so many, the oldest first.")] = None,
+    rate: Annotated[float | None, typer.Option(help="At most so many a second.")] = None,
+    again: Annotated[bool, typer.Option("--again", help="Also what was replayed from this lake before.")] = False,
+    dry_run: DryRun = False,
+    master: Master = None,
+    conf: Conf = None,
+) -> None:
+    """Send finished messages of a lake, or dead letters, again.
+
+    Each once: repeating it adds nothing.
+    """
+    from ..spark import jobs
+
+    first, end = (None if text is None else values.instant(text) for text in (since, until))
+    with spark_for(shell, "replay", master, conf) as (spark, tell):
+        done = jobs.replay(
+            spark, lake, dead=dead, to=to, queues=queue, url=shell.url, rate=rate, again=again, dry_run=dry_run,
+            status=status, since=first, until=end, reason=reason, where=where, limit=limit, tell=tell,
+        )  # fmt: skip
+    would = "would replay" if dry_run else "replayed"
+    told(shell, f"{would} {done.replayed:,} messages of {done.source}", done)
+
+
+@command(app, "release")
+def release(
+    shell: Shell,
+    queue: QueueName,
+    consumer: Annotated[str, typer.Argument(help="The consumer of a stream that will not come back.")],
+    force: Annotated[bool, typer.Option("--force", help="Also while its query seems alive.")] = False,
+    yes: Yes = False,
+) -> None:
+    """Give back what a stream has claimed. Its checkpoint is of no use afterwards."""
+    from ..spark import jobs
+
+    shell.confirm(f"Give back the claims of {consumer}? Its checkpoint fails afterwards.", yes=yes)
+    done = jobs.release(queue, consumer, url=shell.url, force=force)
+    told(shell, f"{done.released:,} messages went back to {queue}", done)

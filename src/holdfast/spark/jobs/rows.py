@@ -1,0 +1,177 @@
+"""From the rows of any table to messages: which column is what, and why a row cannot be one."""
+
+from __future__ import annotations
+
+from collections.abc import Iterable, Iterator, Mapping
+from typing import TYPE_CHECKING, Any, Literal, TypeAlias
+
+import msgspec
+
+from ...codecs import codec_for
+from ...config import unknown
+from ...errors import CodecError, ConfigError
+from ...messages import JSON
+from ..portable import Portable
+
+if TYPE_CHECKING:
+    import pyarrow as pa
+    from pyspark.sql import Column, DataFrame
+
+As: TypeAlias = Literal["json", "text", "raw"]
+
+RAW = "application/octet-stream"
+CORRUPT = "_corrupt_record"  # where Spark puts a line it cannot read
+REASON = "reason"
+ROW = "row"
+MESSAGE = ("value", "content_type", "priority", "headers", "deliver_at", "dedup_key")
+_AS = ("json", "text", "raw")
+
+
+class Mapped(msgspec.Struct, frozen=True, kw_only=True):
+    """Which column is what of a message. Without `value` the message is an object of all columns not named here."""
+
+    value: str | None = None
+    value_as: As | None = None  # json: text that is JSON; text: a string; raw: bytes as they are
+    content_type: str | None = None  # of raw values
+    priority: str | int | None = None
+    headers: Mapping[str, str] = {}  # header: column
+    deliver_at: str | None = None
+    dedup_key: str | None = None
+
+    def columns(self) -> list[str]:
+        """The columns named, other than that of the value."""
+        single = (self.priority, self.deliver_at, self.dedup_key)
+        return [*(each for each in single if isinstance(each, str)), *self.headers.values()]
+
+    def check(self, df: DataFrame) -> None:
+        """ConfigError when a column is not there."""
+        for name in [*self.columns(), *([self.value] if self.value else [])]:
+            if name not in df.columns:
+                raise ConfigError(unknown("there is no column", name, df.columns))
+        if self.value_as is not None and self.value_as not in _AS:
+            raise ConfigError(unknown("value_as: unknown kind", self.value_as, _AS))
+        if isinstance(self.priority, int) and not 0 <= self.priority <= 255:
+            raise ConfigError(f"priority: a column, or a whole number from 0 to 255, not {self.priority!r}")
+        if self.value is None and not self._body(df):
+            raise ConfigError("nothing is left for the value: name its column with `value`")
+
+    def _body(self, df: DataFrame) -> list[str]:
+        taken = {*self.columns(), CORRUPT}
+        return [name for name in df.columns if name not in taken]
+
+
+def messages(df: DataFrame, mapped: Mapped, *, most: int, type: Any = None) -> DataFrame:
+    """The columns of messages, `row` (what it was made of) and `reason` (null: it is good)."""
+    from pyspark.sql import functions as F
+
+    mapped.check(df)
+    value, kind, value_reason = _value(df, mapped)
+    whole = F.to_json(F.struct(*[_col(name) for name in df.columns]))
+    priority, priority_reason = _priority(mapped)
+    deliver_at, deliver_reason = _deliver_at(mapped)
+    corrupt = F.when(_col(CORRUPT).isNotNull(), "the row cannot be read") if CORRUPT in df.columns else F.lit(None)
+    dedup = F.lit(None).cast("string") if mapped.dedup_key is None else _col(mapped.dedup_key).cast("string")
+    made = df.select(
+        value.alias("value"),
+        kind.alias("content_type"),
+        priority.alias("priority"),
+        _headers(mapped).alias("headers"),
+        deliver_at.alias("deliver_at"),
+        dedup.alias("dedup_key"),
+        (F.coalesce(_col(CORRUPT), whole) if CORRUPT in df.columns else whole).alias(ROW),
+        F.coalesce(
+            corrupt,
+            value_reason,
+            F.when(F.octet_length(value) > most, F.concat(F.lit(f"the value has more than {most} bytes"))),
+            priority_reason,
+            deliver_reason,
+            F.when(dedup == "", "the dedup key is empty"),
+        ).alias(REASON),
+    )
+    return made if type is None else made.mapInArrow(_TypeCheck(type), made.schema)
+
+
+def _value(df: DataFrame, mapped: Mapped) -> tuple[Column, Column, Column]:
+    """The payload, its content type, and what may be wrong with it."""
+    from pyspark.sql import functions as F
+    from pyspark.sql.types import BinaryType
+
+    if mapped.value is None:
+        body = F.to_json(F.struct(*[_col(name) for name in mapped._body(df)]), {"ignoreNullFields": "false"})
+        return body.cast("binary"), F.lit(JSON), F.lit(None).cast("string")
+    column = _col(mapped.value)
+    binary = isinstance(df.schema[mapped.value].dataType, BinaryType)
+    kind = mapped.value_as or ("raw" if binary or mapped.content_type else "json")
+    empty = F.when(column.isNull(), "the value is null")
+    if kind == "raw":
+        return column.cast("binary"), F.lit(mapped.content_type or RAW), empty
+    text = column.cast("string")
+    if kind == "text":  # an array of one, without its brackets: the only way to a JSON string
+        quoted = F.expr(f"substring(to_json(array(cast({_name(mapped.value)} as string))), 2)")
+        return F.substring(quoted, F.lit(1), F.length(quoted) - 1).cast("binary"), F.lit(JSON), empty
+    broken = F.when(F.try_parse_json(text).isNull(), "the value is not JSON")
+    return text.cast("binary"), F.lit(JSON), F.coalesce(empty, broken)
+
+
+def _priority(mapped: Mapped) -> tuple[Column, Column]:
+    from pyspark.sql import functions as F
+
+    if not isinstance(mapped.priority, str):
+        return F.lit(mapped.priority or 0).cast("int"), F.lit(None).cast("string")
+    given = _col(mapped.priority)
+    number = F.expr(f"try_cast({_name(mapped.priority)} as double)")
+    bad = number.isNull() | (number != F.floor(number)) | (number < 0) | (number > 255)
+    reason = F.when(given.isNotNull() & bad, "a priority is a whole number from 0 to 255")
+    return F.coalesce(F.when(~bad, number).cast("int"), F.lit(0)), reason
+
+
+def _deliver_at(mapped: Mapped) -> tuple[Column, Column]:
+    from pyspark.sql import functions as F
+
+    if mapped.deliver_at is None:
+        return F.lit(None).cast("timestamp"), F.lit(None).cast("string")
+    moment = F.expr(f"try_cast({_name(mapped.deliver_at)} as timestamp)")
+    return moment, F.when(_col(mapped.deliver_at).isNotNull() & moment.isNull(), "deliver_at is no time")
+
+
+def _headers(mapped: Mapped) -> Column:
+    from pyspark.sql import functions as F
+
+    if not mapped.headers:
+        return F.lit(None).cast("map<string,string>")
+    pairs = [part for name, column in mapped.headers.items() for part in (F.lit(name), _col(column).cast("string"))]
+    return F.map_filter(F.create_map(*pairs), lambda key, value: value.isNotNull())
+
+
+def _col(name: str) -> Column:
+    from pyspark.sql import functions as F
+
+    return F.col(_name(name))
+
+
+def _name(name: str) -> str:
+    return f"`{name.replace('`', '``')}`"
+
+
+class _TypeCheck:
+    """On executors: a payload that its readers could not read gets its reason here."""
+
+    def __init__(self, type: Any) -> None:
+        self._portable = Portable(type)
+
+    def __call__(self, batches: Iterable[pa.RecordBatch]) -> Iterator[pa.RecordBatch]:
+        import pyarrow as pa
+
+        codec = codec_for(self._portable.type, None)
+        for batch in batches:
+            reasons = []
+            rows = zip(*(batch[name].to_pylist() for name in ("value", "content_type", REASON)), strict=True)
+            for payload, kind, reason in rows:
+                if reason is None:
+                    try:
+                        codec.decode(payload, kind)
+                    except CodecError as error:
+                        reason = str(error)
+                reasons.append(reason)
+            place = batch.schema.get_field_index(REASON)
+            yield batch.set_column(place, batch.schema.field(place), pa.array(reasons, pa.string()))
