@@ -17,6 +17,7 @@ from holdfast.bench.opponents import Answer
 from holdfast.bench.show import Bar
 from holdfast.errors import ConfigError
 from postgres.fixtures import Database
+from s3.fixtures import Place
 
 TINY = bars.Scale(
     repeats=1, bulk=2000, classic=400, drain=200, together=300, single=20, waiting=2000, retries=1500, latency=5,
@@ -97,6 +98,16 @@ async def test_queue(tmp_path: Path) -> None:
     assert all(len(row) == len(queue.COLUMNS) for row in queue.rows(phases))
 
 
+async def test_queue_on_a_bucket(s3: Place) -> None:
+    load = queue.Load(url=s3.url, count=100, size=100, batch=50, concurrency=20)
+    phases = await queue.measure(load, Bar(None, 1))
+    assert phases[0].requests is not None
+    assert phases[0].requests["put"] * 100 >= 2
+    assert phases[0].written is not None
+    assert phases[0].written > 100
+    assert queue.rows(phases)[0][-1] != ""
+
+
 async def test_queue_with_several_processes(tmp_path: Path) -> None:
     load = queue.Load(url=f"file://{tmp_path}", count=301, size=10, batch=50, concurrency=10)
     (point,) = await queue.curve(load, "processes", [2], Bar(None, 1))
@@ -116,16 +127,20 @@ async def test_store_is_for_the_log_engine(postgres: Database) -> None:
         await store.open_space(postgres.url)
 
 
-@pytest.mark.parametrize("url", ["memory://", "file://{}", "slatedb+file://{}"])
-async def test_store(tmp_path: Path, url: str) -> None:
-    space = await store.open_space(url.format(tmp_path))
+@pytest.mark.parametrize("url", ["memory://", "file://{}", "slatedb+file://{}", "s3://"])
+async def test_store(tmp_path: Path, url: str, request: pytest.FixtureRequest) -> None:
+    bucket = url == "s3://"
+    space = await store.open_space(request.getfixturevalue("s3").url if bucket else url.format(tmp_path))
     try:
         load = store.Load(count=250, value_size=100, batch_size=50, test_get=20)
         operations = await store.measure(space, load, Bar(None, 1))
+        left = await space.read(lambda reading: reading.list("bench/"))
     finally:
         await space.close()
+    assert left == []
     assert len(operations) == 5
     assert operations[-1].objects == 250
+    assert all((each.requests is not None and each.requests >= 1) == bucket for each in operations[:3])
     assert all(len(row) == len(store.COLUMNS) for row in store.rows(operations))
 
 

@@ -16,6 +16,7 @@ import msgspec
 
 import holdfast
 
+from ..stores.base import requests
 from . import load
 from .load import Timed
 from .machine import resident_bytes, written_bytes
@@ -51,6 +52,7 @@ class Report(msgspec.Struct, frozen=True, kw_only=True, omit_defaults=True):
     written: int = 0  # bytes this process had written to the disk
     processor: float = 0.0  # seconds of CPU
     marks: list[float] = []
+    requests: dict[str, int] = {}  # to a bucket, by kind, with bytes_sent and bytes_received
     claimed: int = 0  # messages taken, also those that somebody else completed
 
 
@@ -201,7 +203,16 @@ async def main(role: str, spec: Spec) -> None:
         queue: holdfast.Queue[Any] = await broker.queue(spec.queue, **spec.options)
         say(Report(kind="ready"))
         await line()
-        say(await ROLES[role](queue, spec))
+        before = requests(broker.store)
+        say(_with_requests(await ROLES[role](queue, spec), before, requests(broker.store)))
+
+
+def _with_requests(report: Report, before: dict[str, int] | None, after: dict[str, int] | None) -> Report:
+    """On a bucket nothing goes to the disk: what was sent there is what was written."""
+    if before is None or after is None:
+        return report
+    asked = {kind: count - before[kind] for kind, count in after.items()}
+    return msgspec.structs.replace(report, requests=asked, written=asked["bytes_sent"])
 
 
 if __name__ == "__main__":

@@ -20,7 +20,18 @@ from .show import Bar, milliseconds, rate
 SINGLES = 2000  # single awaited calls: enough for a p99, and a fsync each
 TOGETHER = 20_000  # single calls of many callers
 TIMEOUT = 4 * 3600.0
-COLUMNS = ("phase", "messages", "seconds", "per s", "p50 ms", "p95 ms", "p99 ms", "max ms", "bytes each")
+COLUMNS = (
+    "phase",
+    "messages",
+    "seconds",
+    "per s",
+    "p50 ms",
+    "p95 ms",
+    "p99 ms",
+    "max ms",
+    "bytes each",
+    "requests each",
+)
 
 
 class Load(msgspec.Struct, frozen=True, kw_only=True):
@@ -43,7 +54,8 @@ class Phase(msgspec.Struct, frozen=True):
     seconds: float
     rate: float
     latency: Latency | None = None
-    written: float | None = None  # bytes to the disk per message
+    written: float | None = None  # bytes to the disk, or to the bucket, per message
+    requests: dict[str, float] | None = None  # to a bucket, per message, by kind
 
 
 @asynccontextmanager
@@ -118,7 +130,15 @@ def _phase(name: str, reports: Sequence[Report]) -> Phase:
     seconds = max(report.last for report in reports) - min(report.first for report in reports)
     calls = [call for report in reports for call in report.calls]
     written = sum(report.written for report in reports)
-    return Phase(name, messages, seconds, messages / seconds, latency(calls), written / messages if written else None)
+    return Phase(
+        name, messages, seconds, messages / seconds, latency(calls), written / messages if written else None,
+        _requests(reports, messages),
+    )  # fmt: skip
+
+
+def _requests(reports: Sequence[Report], messages: int) -> dict[str, float] | None:
+    kinds = [kind for kind in reports[0].requests if not kind.startswith("bytes")]
+    return {kind: sum(each.requests[kind] for each in reports) / messages for kind in kinds} or None
 
 
 async def _remove(url: str) -> None:
@@ -177,7 +197,16 @@ def _row(phase: Phase) -> list[str]:
     times = phase.latency
     percentiles = [milliseconds(t) for t in (times.p50, times.p95, times.p99, times.max)] if times else [""] * 4
     written = f"{phase.written:,.0f}" if phase.written is not None else ""
-    return [phase.name, f"{phase.messages:,}", f"{phase.seconds:.3f}", rate(phase.rate), *percentiles, written]
+    requests = f"{sum(phase.requests.values()):.4g}" if phase.requests else ""
+    return [
+        phase.name,
+        f"{phase.messages:,}",
+        f"{phase.seconds:.3f}",
+        rate(phase.rate),
+        *percentiles,
+        written,
+        requests,
+    ]
 
 
 def local_folder(url: str) -> Path | None:

@@ -4,18 +4,30 @@ from __future__ import annotations
 
 import random
 import time
-from collections.abc import Callable, Iterator
+from collections.abc import Awaitable, Callable, Iterator
 
 import msgspec
 
 from ..errors import ConfigError
+from ..stores.log.cloud.tally import Tally
 from ..stores.log.space import Found, Reading, Space, Transaction
 from ..stores.opening import locate, open_store, store_options
 from .measure import Latency, latency
 from .payloads import bodies
 from .show import Bar, milliseconds, rate
 
-COLUMNS = ("operation", "objects", "seconds", "objects/s", "MB/s", "p50 ms", "p95 ms", "p99 ms", "max ms")
+COLUMNS = (
+    "operation",
+    "objects",
+    "seconds",
+    "objects/s",
+    "MB/s",
+    "p50 ms",
+    "p95 ms",
+    "p99 ms",
+    "max ms",
+    "requests each",
+)
 _PREFIX = "bench/"
 _PAGE = 1000
 
@@ -29,6 +41,7 @@ class Operation(msgspec.Struct, frozen=True):
     rate: float
     bytes_rate: float
     latency: Latency | None
+    requests: float | None = None  # to a bucket, per object
 
 
 class Load(msgspec.Struct, frozen=True, kw_only=True):
@@ -54,14 +67,34 @@ async def open_space(url: str) -> Space:
 
 async def measure(space: Space, load: Load, bar: Bar) -> list[Operation]:
     """Put one by one, put in batches, get, a range and everything."""
-    singles = min(load.count, 2000)
-    return [
-        await _put(space, "put", singles, 1, load.value_size, bar),
-        await _put(space, f"put × {load.batch_size}", load.count, load.batch_size, load.value_size, bar),
-        await _get(space, load, bar),
-        await _scan(space, "scan, ranges of 100", load, 100, bar),
-        await _scan(space, "scan, all", load, _PAGE, bar),
+    singles, batch, size = min(load.count, 2000), load.batch_size, load.value_size
+    parts: list[Callable[[], Awaitable[Operation]]] = [
+        lambda: _put(space, "put", singles, 1, size, bar),
+        lambda: _put(space, f"put × {batch}", load.count, batch, size, bar),
+        lambda: _get(space, load, bar),
+        lambda: _scan(space, "scan, ranges of 100", load, 100, bar),
+        lambda: _scan(space, "scan, all", load, _PAGE, bar),
     ]
+    try:
+        return [await _counted(space, part) for part in parts]
+    finally:
+        await _clear(space)
+
+
+async def _counted(space: Space, part: Callable[[], Awaitable[Operation]]) -> Operation:
+    """With the requests that a bucket has seen meanwhile."""
+    tally: Tally | None = getattr(space, "tally", None)
+    if tally is None:
+        return await part()
+    before = tally.total()
+    operation = await part()
+    return msgspec.structs.replace(operation, requests=(tally.total() - before) / operation.objects)
+
+
+async def _clear(space: Space) -> None:
+    """Leave nothing of the benchmark in the user's store."""
+    while keys := await space.read(lambda reading: reading.list(_PREFIX, limit=_PAGE)):
+        await space.remove(keys)
 
 
 async def _put(space: Space, name: str, count: int, batch: int, size: int, bar: Bar) -> Operation:
@@ -143,6 +176,7 @@ def rows(operations: list[Operation]) -> list[list[str]]:
             rate(operation.rate),
             f"{operation.bytes_rate / 1e6:,.1f}",
             *(milliseconds(t) for t in _percentiles(operation.latency)),
+            "" if operation.requests is None else f"{operation.requests:.4g}",
         ]
         for operation in operations
     ]

@@ -140,6 +140,12 @@ def is_resting(store: Store, queue: str) -> bool:
     return bool(says is not None and says(queue))
 
 
+def requests(store: Store) -> dict[str, int] | None:
+    """What a store that pays for requests has asked for since it was opened, by kind, and the bytes both ways."""
+    says = getattr(store, "requests", None)
+    return None if says is None else says()
+
+
 class Transactional(Protocol):
     """A store that can write inside a transaction of the caller's own database connection."""
 

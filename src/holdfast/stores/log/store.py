@@ -185,6 +185,11 @@ class LogStore:
             polling = self._pollings[queue] = Polling(self._options.poll_interval)
         return polling
 
+    def requests(self) -> dict[str, int] | None:
+        """On a bucket: what was asked of it; see `stores.base.requests`."""
+        tally = getattr(self._space, "tally", None)
+        return None if tally is None else tally.read()
+
     def is_resting(self, queue: str) -> bool:
         """Where upkeep costs requests: nothing has happened, so there is nothing to keep up."""
         return bool(self._space.window) and self._polling(queue).is_resting()

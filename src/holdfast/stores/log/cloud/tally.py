@@ -19,6 +19,10 @@ class Tally:
             self._counts["bytes_sent"] += sent
             self._counts["bytes_received"] += received
 
+    def total(self) -> int:
+        """All requests."""
+        return sum(count for kind, count in self.read().items() if not kind.startswith("bytes"))
+
     def read(self) -> dict[str, int]:
         """`put get list delete head`, and `bytes_sent bytes_received`."""
         with self._lock:
