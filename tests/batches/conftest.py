@@ -11,11 +11,12 @@ from holdfast.stores.opening import locate, open_store
 QUEUE = "emails"
 
 
-@pytest.fixture(params=["memory", "folder", "postgres"])
+@pytest.fixture(params=["memory", "folder", "postgres", "s3"])
 async def store(request, tmp_path):
     options = StoreOptions()
-    if request.param == "postgres":
-        made = await open_store(locate(request.getfixturevalue("postgres").url), options)
+    if request.param in ("postgres", "s3"):
+        location = locate(request.getfixturevalue(request.param).url)
+        made = await open_store(location, StoreOptions(**location.options))
     else:
         made = await (open_memory("", options) if request.param == "memory" else open_folder(tmp_path, options))
     await made.create_queue(QUEUE, QueueOptions())

@@ -86,6 +86,8 @@ async def test_columns_become_what_they_mean(store):
 
 
 async def test_dedup_keys_count(store):
+    if not store.batches.deduplicates:
+        return  # told when a write is planned
     await store.append(QUEUE, [Envelope(b"old", dedup_key="k0")])
     keys = ["k0", "k1", "k1", None, None]
     batch = {"value": [b"0", b"1", b"2", b"3", b"4"], "dedup_key": keys}
@@ -111,7 +113,7 @@ async def test_a_queue_made_anew_takes_nothing_old(store):
     staged = await stage(store, numbers(0, 10))
     await store.delete_queue(QUEUE, force=True)
     await store.create_queue(QUEUE, QueueOptions())
-    with pytest.raises(StoreError, match="made anew"):
+    with pytest.raises(StoreError, match="again"):
         await store.batches.publish(QUEUE, "a", 1, staged)
 
 

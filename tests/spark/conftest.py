@@ -8,11 +8,19 @@ from pathlib import Path
 
 import pytest
 
+from holdfast.testing.s3 import LIMITED
+
 SOURCES = Path(__file__).parents[2] / "src"
 
 
+@pytest.fixture(scope="session", autouse=True)
+def keys():
+    """Where Spark's processes find the keys of the test bucket; set before any of them starts."""
+    os.environ["AWS_ACCESS_KEY_ID"], os.environ["AWS_SECRET_ACCESS_KEY"] = LIMITED
+
+
 @pytest.fixture(scope="session")
-def spark(tmp_path_factory):
+def spark(keys, tmp_path_factory):
     """A session with two lanes in which a failed task is tried three times."""
     from pyspark.sql import SparkSession
 

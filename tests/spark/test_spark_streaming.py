@@ -5,6 +5,7 @@ from __future__ import annotations
 import json
 import pickle
 import time
+from urllib.parse import parse_qsl, urlencode, urlsplit, urlunsplit
 
 import pyarrow as pa
 import pytest
@@ -19,13 +20,24 @@ from holdfast.spark.link import link
 pytestmark = pytest.mark.timeout(180)
 
 
-@pytest.fixture(params=["file", "postgres"])
+@pytest.fixture
 def url(request, tmp_path):
-    """Every store that serves Spark; a few tests are about options and columns alone."""
-    return f"file://{tmp_path}/store" if request.param == "file" else request.getfixturevalue("postgres").url
+    """A folder, or what `everywhere` says."""
+    kind = getattr(request, "param", "file")
+    if kind == "file":
+        return f"file://{tmp_path}/store"
+    return without_keys(request.getfixturevalue(kind).url)
 
 
-anywhere = pytest.mark.parametrize("url", ["file"], indirect=True)
+# The suite in tests/batches runs on every store; these show that Spark's processes find each of them.
+everywhere = pytest.mark.parametrize("url", ["file", "postgres", "s3"], indirect=True)
+
+
+def without_keys(url):
+    """As Spark takes it: the keys are in the environment."""
+    parts = urlsplit(url)
+    query = [(name, value) for name, value in parse_qsl(parts.query) if not name.endswith(("_key", "_key_id"))]
+    return urlunsplit(parts._replace(query=urlencode(query)))
 
 
 def fill(url, count, name="emails", **terms):
@@ -71,6 +83,7 @@ def rows_of(reader, start, end):
     return sorted(found)
 
 
+@everywhere
 def test_direct_calls(url):
     fill(url, 300)
     reader = streamed(url, maxMessagesPerTrigger="200")
@@ -122,7 +135,6 @@ def test_available_now_ends(url):
     reader.stop()
 
 
-@anywhere
 def test_read_all_available(url):
     fill(url, 50)
     reader = streamed(url, maxMessagesPerTrigger="1000")
@@ -140,7 +152,6 @@ def test_nothing_there_gives_the_start_after_a_while(url):
     reader.stop()
 
 
-@anywhere
 def test_two_queries_cannot_share_a_consumer(url, monkeypatch):
     from holdfast.spark import holder, owning
 
@@ -159,7 +170,6 @@ def test_two_queries_cannot_share_a_consumer(url, monkeypatch):
     second.stop()
 
 
-@anywhere
 def test_an_owner_that_is_gone_is_replaced_at_once(url):
     import subprocess
     import sys
@@ -183,7 +193,6 @@ def test_an_owner_that_is_gone_is_replaced_at_once(url):
     reader.stop()
 
 
-@anywhere
 def test_the_owner_stays_alive(url):
     fill(url, 1)
     reader = streamed(url, ownerLease="0.9")
@@ -241,7 +250,6 @@ def test_data_loss_is_told_or_passed_over(url):
     lenient.stop()
 
 
-@anywhere
 @pytest.mark.parametrize(
     ("options", "sentence"),
     [
@@ -261,7 +269,6 @@ def test_bad_options(url, options, sentence):
         source(**{"at": url, **options}).streamReader(HoldfastSource.streamReader)
 
 
-@anywhere
 def test_a_checkpoint_of_another_consumer(url):
     fill(url, 1)
     reader = streamed(url)
@@ -288,6 +295,7 @@ def run(frame, url, checkpoint, name="copies"):
     return query
 
 
+@everywhere
 def test_from_queue_to_queue(spark, url, tmp_path):
     fill(url, 2500, headers={"a": "b"}, priority=7)
     query = run(live(spark, url, maxMessagesPerTrigger=1000, minPartitions=2), url, tmp_path / "cp")
@@ -319,6 +327,7 @@ def test_a_failing_task_is_tried_again(spark, url, tmp_path):
     assert stats(url, "copies").pending == 500
 
 
+@everywhere
 def test_batch_write(spark, url):
     frame = spark.range(2500).selectExpr("cast(id as string) as value", "cast(id % 3 as int) as priority")
     writing = frame.write.format("holdfast").option("url", url).mode("append")
@@ -355,7 +364,6 @@ def test_columns_of_a_write(spark, url):
     assert (stats(url, "all").pending, stats(url, "all").delayed) == (1, 2)
 
 
-@anywhere
 @pytest.mark.parametrize(
     ("columns", "sentence"),
     [
@@ -398,7 +406,6 @@ def test_bad_rows_add_nothing(spark, url):
     assert stats(url, "numbers").total == 1
 
 
-@anywhere
 def test_overwrite_is_refused(spark, url):
     with pytest.raises(Exception, match="never overwritten"):
         spark.range(3).selectExpr("'x' as value").write.format("holdfast").option("url", url).mode("overwrite").save(
@@ -406,7 +413,6 @@ def test_overwrite_is_refused(spark, url):
         )
 
 
-@anywhere
 def test_a_missing_consumer_is_told(spark, url):
     fill(url, 1)
     frame = spark.readStream.format("holdfast").option("url", url).load("emails")

@@ -219,7 +219,14 @@ async def test_one_maintainer_at_a_time():
     assert await other.maintain("q") == {}
     sleeper.wake.set()
     assert (await first)["flushed"] == 1
-    assert set(await other.maintain("q")) == {"flushed", "expired_files", "merged_files", "forgotten_keys", "orphans"}
+    assert set(await other.maintain("q")) == {
+        "flushed",
+        "expired_files",
+        "merged_files",
+        "forgotten_keys",
+        "orphans",
+        "released",
+    }
     assert await bed.keys("maintain") == []
 
 

@@ -143,6 +143,11 @@ def prepared(options: Writing, schema: StructType) -> None:
     """Check columns and store, and make the queue where it is missing."""
     sinking.check(schema, named=options.place.queue is not None)
     at = link(options.place.url)
+    if "dedup_key" in schema.fieldNames() and not at.batches.deduplicates:
+        raise ConfigError(
+            "dedup_key: a bucket cannot look keys up in the step that publishes; drop the column, or write to a queue "
+            "on file:// or postgresql://"
+        )
     if options.place.queue is not None:
         at.run(at.broker.queue(options.place.queue))
 

@@ -210,6 +210,8 @@ class ConsumerInfo(msgspec.Struct, frozen=True):
 class Batches(Protocol):
     """What a store that serves data pipelines has as its `batches`."""
 
+    deduplicates: bool  # whether publishing can look dedup keys up in the same step
+
     async def plan_scan(
         self, queue: str, view: View, *, filters: Sequence[Filter] = (), sizing: Sizing = WHOLE
     ) -> list[Slice]:

@@ -9,7 +9,7 @@ from ...config import StoreOptions
 from ...ids import Ids
 from ...messages import View
 from ..batches import WHOLE, Batch, ConsumerInfo, Filter, Ownership, Sizing, Slice, Staged, Stager
-from . import queues, scanning
+from . import queues, scanning, upkeep
 from .consuming import Consuming
 from .finder import Finder
 from .log import Log
@@ -33,7 +33,9 @@ class LogBatches:
         options: StoreOptions,
     ) -> None:
         self._space = space
+        self.deduplicates = not space.window
         self._fresh = fresh
+        self._log = log
         self._timeout = options.operation_timeout
         self._reader = SliceReader(space, finder, timeout=self._timeout)
         self._publishing = Publishing(space, log, Ids())
@@ -98,6 +100,8 @@ class LogBatches:
         return await self._publishing.publish(queue, sink, batch, staged, room=room)
 
     async def sweep(self, queue: str, older_than: float) -> int:
+        if self._space.window:
+            return await upkeep.sweep(self._space, self._log(queue), older_than=older_than)
         return await self._space.sweep(older_than)
 
     # Upkeep.

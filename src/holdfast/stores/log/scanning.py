@@ -2,7 +2,9 @@
 
 from __future__ import annotations
 
+import asyncio
 from collections.abc import AsyncIterator, Callable, Iterator, Sequence
+from functools import partial
 from typing import TYPE_CHECKING, TypeAlias
 
 import msgspec
@@ -222,13 +224,17 @@ class SliceReader:
             yield _joined(waiting)
 
     async def _load(self, part: Slice, body: _Body, some: list[Part], *, lenient: bool) -> list[pa.RecordBatch]:
-        def step(view: Reading) -> list[pa.RecordBatch]:
+        def step(chosen: list[Part], view: Reading) -> list[pa.RecordBatch]:
             found: list[pa.RecordBatch] = []
-            for each in some:
+            for each in chosen:
                 found += self._batches(view, part, body, each, lenient=lenient)
             return found
 
-        return await self._space.read(step, deadline=self._timeout)
+        if not self._space.window:
+            return await self._space.read(partial(step, some), deadline=self._timeout)
+        # Every object is a trip of its own: all of them at once.
+        asked = [self._space.read(partial(step, [each]), deadline=self._timeout) for each in some]
+        return [batch for found in await asyncio.gather(*asked) for batch in found]
 
     def _batches(
         self, view: Reading, part: Slice, body: _Body, each: Part, *, lenient: bool

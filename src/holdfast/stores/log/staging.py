@@ -5,6 +5,7 @@ from __future__ import annotations
 import asyncio
 import math
 from collections.abc import Callable, Iterator, Sequence
+from functools import partial
 from typing import TYPE_CHECKING, Any, TypeAlias
 
 import msgspec
@@ -13,11 +14,12 @@ from ... import ids
 from ...errors import QueueFull, StoreError
 from ...ids import Ids
 from ..batches import Staged
-from . import appending, queues, rows
+from . import appending, bundles, queues, rows
 from .committer import Session, work_topic
 from .log import Log
-from .names import BlockName, parse_block
-from .space import Space, Transaction
+from .names import BlockName, birth_of, parse_block
+from .space import Reading, Space, Transaction
+from .state import Absorb
 
 if TYPE_CHECKING:
     import pyarrow as pa
@@ -26,6 +28,7 @@ BLOCK_ROWS = 4000
 BLOCK_BYTES = 4 << 20
 _WRITING = 4  # blocks on their way to the disk
 _LATE = 0.02  # the part of its delay by which a message may be late, so that neighbours share a block
+_STALE = 3000.0  # seconds after which staged blocks may be about to be swept
 _Kind: TypeAlias = tuple[int, float, bool]  # priority, due (0: at once), with dedup keys
 
 
@@ -43,6 +46,9 @@ class Stager:
         self._queue = queue
         self._root = root
         self._ids = maker
+        # Where a file is an object at once, staged ones lie where nobody looks, and publishing absorbs them.
+        self._apart = space.window > 0
+        self._stage = maker.block(space.clock())
         self._drafts: dict[_Kind, _Draft] = {}
         self._writing: set[asyncio.Task[None]] = set()
         self._staged: list[Staged] = []
@@ -75,9 +81,11 @@ class Stager:
         if draft is None or not draft.rows:
             return
         priority, due, _ = kind
-        block = self._ids.block(self._space.clock(), priority, carried=due > 0)
+        block = self._ids.block(self._space.clock(), priority, carried=due > 0 or self._apart)
         name = BlockName(f"{block:032x}", draft.rows, priority, 0, 0)
         key = name.later_key(due) if due else name.inbox_key()
+        if self._apart:
+            key = f"{bundles.FOLDER}{self._stage:032x}/{key}"
         await self._wait(_WRITING - 1)
         self._writing.add(asyncio.create_task(self._put(key, draft)))
 
@@ -195,8 +203,7 @@ class Publishing:
             count = sum(each.rows for each in staged)
             if room is not None and count > room:
                 raise QueueFull(f"{queue} has room for {room} messages, and {count} are to be added")
-            for each in staged:
-                self._show(session, each)
+            self._show(session, staged)
             if sink is not None:
                 now = max(session.head.now, session.tx.now)
                 session.head = msgspec.structs.replace(session.head, pipes=pipes.with_sink(sink, batch, now))
@@ -204,15 +211,40 @@ class Publishing:
             session.tx.signal(work_topic(queue))
             return True
 
+        if self._space.window:
+            await self._look_for(staged)
         return await self._log(queue).committer.edit(change)
 
-    def _show(self, session: Session, each: Staged) -> None:
+    async def _look_for(self, staged: Sequence[Staged]) -> None:
+        """That every staged block is still there: the head must never speak of one that is not."""
+        folders = {each.root + each.key[: each.key.index("/", len(bundles.FOLDER)) + 1] for each in staged}
+        listed = await asyncio.gather(*(self._space.read(partial(_keys_below, folder)) for folder in folders))
+        there = {key for keys in listed for key in keys}
+        if any(each.root + each.key not in there for each in staged):
+            raise StoreError("staged messages are gone: they were swept after an hour, or deleted; write them again")
+
+    def _show(self, session: Session, staged: Sequence[Staged]) -> None:
         root = session.seen.root
-        if each.root != root:
-            raise StoreError(f"queue {each.queue!r} was made anew while messages were staged for it: write them again")
-        session.tx.adopt(root + each.key)
-        if each.keys is not None:
-            self._deduplicated(session, each, each.keys)
+        for each in staged:
+            if each.root != root:
+                raise StoreError(
+                    f"queue {each.queue!r} was made anew while messages were staged for it: write them again"
+                )
+        if self._space.window:
+            self._absorb(session, staged)
+            return
+        for each in staged:
+            session.tx.adopt(root + each.key)
+            if each.keys is not None:
+                self._deduplicated(session, each, each.keys)
+
+    def _absorb(self, session: Session, staged: Sequence[Staged]) -> None:
+        """One replaced object has to be enough: the head takes the blocks in, and the mark with them."""
+        for each in staged:
+            if session.tx.now - (birth_of(each.key) or 0.0) > _STALE:
+                raise StoreError(f"messages for queue {each.queue!r} were staged too long ago: write them again")
+        if staged:
+            session.do([Absorb([each.key for each in staged])])
 
     def _deduplicated(self, session: Session, each: Staged, keys: Sequence[str | None]) -> None:
         """Leave out what is remembered, and remember the rest."""
@@ -235,6 +267,13 @@ class Publishing:
         for place, id in zip(new, ids.texts(int(name.block, 16), len(new)), strict=True):
             if (key := keys[place]) is not None:
                 tx.put(appending.dedup_key(root, key), msgspec.msgpack.encode((tx.now, id)))
+
+
+def _keys_below(folder: str, view: Reading) -> list[str]:
+    found: list[str] = []
+    while page := view.list(folder, after=found[-1] if found else "", limit=1000):
+        found += page
+    return found
 
 
 def _is_remembered(tx: Transaction, root: str, key: str, window: float) -> bool:

@@ -42,7 +42,7 @@ async def maintain(space: Space, live: Log, dead: Log) -> dict[str, int]:
         if space.window:
             await live.undertaker.bury()
             await dead.undertaker.bury()
-            done["orphans"] += await _sweep(space, live)
+            done["orphans"] += await sweep(space, live)
     finally:
         await space.transact(lambda tx: _end(tx, root, until))
     return done
@@ -123,7 +123,7 @@ def _is_over(tx: Transaction, key: str, window: float) -> bool:
     return found is not None and msgspec.msgpack.decode(found.data, type=list[Any])[0] + window <= tx.now
 
 
-async def _sweep(space: Space, live: Log) -> int:
+async def sweep(space: Space, live: Log, *, older_than: float = _ORPHAN_SECONDS) -> int:
     """Parts that no bundle names and results that no head speaks of, which a crash left."""
 
     def look(view: Reading) -> list[str]:
@@ -132,7 +132,7 @@ async def _sweep(space: Space, live: Log) -> int:
             key
             for folder in (bundles.FOLDER, "results/")
             for key in _keys(view, seen.root + folder)
-            if (view.made(key) or math.inf) < view.now - _ORPHAN_SECONDS
+            if (view.made(key) or math.inf) < view.now - older_than
         }
         if not old:
             return []

@@ -25,6 +25,8 @@ _ORPHAN = 3600.0  # seconds after which staged messages count as left behind
 class PostgresBatches:
     """See `stores/batches.py` for the promises."""
 
+    deduplicates = True
+
     def __init__(
         self,
         pool: Pool,
