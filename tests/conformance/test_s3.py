@@ -11,7 +11,7 @@ from holdfast.testing import s3 as servers
 from s3.fixtures import Place
 
 
-class TestS3(contract.All, contract.Network):
+class OnS3(contract.StoreContract):
     """A fresh prefix of a bucket per test."""
 
     @pytest.fixture
@@ -23,3 +23,33 @@ class TestS3(contract.All, contract.Network):
     async def open_broker(self) -> Broker:
         assert self.shared_url is not None
         return await holdfast.connect(self.shared_url)
+
+
+class TestS3(OnS3, contract.All, contract.Network):
+    """One head."""
+
+
+class TestS3Shards(
+    OnS3,
+    contract.Basics,
+    contract.Leases,
+    contract.Concurrency,
+    contract.Processes,
+    contract.Retries,
+    contract.DeadLetters,
+    contract.Archive,
+    contract.DelayAndDedup,
+    contract.Batches,
+    contract.Workers,
+    contract.Disturbances,
+    contract.Events,
+    contract.Whole,
+    contract.Options,
+    contract.Reopening,
+    contract.Seam,
+):
+    """Four heads: what is created without saying so has four shards. Order is strict per shard."""
+
+    @pytest.fixture(autouse=True)
+    def shards(self, monkeypatch: pytest.MonkeyPatch) -> None:
+        monkeypatch.setenv("HOLDFAST_QUEUE_SHARDS", "4")

@@ -81,13 +81,14 @@ async def open_cloud(
 
     bucket = address.bucket(place, options)
     from .cloud.space import CloudSpace
-    from .store import LogStore
+    from .late_store import LateStore
 
     space = await CloudSpace.open(
         bucket,
         address.shown(place),
+        server=address.server(place, options),
         timeout=options.operation_timeout,
         connect_timeout=options.connect_timeout,
         clock=clock,
     )
-    return LogStore(space, options, steps=steps)
+    return LateStore(space, options, steps=steps)

@@ -6,11 +6,11 @@ from collections.abc import Callable
 from functools import partial
 from typing import TYPE_CHECKING, TypeAlias
 
-from . import names
+from . import names, queues
 from .head import wanted
 from .late import Late
 from .space import LAST, Range, Reading, Transaction
-from .state import Absorb
+from .state import Absorb, Head, Rules
 
 if TYPE_CHECKING:
     from .committer import Seen
@@ -62,8 +62,8 @@ def _late(survey: Survey, tx: Transaction, demand: int, late: Late) -> Absorbabl
     seen, (inbox, due, coming) = survey(tx, partial(_ranges, tx.now, min(demand, _PAGE)))
     if seen.rules.paused:
         return seen, Absorb([]), None
-    cut = len(seen.root)
-    listed = late.choose(tx, seen.root, seen.head, [key[cut:] for key in inbox + due], seen.rules)
+    cut, beside = len(seen.root), queues.beside(seen.root, seen.config)
+    listed = late.choose(tx, seen.root, seen.head, [key[cut:] for key in inbox + due], seen.rules, beside=beside)
     chosen, _ = wanted(seen.head, listed.blocks, demand)
     absorb = late.absorb(chosen, listed.bundled, seen.head.beyond.forgets)
     return seen, absorb, names.due_of(coming[0]) if coming else None
@@ -81,3 +81,15 @@ def _ranges(now: float, demand: int, root: str, held: int) -> list[Range]:
     # What is due lies by time, not by priority: a page of it, or an urgent one might not be seen.
     page = held + max(demand, _DUE_PAGE)
     return [(inbox, inbox + LAST, held + demand), (later, due, page), (due, later + LAST, 1)]
+
+
+def next_due(head: Head, rules: Rules, later: float | None) -> float | None:
+    """When a waiting claim should look again by itself."""
+    if rules.paused:
+        return None
+    instants = [lease.over_at(rules) for lease in head.leases if not lease.is_over(head.now, rules)]
+    if later is not None:
+        instants.append(later)
+    instants += [block.due for block in head.blocks.values() if block.due > head.now]
+    instants += [group.due for group in head.waiting if group.due > head.now][:1]
+    return min(instants, default=None)

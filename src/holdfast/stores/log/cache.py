@@ -7,7 +7,9 @@ from collections import OrderedDict
 
 from . import rows
 from .rows import Rows
-from .space import Reading
+from .space import Buffer, Reading
+
+_SMALL = 64 * 1024
 
 
 class BlockCache:
@@ -37,6 +39,11 @@ class BlockCache:
             found = rows.decode(stored.data)
             self._add(key, found, len(stored.data))
         return found
+
+    def offer(self, key: str, data: Buffer) -> None:
+        """A small block that was just written: most likely it is wanted soon."""
+        if len(data) <= _SMALL:
+            self._add(key, rows.decode(bytes(data)), len(data))
 
     def forget(self, key: str) -> None:
         with self._lock:

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import asyncio
+import os
 from collections.abc import Callable, Sequence
 from functools import partial
 from typing import TypeAlias, TypeVar, cast
@@ -11,7 +12,7 @@ import msgspec
 
 from ...config import QueueOptions
 from ...errors import QueueNotFound, StoreError, Unavailable
-from . import absorbing, headfile, names, queues
+from . import absorbing, headfile, names, queues, shards
 from .cache import BlockCache
 from .head import apply
 from .late import Late
@@ -139,6 +140,10 @@ class Committer:
 
     # What callers use.
 
+    def token(self) -> str:
+        """For a claim."""
+        return os.urandom(8).hex() if self.late is None else shards.token(self.late.token(), self.address.shard)
+
     async def ask(self, *intents: Intent, then: Then | None = None) -> Answer:
         """The answers once they are durable. Requests that wait together share one commit."""
         request = Request(intents, then)
@@ -242,6 +247,11 @@ class Committer:
         return head, [request.answer for request in taken]
 
     @property
+    def shards(self) -> int:
+        """Of the queue, as last seen; 0: not yet."""
+        return self._known.config.options.shards if self._known.root else 0
+
+    @property
     def root(self) -> str:
         """Of the log, as last seen."""
         return self._known.root
@@ -338,13 +348,13 @@ class Committer:
             tx.delete(root + key)
             self._cache.forget(root + key)
         for topic in session.topics:
-            tx.signal(f"{self.address.text}/{topic}")
+            tx.signal(_topic(self.address.text, topic))
         return session.head
 
     def _answer(self, session: Session, requests: list[Request], results: list[Result], later: float | None) -> None:
         place = 2
         expired = cast(list[Exhausted], results[1])
-        next_due = _next_due(session.head, session.seen.rules, later)
+        next_due = absorbing.next_due(session.head, session.seen.rules, later)
         for request in requests:
             own = results[place : place + len(request.intents)]
             place += len(request.intents)
@@ -366,23 +376,15 @@ def _signals(intent: Intent) -> frozenset[str]:
     return _ENDED if isinstance(intent, Expire) else _NOTHING_NEW
 
 
+def _topic(queue: str, what: str) -> str:
+    return f"{queue.partition('#')[0]}/{what}"  # all shards of a queue are one topic
+
+
 def work_topic(queue: str) -> str:
     """Signalled when there may be something to claim."""
-    return f"{queue}/{_WORK}"
+    return _topic(queue, _WORK)
 
 
 def done_topic(queue: str) -> str:
     """Signalled when a message may have ended."""
-    return f"{queue}/{_DONE}"
-
-
-def _next_due(head: Head, rules: Rules, later: float | None) -> float | None:
-    """When a waiting claim should look again by itself."""
-    if rules.paused:
-        return None
-    instants = [lease.over_at(rules) for lease in head.leases if not lease.is_over(head.now, rules)]
-    if later is not None:
-        instants.append(later)
-    instants += [block.due for block in head.blocks.values() if block.due > head.now]
-    instants += [group.due for group in head.waiting if group.due > head.now][:1]
-    return min(instants, default=None)
+    return _topic(queue, _DONE)

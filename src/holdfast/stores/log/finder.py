@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+from collections.abc import Sequence
+
 from ... import ids
 from ...messages import Stats, Stored, View
 from . import archive, head, lookup, names, records
@@ -15,18 +17,22 @@ from .space import Reading
 class Finder:
     """Looks into one snapshot after the other; keeps nothing. Dead letters looked at by themselves have none."""
 
-    def __init__(self, live: Committer, dead: Committer | None, cache: BlockCache) -> None:
-        self._live = live
+    def __init__(self, live: Committer | Sequence[Committer], dead: Committer | None, cache: BlockCache) -> None:
+        self._shards = [live] if isinstance(live, Committer) else list(live)
         self._dead = dead
         self._cache = cache
 
-    def _glance(self, view: Reading, committer: Committer, live: Glance | None = None) -> Glance:
-        frozen = live.seen.head.frozen if live is not None else None
-        return Glance(view, committer.look(view), self._cache, frozen)
+    def _glance(self, view: Reading, committer: Committer, lives: Sequence[Glance] = ()) -> Glance:
+        frozen = [each.seen.head.frozen for each in lives]
+        return Glance(view, committer.look(view), self._cache, [each for each in frozen if each is not None])
 
     def has_exhausted(self, view: Reading) -> bool:
         """Some lease is over with no attempt left."""
-        seen = self._live.look(view)
+        return any(self._has_exhausted(view, shard) for shard in self._shards)
+
+    @staticmethod
+    def _has_exhausted(view: Reading, shard: Committer) -> bool:
+        seen = shard.look(view)
         current = seen.head.copy()
         current.now = max(current.now, view.now)
         return any(head.exhausted(current, lease, seen.rules) for lease in current.leases)
@@ -40,53 +46,59 @@ class Finder:
         if number is None:
             return None, None
         plain = f"{number:032x}"
-        live = self._glance(view, self._live)
-        found = live.find(plain)
-        if found is not None:
-            return live.record(found), found.state.token or _token(found)
+        lives = [self._glance(view, shard) for shard in self._shards]
+        for live in lives:
+            found = live.find(plain)
+            if found is not None:
+                return live.record(found), found.state.token or _token(found)
         if self._dead is not None:
-            dead = self._glance(view, self._dead, live)
+            dead = self._glance(view, self._dead, lives)
             found = dead.find(plain)
             if found is not None:
                 return records.as_dead(dead.record(found), found.rows, found.place), _token(found)
-        return self._archived(view, live, plain)
+        return self._archived(view, lives, plain)
 
-    def _archived(self, view: Reading, live: Glance, plain: str) -> tuple[Stored | None, str | None]:
-        for file in archive.holding(self.files(view, live), plain):
+    def _archived(self, view: Reading, lives: list[Glance], plain: str) -> tuple[Stored | None, str | None]:
+        for file in archive.holding(self.files(view, *lives), plain):
             stored = view.get(file.key)
             for record, token in zip(*archive.decode(stored.data), strict=True) if stored else ():
                 if names.plain(record.id) == plain:
                     return record, token
         return None, None
 
-    def files(self, view: Reading, live: Glance) -> list[ArchiveName]:
+    def files(self, view: Reading, *lives: Glance) -> list[ArchiveName]:
         """The queue's archive."""
-        files = archive.files(view, self._live.address.archive_root(live.seen.config))
-        frozen = live.seen.head.frozen
-        if frozen is not None and live.seen.rules.window:
-            files = [file for file in files if file.flush != frozen.origin]  # its rows are still in the head
+        files = archive.files(view, self._shards[0].address.archive_root(lives[0].seen.config))
+        if lives[0].seen.rules.window:  # rows of an unfinished flush are still in its head
+            unfinished = {each.seen.head.frozen.origin for each in lives if each.seen.head.frozen}
+            files = [file for file in files if file.flush not in unfinished]
         return files
 
     def page(self, view: Reading, wanted: View, *, after: str | None, limit: int) -> list[Stored]:
-        live, *dead = self.glances(view)
+        lives, dead = self._both(view)
         if wanted == "archive":
-            sources = lookup.archive_sources([live, *dead], self.files(view, live), view)
+            sources = lookup.archive_sources([*lives, *dead], self.files(view, *lives), view)
         elif wanted == "dead":
-            sources = lookup.dying_sources(live)
+            sources = [source for live in lives for source in lookup.dying_sources(live)]
             for glance in dead:
                 sources += lookup.dead_sources(glance)
         else:
-            sources = lookup.live_sources(live, wanted)
+            sources = [source for live in lives for source in lookup.live_sources(live, wanted)]
         return lookup.page(sources, after, limit)
 
     def stats(self, view: Reading) -> Stats:
-        live, *dead = self.glances(view)
-        return lookup.stats(live, dead, self.files(view, live))
+        lives, dead = self._both(view)
+        return lookup.stats(lives, dead, self.files(view, *lives))
 
     def glances(self, view: Reading) -> list[Glance]:
-        """The queue's log, and its dead letters'."""
-        live = self._glance(view, self._live)
-        return [live] if self._dead is None else [live, self._glance(view, self._dead, live)]
+        """The queue's log (its first shard), and its dead letters'."""
+        lives, dead = self._both(view)
+        return [lives[0], *dead]
+
+    def _both(self, view: Reading) -> tuple[list[Glance], list[Glance]]:
+        """The queue's shards, and its dead letters."""
+        lives = [self._glance(view, shard) for shard in self._shards]
+        return lives, [] if self._dead is None else [self._glance(view, self._dead, lives)]
 
 
 def _token(found: lookup.Found) -> str | None:

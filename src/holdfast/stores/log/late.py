@@ -12,7 +12,7 @@ from collections.abc import Sequence
 import msgspec
 from msgspec.structs import replace
 
-from . import bundles, headfile, names, window
+from . import bundles, headfile, window
 from .names import parse_block
 from .space import Reading
 from .state import Absorb, Forget, Head, Intent, Rules
@@ -46,16 +46,18 @@ class Late:
     def rules(self, rules: Rules) -> Rules:
         return replace(rules, window=self.window, margin=window.MARGIN, own=self.session)
 
-    def choose(self, view: Reading, root: str, head: Head, keys: Sequence[str], rules: Rules) -> Chosen:
-        """Sort what was listed (keys relative to the log)."""
+    def choose(
+        self, view: Reading, root: str, head: Head, keys: Sequence[str], rules: Rules, *, beside: Sequence[str]
+    ) -> Chosen:
+        """Sort what was listed (keys relative to the log); `beside` are logs whose flushes write here too."""
         good, wrong = window.split(head, keys, {key: view.made(root + key) for key in keys}, rules)
         self.wrong.update(root + key for key in wrong)
-        good = self._without_unfinished(view, root, head, good)
+        good = self._without_unfinished(view, beside, head, good)
         known = set(head.beyond.graveyard)
         spent = {key: self._parts(view, root, key) for key in good if bundles.is_bundle(key) and key not in known}
         return Chosen([key for key in good if not bundles.is_bundle(key)], spent, wrong)
 
-    def _without_unfinished(self, view: Reading, root: str, head: Head, keys: list[str]) -> list[str]:
+    def _without_unfinished(self, view: Reading, beside: Sequence[str], head: Head, keys: list[str]) -> list[str]:
         """A block that a flush wrote waits until its rows are dropped.
 
         If it came and went before, whoever finishes the flush could not tell that it was ever there. Its rows lie in
@@ -66,8 +68,8 @@ class Late:
         new = carried - self._written
         if not new:
             return keys
-        found = view.get(names.other_log(root) + "head")
-        heads = [head, headfile.decode(found.data)] if found is not None else [head]
+        others = [view.get(root + "head") for root in beside]
+        heads = [head, *(headfile.decode(found.data) for found in others if found is not None)]
         sets = [each.frozen for each in heads if each.frozen is not None]
         unfinished = {key for key in new if any(frozen.wrote(key) for frozen in sets)}
         self._written = carried - unfinished

@@ -19,6 +19,7 @@ from ...ids import Ids
 from ...messages import Envelope
 from . import bundles, queues, rows
 from .appending import Appender, Block, Call, dedup_key, hand_out
+from .cache import BlockCache
 from .committer import work_topic
 from .names import BlockName, plain
 from .outlasting import Repeat
@@ -29,6 +30,7 @@ from .rows import Rows
 from .space import Reading, Space, Unclear
 
 _CERTAIN = 2.0  # seconds for which the queue we write to is certainly the one we looked up
+_OFFERED = 1  # blocks of an append that are kept at hand
 Found = Callable[[Sequence[str]], Awaitable[list[bool]]]
 
 
@@ -44,9 +46,12 @@ class LateAppender(Appender):
         timeout: float,
         step: Callable[[str], Awaitable[None]] | None,
         found: Found,
+        cache: BlockCache,
     ) -> None:
         super().__init__(space, queue, maker, timeout=timeout, step=step)
+        self._address = queues.address(queue)
         self._found = found
+        self._cache = cache
         promises = Promises(space, timeout=timeout, topic=work_topic(queue))
         self._promised = PromisedAppends(space, queue, maker, promises, timeout=timeout, is_there=self._is_there)
         self.replays = Replays(space, queue, maker, promises, timeout=timeout, is_there=self._is_there)
@@ -105,6 +110,8 @@ class LateAppender(Appender):
             await self._space.transact(
                 partial(self._publish, blocks=blocks, large=[], root=None), deadline=self._timeout
             )
+            for block in blocks[:_OFFERED]:
+                self._cache.offer(self._root + block.key, block.data)
             if time.monotonic() - looked < _CERTAIN or await self._space.read(self._is_current, deadline=self._timeout):
                 return
 
@@ -117,11 +124,11 @@ class LateAppender(Appender):
         return [Block(key, data, (0, 0.0, 0), number, 0) for key, data in (*parts, bundle)]
 
     def _look(self, view: Reading) -> None:
-        self._root = queues.address(self._queue).root(queues.read(view, self._queue))
+        self._root = self._address.root(queues.read(view, self._address.queue))
 
     def _is_current(self, view: Reading) -> bool:
         """Whether we wrote to the queue that is there now: it may have been made anew meanwhile."""
-        return queues.address(self._queue).root(queues.read_current(view, self._queue)) == self._root
+        return self._address.root(queues.read_current(view, self._address.queue)) == self._root
 
     def _repeat(self, messages: Sequence[Envelope], made: list[str]) -> Repeat:
         def write(places: list[int]) -> tuple[float, Awaitable[object]]:

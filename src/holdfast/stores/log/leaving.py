@@ -91,9 +91,11 @@ def encode(address: Address, seen: Seen, found: Sequence[Leaving]) -> Written:
     assert frozen is not None
     numbers = _numbers(frozen)
     root = seen.root
-    dead = [(f"{root}dead/{key}", data) for key, data in _dead(_ending(found, "dead"), numbers)]
+    base = address.archive_root(seen.config)
+    dead = [(f"{base}dead/{key}", data) for key, data in _dead(_ending(found, "dead"), numbers)]
     again = [replayed(row.stored, frozen.since) for row in _ending(found, "replayed")]
-    dead += [(root.removesuffix("dead/") + key, data) for key, data in fresh_blocks(again, numbers)]
+    live = Address(address.queue, False, int(frozen.flush, 16) >> 20).root(seen.config)
+    dead += [(live + key, data) for key, data in fresh_blocks(again, numbers)]
     spilled = [(root + key, data) for key, data in _spilled(_ending(found, "waiting"), frozen.since, numbers)]
     moved = _ending(found, "moved")
     target = seen.config.options.dead_letter

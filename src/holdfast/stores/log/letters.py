@@ -57,8 +57,8 @@ def replay_dead(session: Session, cache: BlockCache, maker: Ids, wanted: Sequenc
     later = bool(session.seen.rules.window)
     taken = take_dead(session, cache, wanted, replay=later)
     if taken and not later:
-        root = session.seen.root.removesuffix("dead/")
-        queue = root.partition("@")[0]
+        queue = session.seen.root.partition("@")[0]
+        root = Address(queue, False).root(session.seen.config)
         _add(session.tx, root, queue, [leaving.replayed(stored, session.tx.now) for stored, _ in taken], maker)
     return len(taken)
 
@@ -109,7 +109,7 @@ def _purge_late(session: Session, cache: BlockCache) -> int:
 
 def archived(view: Reading, queue: str, wanted: Sequence[str]) -> list[Stored]:
     """Archived messages by id."""
-    root = queues.address(queue).root(queues.read(view, queue))
+    root = queues.address(queue).archive_root(queues.read(view, queue))
     numbers = {f"{number:032x}": id for id in wanted if (number := ids.number(id)) is not None}
     files = [file for file in archive.files(view, root) if any(file.first <= id <= file.last for id in numbers)]
     found: dict[str, Stored] = {}
@@ -160,7 +160,7 @@ async def discard_archived(space: Space, queue: str, wanted: Sequence[str] | Non
     """Delete archived messages; a file that keeps some is replaced by a smaller one in one step."""
     address = queues.address(queue)
     config = await space.read(lambda view: queues.read(view, queue))
-    files = await space.read(lambda view: archive.files(view, address.root(config)))
+    files = await space.read(lambda view: archive.files(view, address.archive_root(config)))
     chosen = None if wanted is None else set(wanted)
 
     def goes(record: Stored) -> bool:

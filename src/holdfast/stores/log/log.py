@@ -42,7 +42,7 @@ class Log:
         self.cache = cache
         self.committer = Committer(space, address, cache, timeout=timeout, written=self._written)
         self.appender = (
-            LateAppender(space, address.text, maker, timeout=timeout, step=step, found=found)
+            LateAppender(space, address.text, maker, timeout=timeout, step=step, found=found, cache=cache)
             if space.window
             else Appender(space, address.text, maker, timeout=timeout, step=step)
         )
@@ -53,17 +53,24 @@ class Log:
         self._closed = False
         self._again = False  # another flush became due while one was running
         self._timer: asyncio.TimerHandle | None = None
+        self._is_clear = True  # the last commit left nothing to flush
 
     def _written(self, head: Head) -> None:
         """After every commit: is a flush due now, or by itself in a while?"""
         if self._closed:
             return
         self.undertaker.look(head)
+        self._is_clear = not (head.settled or head.frozen)
         abandoned = head.frozen is not None and head.now - head.frozen.since > TAKEOVER
         if abandoned or flush_due(head, self._gathered, rows=FLUSH_ROWS, age=FLUSH_AGE):
             self._start_flush()
         elif (head.settled or head.frozen) and self._timer is None:
-            self._timer = asyncio.get_running_loop().call_later(FLUSH_AGE, self._start_flush)
+            self._timer = asyncio.get_running_loop().call_later(FLUSH_AGE, self._flush_later)
+
+    def _flush_later(self) -> None:
+        self._timer = None
+        if not self._is_clear:  # else a flush in between has written everything
+            self._start_flush()
 
     def _start_flush(self) -> None:
         if self._timer is not None:

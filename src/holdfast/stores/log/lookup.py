@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable, Iterator
+from collections.abc import Callable, Iterator, Sequence
 from typing import TypeAlias
 
 import msgspec
@@ -34,13 +34,13 @@ class Found(msgspec.Struct, frozen=True):
 class Glance:
     """One log on one snapshot."""
 
-    def __init__(self, view: Reading, seen: Seen, cache: BlockCache, hidden: Frozen | None = None) -> None:
+    def __init__(self, view: Reading, seen: Seen, cache: BlockCache, hidden: Sequence[Frozen] = ()) -> None:
         self.view = view
         self.seen = seen
         self._cache = cache
         frozen = seen.head.frozen
         # On a bucket blocks are seen before the flush that writes them is done with: till then the head has the rows.
-        self._hidden = [each for each in (hidden, frozen) if each is not None and seen.rules.window]
+        self._hidden = [*hidden, *([frozen] if frozen is not None else [])] if seen.rules.window else []
 
     def keys(self, prefix: str) -> Iterator[str]:
         """All keys below, relative to the log."""
@@ -199,18 +199,19 @@ def _is_archived(state: State) -> bool:
 # Counts.
 
 
-def stats(live: Glance, dead: list[Glance], files: list[ArchiveName]) -> Stats:
+def stats(lives: list[Glance], dead: list[Glance], files: list[ArchiveName]) -> Stats:
     """Counted from keys and heads; payloads are not read."""
-    now = live.view.now
+    now = lives[0].view.now
     counts = dict.fromkeys(("pending", "delayed", "processing", "retry"), 0)
     oldest = now
-    for block in live.blocks():
-        for status, mask, since in _states(live, block, now):
-            counts[status] += mask.bit_count() if mask >= 0 else block.name.count
+    for live in lives:
+        for status, mask, since, count in (each for block in live.blocks() for each in _counted(live, block, now)):
+            counts[status] += mask.bit_count() if mask >= 0 else count
             if status == "pending":
                 oldest = min(oldest, since)
-    heads = [each.seen.head for each in (live, *dead)]
-    buried = sum(_remaining(each, block) for each in dead for block in each.blocks()) + _settled(heads[0], "dead")
+    heads = [each.seen.head for each in (*lives, *dead)]
+    buried = sum(_remaining(each, block) for each in dead for block in each.blocks())
+    buried += sum(_settled(head, "dead") for head in heads[: len(lives)])
     ended = [_settled(head, status) for head in heads for status in ("completed", "failed", "moved")]
     archived = sum(file.rows for file in files) + sum(ended)
     return Stats(
@@ -225,6 +226,11 @@ def stats(live: Glance, dead: list[Glance], files: list[ArchiveName]) -> Stats:
         sum(head.failed for head in heads),
         now - oldest if counts["pending"] else None,
     )
+
+
+def _counted(glance: Glance, block: Block, now: float) -> Iterator[tuple[str, int, float, int]]:
+    for status, mask, since in _states(glance, block, now):
+        yield status, mask, since, block.name.count
 
 
 def _states(glance: Glance, block: Block, now: float) -> Iterator[tuple[str, int, float]]:

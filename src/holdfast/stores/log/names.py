@@ -18,6 +18,7 @@ import msgspec
 from ... import ids
 
 CONFIGS = "queues/"
+HINT = "hint"  # beside the head: changes with the options, so that a list of the log shows it
 
 
 def config_key(queue: str) -> str:
@@ -86,11 +87,6 @@ def birth_of(key: str) -> float | None:
 def is_of_flush(key: str, flush: str) -> bool:
     """Whether a block was written by this flush: their numbers follow its own."""
     return 0 < block_number(key) - int(flush, 16) < 1 << 53
-
-
-def other_log(root: str) -> str:
-    """The root of a queue's dead letters, or of the queue that has them: each writes blocks for the other."""
-    return root.removesuffix("dead/") if root.endswith("/dead/") else root + "dead/"
 
 
 def block_number(key: str) -> int:

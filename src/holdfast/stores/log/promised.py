@@ -42,8 +42,9 @@ class PromisedAppends:
     async def append(self, messages: Sequence[Envelope], name: Callable[[str, str], str]) -> list[str]:
         """Ids in order; `name` makes the promise's key of the queue's root and a dedup key."""
         address = queues.address(self._queue)
-        config = await self._space.read(lambda view: queues.read(view, self._queue), deadline=self._timeout)
+        config = await self._space.read(lambda view: queues.read(view, address.queue), deadline=self._timeout)
         root, window = address.root(config), config.options.dedup_window
+        shared = queues.address(address.queue).root(config)  # a key is remembered for all shards
         firsts = {each.dedup_key or "": each for each in reversed(messages)}
         now = self._space.clock()
         # Numbers are made before anything is sent: the order of the messages is the order of the call.
@@ -53,7 +54,7 @@ class PromisedAppends:
 
         async def one(key: str, number: int) -> tuple[str, str]:
             async with self._turns:
-                return key, await self._one(root, name(root, key), firsts[key], window, number)
+                return key, await self._one(root, name(shared, key), firsts[key], window, number)
 
         made = dict(await asyncio.gather(*(one(key, number) for key, number in numbers.items())))
         return [made[each.dedup_key or ""] for each in messages]

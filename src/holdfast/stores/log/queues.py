@@ -19,6 +19,7 @@ FORMAT = 1
 CLOSING = 2.5  # seconds for which producers may still believe in a queue that is being deleted
 ENDLESS = 1 << 30
 _PAGE = 10_000
+_SHARD = "#"  # not in the name of any queue
 
 
 class Closing(Exception):
@@ -41,18 +42,23 @@ class Config(msgspec.Struct, frozen=True, kw_only=True):
 
 
 class Address(msgspec.Struct, frozen=True):
-    """A log: a queue's messages, or its dead letters."""
+    """A log: a queue's messages (one shard of them, where it has several), or its dead letters."""
 
     queue: str
     dead: bool
+    shard: int = 0
 
     @property
     def text(self) -> str:
-        return self.queue + DEAD if self.dead else self.queue
+        name = self.queue + DEAD if self.dead else self.queue
+        return f"{name}{_SHARD}{self.shard}" if self.shard else name
 
     def root(self, config: Config) -> str:
-        root = f"{self.queue}@{config.incarnation}/"
-        return root + "dead/" if self.dead else root
+        root, shards = self.archive_root(config), config.options.shards
+        if self.dead:
+            return root + "dead/"
+        # A queue made anew may have fewer shards than somebody still believes.
+        return f"{root}s{self.shard % shards:04d}/" if shards > 1 else root
 
     def archive_root(self, config: Config) -> str:
         return f"{self.queue}@{config.incarnation}/"
@@ -71,9 +77,24 @@ class Address(msgspec.Struct, frozen=True):
         )
 
 
+def beside(root: str, config: Config) -> list[str]:
+    """The roots of a queue's dead letters, or of the queue (all shards) that has them: each writes for the other."""
+    base = root[: root.index("/") + 1]
+    if root != base + "dead/":
+        return [base + "dead/"]
+    return [Address(base.partition("@")[0], False, shard).root(config) for shard in range(config.options.shards)]
+
+
 def address(queue: str) -> Address:
+    """By the text of an address; a queue's name alone is its first shard."""
+    queue, _, shard = queue.partition(_SHARD)
     dead = queue.endswith(DEAD)
-    return Address(queue.removesuffix(DEAD) if dead else queue, dead)
+    return Address(queue.removesuffix(DEAD) if dead else queue, dead, int(shard or 0))
+
+
+def shard(queue: str, number: int) -> str:
+    """The text of the address of one shard."""
+    return f"{queue}{_SHARD}{number}" if number else queue
 
 
 def decode(data: bytes) -> Config:
@@ -140,7 +161,7 @@ def change(tx: Transaction, queue: str, *, options: QueueOptions | None = None, 
 
 def unregister(tx: Transaction, queue: str) -> str:
     """Forget a queue; what lies under the root it answers belongs to nobody any more."""
-    root = address(queue).root(read_current(tx, queue))
+    root = address(queue).archive_root(read_current(tx, queue))
     tx.delete(names.config_key(queue))
     return root
 
@@ -149,7 +170,7 @@ def close(tx: Transaction, queue: str) -> str:
     """The same where others may believe in the queue for some seconds: it can be made anew when they know."""
     config = read_current(tx, queue)
     tx.put(names.config_key(queue), msgspec.json.encode(msgspec.structs.replace(config, closing=tx.now)))
-    return address(queue).root(config)
+    return address(queue).archive_root(config)
 
 
 def all_of(view: Reading) -> list[tuple[str, Config]]:

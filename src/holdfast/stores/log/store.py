@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import asyncio
-import os
 import time
 from collections.abc import Awaitable, Callable, Sequence
 from functools import partial
@@ -26,12 +25,10 @@ from .head import CANCELLED, EXPIRED
 from .late_appending import LateAppender
 from .log import Log
 from .lookup import Glance
-from .polling import Polling
 from .space import Reading, Space, Transaction
 from .state import Claim, Expire, Remove, Taken
 
 T = TypeVar("T")
-_PREFETCH = 90  # messages a worker claims beyond the running ones, where a claim is dear
 
 
 class LogStore:
@@ -48,8 +45,6 @@ class LogStore:
         self._ids = Ids()
         self._logs: dict[str, Log] = {}
         self._looked: dict[str, int] = {}  # by queue: the ticket before the last look
-        self._pollings: dict[str, Polling] = {}
-        self.prefetch = _PREFETCH if space.window else 0
         self.batches = LogBatches(space, self._finder, self._fresh, self._log, options)
 
     def _log(self, queue: str) -> Log:
@@ -65,6 +60,10 @@ class LogStore:
                 found=partial(self._found, queue),
             )
         return log
+
+    async def _logs_of(self, queue: str) -> list[Log]:
+        """All logs of a queue, without its dead letters."""
+        return [self._log(queue)]
 
     # The store as a whole.
 
@@ -121,9 +120,8 @@ class LogStore:
             raise QueueNotEmpty(f"queue {name!r} still holds {stats.total - stats.archived} messages; use force=True")
         remove = queues.close if self._space.window else queues.unregister
         root = await self._space.transact(lambda tx: remove(tx, name), deadline=self._timeout)
-        for log in (self._logs.pop(name, None), self._logs.pop(name + DEAD, None)):
-            if log is not None:
-                await log.close()
+        for text in [each for each in self._logs if queues.address(each).queue == name]:
+            await self._logs.pop(text).close()
         while await self._space.transact(lambda tx: queues.delete_some(tx, root), deadline=self._timeout):
             pass
 
@@ -135,8 +133,11 @@ class LogStore:
         await self._space.transact(step, deadline=self._timeout)
 
     async def purge(self, queue: str) -> int:
-        await self._log(queue).flusher.thaw()
-        return await self._log(queue).committer.edit(lambda session: letters.purge(session, self._cache))
+        dropped = 0
+        for log in await self._logs_of(queue):
+            await log.flusher.thaw()
+            dropped += await log.committer.edit(lambda session: letters.purge(session, self._cache))
+        return dropped
 
     # Messages in and out.
 
@@ -146,8 +147,6 @@ class LogStore:
     async def claim(self, queue: str, limit: int, lease: float, *, wait: float = 0.0) -> Claims:
         if not wait:
             return (await self._claim(queue, limit, lease))[0]
-        if self._space.window:
-            return await self._claim_by_polling(queue, limit, lease, wait)
         deadline = time.monotonic() + wait
         while True:
             ticket = self._space.ticket(work_topic(queue))
@@ -160,43 +159,14 @@ class LogStore:
                 pause = min(pause, max(0.001, next_due - self._space.clock()))
             await self._space.watch(work_topic(queue), pause, since=ticket)
 
-    async def _claim_by_polling(self, queue: str, limit: int, lease: float, wait: float) -> Claims:
-        """The same where only looking tells what others did: how often depends on what was found, not on the calls."""
-        polling, first = self._polling(queue), True
-        deadline = time.monotonic() + wait
-        while True:
-            ticket = self._space.ticket(work_topic(queue))
-            left, pause = deadline - time.monotonic(), 0.0 if first and polling.is_active else polling.pause(ticket)
-            first = False
-            if pause > 0:
-                if left <= 0:
-                    return Claims([])
-                await self._space.watch(work_topic(queue), min(left, pause), since=ticket)
-                continue
-            claims, next_due = await self._claim(queue, limit, lease)
-            if claims.messages or claims.expired:
-                polling.found()
-                return claims
-            polling.looked(ticket, None if next_due is None else max(0.001, next_due - self._space.clock()))
-
-    def _polling(self, queue: str) -> Polling:
-        polling = self._pollings.get(queue)
-        if polling is None:
-            polling = self._pollings[queue] = Polling(self._options.poll_interval)
-        return polling
-
     def requests(self) -> dict[str, int] | None:
         """On a bucket: what was asked of it; see `stores.base.requests`."""
         tally = getattr(self._space, "tally", None)
         return None if tally is None else tally.read()
 
-    def is_resting(self, queue: str) -> bool:
-        """Where upkeep costs requests: nothing has happened, so there is nothing to keep up."""
-        return bool(self._space.window) and self._polling(queue).is_resting()
-
     async def _claim(self, queue: str, limit: int, lease: float) -> tuple[Claims, float | None]:
         committer = self._log(queue).committer
-        token = os.urandom(8).hex() if committer.late is None else committer.late.token()
+        token = committer.token()
         answer = await committer.ask(Claim(token, limit, lease))
         taken = cast(list[Taken], answer.results[0])
         gone = leases.expired(answer, EXPIRED) if answer.expired else []
@@ -248,8 +218,12 @@ class LogStore:
             no = session.absorbed(found.block)
             return bool(session.do([Remove(no, 1 << found.place, CANCELLED)])[0])
 
-        await self._log(queue).flusher.thaw()
-        answer = await self._log(queue).committer.edit(change)
+        answer = None
+        for log in await self._logs_of(queue):
+            await log.flusher.thaw()
+            answer = await log.committer.edit(change)
+            if answer is not None:
+                break
         if answer is None:
             if (await self.get(queue, [id]))[0] is None:
                 raise MessageNotFound(f"queue {queue!r} has no message {id!r}")
@@ -282,12 +256,14 @@ class LogStore:
 
     async def _look(self, queue: str, look: Callable[[Finder, Reading], T]) -> T:
         """Look, after messages with no attempt left have ended: that must not wait for the next claim."""
+        logs = await self._logs_of(queue)
         finder = self._finder(queue)
         found = await self._space.read(
             lambda view: None if finder.has_exhausted(view) else (look(finder, view),), deadline=self._timeout
         )
         if found is None:
-            await self._log(queue).committer.ask(Expire())
+            for log in logs:
+                await log.committer.ask(Expire())
             return await self._space.read(lambda view: look(finder, view), deadline=self._timeout)
         return found[0]
 
@@ -300,7 +276,8 @@ class LogStore:
 
     async def replay(self, queue: str, view: View, ids: Sequence[str]) -> int:
         if view == "dead":
-            await self._log(queue).flusher.flush_all()
+            for log in await self._logs_of(queue):
+                await log.flusher.flush_all()
             dead = self._log(queue + DEAD).committer
             count = await dead.edit(lambda session: letters.replay_dead(session, self._cache, self._ids, ids))
             if self._space.window:  # they leave in a flush
@@ -328,9 +305,10 @@ class LogStore:
 
     async def _flush_all(self, queue: str) -> None:
         """Everything that has ended is in the archive or the dead letters after this."""
-        for log in (self._log(queue), self._log(queue + DEAD)):
+        for log in (*await self._logs_of(queue), self._log(queue + DEAD)):
             await log.flusher.flush_all()
 
     async def maintain(self, queue: str) -> dict[str, int]:
-        done = await upkeep.maintain(self._space, self._log(queue), self._log(queue + DEAD))
+        live, *others = await self._logs_of(queue)
+        done = await upkeep.maintain(self._space, live, self._log(queue + DEAD), others=others)
         return done | await self.batches.maintain(queue) if done else done

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import math
-from collections.abc import Iterator
+from collections.abc import Iterator, Sequence
 from itertools import groupby
 from typing import Any
 
@@ -25,24 +25,25 @@ _DAY = 86400.0
 _SLACK = 60.0  # seconds: dates are whole seconds, and nobody is in a hurry
 
 
-async def maintain(space: Space, live: Log, dead: Log) -> dict[str, int]:
-    """What was done, by kind; {} when another process is at it."""
+async def maintain(space: Space, live: Log, dead: Log, *, others: Sequence[Log] = ()) -> dict[str, int]:
+    """What was done, by kind; {} when another process is at it. `others` are further shards of the queue."""
     queue = live.address.queue
     begun = await space.transact(lambda tx: _begin(tx, queue))
     if begun is None:
         return {}
     config, until = begun
-    root = live.address.root(config)
+    root, files = live.address.root(config), live.address.archive_root(config)
+    logs = [live, *others, dead]
     try:
-        done = {"flushed": await _flush(live) + await _flush(dead)}
-        done["expired_files"] = await space.transact(lambda tx: _retire(tx, root, config))
-        done["merged_files"] = await _merge(space, live, config, root)
+        done = {"flushed": sum([await _flush(log) for log in logs])}
+        done["expired_files"] = await space.transact(lambda tx: _retire(tx, files, config))
+        done["merged_files"] = await _merge(space, live, config, files)
         done["forgotten_keys"] = await space.transact(lambda tx: _forget(tx, root, config))
         done["orphans"] = await space.sweep(_ORPHAN_SECONDS)
         if space.window:
-            await live.undertaker.bury()
-            await dead.undertaker.bury()
-            done["orphans"] += await sweep(space, live)
+            for log in logs:
+                await log.undertaker.bury()
+            done["orphans"] += sum([await sweep(space, log) for log in (live, *others)])
     finally:
         await space.transact(lambda tx: _end(tx, root, until))
     return done

@@ -43,6 +43,12 @@ def shown(place: str) -> str:
     return place.partition("?")[0]
 
 
+def server(place: str, options: StoreOptions) -> str:
+    """Whose clock it is: buckets of one server share it."""
+    parts = urlsplit(place)
+    return f"{parts.scheme}://{parts.netloc} {options.endpoint or ''}"
+
+
 def bucket(place: str, options: StoreOptions) -> Any:
     """An obstore store on the place. Its own retries are off: only we know what may be repeated."""
     try:

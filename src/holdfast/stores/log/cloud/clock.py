@@ -12,7 +12,7 @@ import time
 from collections.abc import Callable
 
 _DRIFT = 1e-4
-_SLEW = 0.05
+_SLEW = 0.01
 _FRESH = 600.0  # seconds after which a new date is due
 
 

@@ -13,7 +13,8 @@ from .wire import Got, Tag, Wire
 
 CONFIG_AGE = 2.0  # seconds a queue's options may be old; whoever makes a queue anew waits longer than this
 
-_IDLE_AGE = 180.0
+SETTLE_AGE = 10.0  # the same for whoever changes a head: if the queue is gone, so is the head
+HINTED_AGE = 180.0  # the same for whoever sees that nobody has changed them since
 
 
 class Known(msgspec.Struct, frozen=True):
@@ -30,19 +31,16 @@ class Shelf:
         self.wire = wire
         self.clock = clock  # None: a test's own clock, which dates of the server say nothing about
         self._known: dict[str, Known] = {}
+        self.hints: dict[str, list[str | None] | None] = {}  # as last shown by a list
         self._written: dict[str, tuple[Tag, float, float]] = {}  # our last write of a key, and when it was under way
 
     def known(self, key: str) -> Known | None:
         return self._known.get(key)
 
-    def config(self, key: str, until: float, *, idle: bool) -> Got | None:
-        """Options of a queue, at most `CONFIG_AGE` old, or older for an idle look, which does nothing with them.
-
-        That a queue is absent is never taken from memory.
-        """
+    def config(self, key: str, until: float, *, age: float) -> Got | None:
+        """Options of a queue, at most `age` seconds old. That a queue is absent is never taken from memory."""
         known = self._known.get(key)
-        most = _IDLE_AGE if idle else CONFIG_AGE
-        if known is not None and known.got is not None and time.monotonic() - known.since < most:
+        if known is not None and known.got is not None and time.monotonic() - known.since < age:
             return known.got
         return self.refresh(key, until)
 

@@ -27,6 +27,7 @@ from .wire import Wire
 T = TypeVar("T")
 _THREADS = 32
 _OURS = re.compile(r"(queues|probe|[A-Za-z0-9][A-Za-z0-9_.-]{0,127}@[0-9a-f]{8})/")
+_HASTE = 0.8
 _GRACE = 1.0  # seconds beyond its deadline in which a step ends by itself
 
 
@@ -36,11 +37,19 @@ class CloudSpace:
     file_threshold: int | None = None
     window = WINDOW
 
-    def __init__(self, store: Any, place: str, *, timeout: float, clock: Callable[[], float] | None = None) -> None:
+    def __init__(
+        self,
+        store: Any,
+        place: str,
+        *,
+        server: str | None = None,
+        timeout: float,
+        clock: Callable[[], float] | None = None,
+    ) -> None:
         self.tally = Tally()
         self._wire = Wire(store, place, self.tally, timeout=timeout)
-        self._dates = clocks.shared(place) if clock is None else None
-        self._clock: Callable[[], float] = clock or clocks.shared(place)
+        self._dates = clocks.shared(server or place) if clock is None else None
+        self._clock: Callable[[], float] = clock or clocks.shared(server or place)
         self._shelf = Shelf(self._wire, self._dates)
         self._commits = Commits(self._shelf, self._clock)
         self._topics = Topics()
@@ -55,12 +64,19 @@ class CloudSpace:
 
     @classmethod
     async def open(
-        cls, store: Any, place: str, *, timeout: float, connect_timeout: float, clock: Callable[[], float] | None = None
+        cls,
+        store: Any,
+        place: str,
+        *,
+        server: str | None = None,
+        timeout: float,
+        connect_timeout: float,
+        clock: Callable[[], float] | None = None,
     ) -> CloudSpace:
         """Check that the bucket is there, is ours to use, and keeps its word."""
-        space = cls(store, place, timeout=timeout, clock=clock)
+        space = cls(store, place, server=server, timeout=timeout, clock=clock)
         try:
-            until = space._wire.until(connect_timeout)
+            until = space._wire.until(_HASTE * connect_timeout)  # so that the reason is told, not only the deadline
             await asyncio.get_running_loop().run_in_executor(space._threads, space._probe, until, connect_timeout)
         except BaseException:
             await space.close()

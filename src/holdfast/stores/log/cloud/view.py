@@ -8,10 +8,9 @@ from collections.abc import Callable, Sequence
 import msgspec
 
 from ....errors import StoreError
-from ..bundles import FOLDER
-from ..names import CONFIGS
+from ..names import CONFIGS, HINT
 from ..space import LAST, Buffer, Found, Range, Survey
-from .shelf import Shelf, is_kept
+from .shelf import CONFIG_AGE, HINTED_AGE, SETTLE_AGE, Shelf, is_kept
 from .wire import PAGE, Got, Listed, Tag
 
 Proof = Callable[[bytes | None], bool]
@@ -105,17 +104,31 @@ class View:
             [each.key for each in self._between(start, end, limit, start[: start.rindex("/") + 1])]
             for start, end, limit in ranges
         ]
-        idle = bool(ranges) and not any(found) and not self._has_parts()
-        return [self._config(key, idle=idle) if key.startswith(CONFIGS) else self._confirm(key) for key in keys], found
+        age = self._age(heads, listed=bool(ranges))
+        confirmed = {key: self._confirm(key) for key in heads}
+        data = [self._config(key, age) if key.startswith(CONFIGS) else confirmed[key] for key in keys]
+        if ranges and heads:
+            hint = heads[0].removesuffix("head") + HINT
+            self._shelf.hints[hint] = self._shown(hint)
+        return data, found
 
-    def _has_parts(self) -> bool:
-        """Blocks that are in no range may be in the head."""
-        return any(f"/{FOLDER}" in key for page in self._pages for key in page.keys)
+    def _age(self, heads: Sequence[str], *, listed: bool) -> float:
+        """How old a queue's options may be. A list shows whether somebody has changed them since we read them."""
+        if not heads:
+            return CONFIG_AGE
+        if not listed:
+            return CONFIG_AGE if self._fresh else SETTLE_AGE
+        hint = heads[0].removesuffix("head") + HINT
+        known = self._shelf.known(heads[0])
+        if hint not in self._shelf.hints:
+            return CONFIG_AGE
+        is_gone = self._shown(heads[0]) == [] and known is not None and known.got is not None
+        return 0.0 if is_gone or self._shown(hint) != self._shelf.hints[hint] else HINTED_AGE
 
-    def _config(self, key: str, *, idle: bool) -> bytes | None:
+    def _config(self, key: str, age: float) -> bytes | None:
         if key in self.puts:
             return self.puts[key].data
-        got = self._shelf.config(key, self._until, idle=idle)
+        got = self._shelf.config(key, self._until, age=age)
         return got.data if got is not None else None
 
     def _assume(self, key: str) -> None:
@@ -126,7 +139,7 @@ class View:
             self._shelf.refresh(key, self._until)
             self._read.add(key)
         elif self._snapshot:
-            root = key.removesuffix("head").removesuffix("dead/")
+            root = key[: key.index("/") + 1]  # one list shows the heads of all shards, and of the dead letters
             if not any(page.folder == root for page in self._pages):
                 self._list(root, root + "archive0")  # archive files have their own lists
             self.assumed.add(key)

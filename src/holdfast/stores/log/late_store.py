@@ -1,0 +1,180 @@
+"""The log engine as a store on a space with a repeat window: shards, and looks that become rarer when idle."""
+
+from __future__ import annotations
+
+import asyncio
+import os
+import random
+import time
+from collections.abc import Awaitable, Callable, Sequence
+from functools import partial
+
+from ...config import QueueOptions, StoreOptions
+from ...messages import Answer, Claims, Envelope, Settlement
+from ..base import DEAD, QueueInfo
+from . import names, queues, shards
+from .committer import work_topic
+from .finder import Finder
+from .log import Log
+from .polling import Polling
+from .shards import Round
+from .space import Reading, Space, Transaction
+from .store import LogStore
+
+_PREFETCH = 90  # messages a worker claims beyond the running ones: a claim is dear
+
+
+class LateStore(LogStore):
+    """See `stores/base.py` for the promises."""
+
+    prefetch = _PREFETCH
+
+    def __init__(
+        self, space: Space, options: StoreOptions, *, steps: Callable[[str], Awaitable[None]] | None = None
+    ) -> None:
+        super().__init__(space, options, steps=steps)
+        self._pollings: dict[str, Polling] = {}
+        self._rounds: dict[str, Round] = {}
+        self._home = random.getrandbits(30)  # a producer stays on one shard
+
+    # Shards.
+
+    async def _shards(self, queue: str) -> int:
+        if queue.endswith(DEAD):
+            return 1
+        known = self._log(queue).committer.shards
+        if not known:
+            await self._space.read(self._log(queue).committer.look, deadline=self._timeout)
+        return known or self._log(queue).committer.shards
+
+    async def _logs_of(self, queue: str) -> list[Log]:
+        return [self._log(queues.shard(queue, number)) for number in range(await self._shards(queue))]
+
+    def _finder(self, queue: str) -> Finder:
+        queue = queues.address(queue).queue + (DEAD if queue.endswith(DEAD) else "")
+        if queue.endswith(DEAD):
+            return super()._finder(queue)
+        count = self._log(queue).committer.shards or 1
+        lives = [self._log(queues.shard(queue, number)).committer for number in range(count)]
+        return Finder(lives, self._log(queue + DEAD).committer, self._cache)
+
+    async def append(self, queue: str, messages: Sequence[Envelope]) -> list[str]:
+        return await super().append(queues.shard(queue, self._home % await self._shards(queue)), messages)
+
+    async def extend(self, queue: str, held: Sequence[tuple[str, str]], seconds: float) -> list[float | None]:
+        ends: list[float | None] = [None] * len(held)
+
+        async def part(shard: int, places: list[int]) -> None:
+            some = await super(LateStore, self).extend(
+                queues.shard(queue, shard), [held[place] for place in places], seconds
+            )
+            for place, end in zip(places, some, strict=True):
+                ends[place] = end
+
+        await asyncio.gather(*(part(*each) for each in shards.grouped(held, lambda lease: lease[1]).items()))
+        return ends
+
+    def extend_from_thread(
+        self, queue: str, held: Sequence[tuple[str, str]], seconds: float
+    ) -> list[float | None] | None:
+        ends: list[float | None] = [None] * len(held)
+        for shard, places in shards.grouped(held, lambda lease: lease[1]).items():
+            some = super().extend_from_thread(queues.shard(queue, shard), [held[place] for place in places], seconds)
+            for place, end in zip(places, some or (), strict=True):
+                ends[place] = end
+        return ends
+
+    async def settle(self, queue: str, settlements: Sequence[Settlement]) -> list[Answer]:
+        answers: list[Answer] = ["unknown"] * len(settlements)
+
+        async def part(shard: int, places: list[int]) -> None:
+            some = await super(LateStore, self).settle(
+                queues.shard(queue, shard), [settlements[place] for place in places]
+            )
+            for place, answer in zip(places, some, strict=True):
+                answers[place] = answer
+
+        await asyncio.gather(*(part(*each) for each in shards.grouped(settlements, lambda each: each.token).items()))
+        return answers
+
+    # Options.
+
+    async def configure(self, name: str, options: QueueOptions) -> QueueInfo:
+        info = await super().configure(name, options)
+        await self._hint(name)
+        return info
+
+    async def pause(self, name: str, paused: bool) -> None:
+        await super().pause(name, paused)
+        await self._hint(name)
+
+    async def _hint(self, queue: str) -> None:
+        """Let every list that looks for messages show that the options have changed."""
+
+        def touch(tx: Transaction, key: str) -> None:
+            tx.get(key)
+            tx.put(key, os.urandom(8))
+
+        for log in await self._logs_of(queue):
+            await self._space.transact(partial(touch, key=log.committer.root + names.HINT), deadline=self._timeout)
+
+    # Claims.
+
+    async def claim(self, queue: str, limit: int, lease: float, *, wait: float = 0.0) -> Claims:
+        """How often others are looked for depends on what was found, not on how often somebody calls."""
+        if not wait:
+            return (await self._claim_somewhere(queue, limit, lease))[0]
+        polling, first = self._polling(queue), True
+        deadline = time.monotonic() + wait
+        while True:
+            ticket = self._space.ticket(work_topic(queue))
+            left, pause = deadline - time.monotonic(), 0.0 if first and polling.is_active else polling.pause(ticket)
+            first = False
+            if pause > 0:
+                if left <= 0:
+                    return Claims([])
+                await self._space.watch(work_topic(queue), min(left, pause), since=ticket)
+                continue
+            claims, next_due = await self._claim_somewhere(queue, limit, lease)
+            if claims.messages or claims.expired:
+                polling.found()
+                return claims
+            polling.looked(ticket, None if next_due is None else max(0.001, next_due - self._space.clock()))
+
+    async def _claim_somewhere(self, queue: str, limit: int, lease: float) -> tuple[Claims, float | None]:
+        """From one's own shard while it has messages and no other waits for somebody; else from the others."""
+        count = await self._shards(queue)
+        if count == 1:
+            return await self._claim(queue, limit, lease)
+        round = self._rounds.get(queue)
+        if round is None or round.count != count:
+            round = self._rounds[queue] = Round(count)
+        soonest: float | None = None
+        tried: set[int] = set()
+        if not round.is_due():
+            claims, soonest = await self._claim(queues.shard(queue, round.home), limit, lease)
+            if claims.messages or claims.expired:
+                return claims, soonest
+            tried.add(round.home)
+        for shard in [each for each in round.order(await self._busy(queue)) if each not in tried]:
+            claims, next_due = await self._claim(queues.shard(queue, shard), limit, lease)
+            if claims.messages or claims.expired:
+                return claims, next_due
+            soonest = min((each for each in (soonest, next_due) if each is not None), default=None)
+        return Claims([]), soonest
+
+    async def _busy(self, queue: str) -> list[shards.Busy]:
+        def look(view: Reading) -> list[shards.Busy]:
+            return shards.busy(view, queue, self._log(queue).committer.look(view).config)
+
+        return await self._space.read(look, deadline=self._timeout)
+
+    def _polling(self, queue: str) -> Polling:
+        polling = self._pollings.get(queue)
+        if polling is None:
+            polling = self._pollings[queue] = Polling(self._options.poll_interval)
+        return polling
+
+    def is_resting(self, queue: str) -> bool:
+        """Upkeep costs requests: nothing has happened, so there is nothing to keep up."""
+        return self._polling(queue).is_resting()

@@ -1,0 +1,83 @@
+"""What goes wrong at opening: a clear error in time, without the credentials."""
+
+from __future__ import annotations
+
+import logging
+import time
+import traceback
+
+import pytest
+
+import holdfast
+from holdfast.errors import ConfigError, StoreError, UnsafeStore
+from holdfast.testing import s3 as servers
+from holdfast.testing.bucket import BucketServer
+from s3.fixtures import Place
+
+CANARY = ("AKCANARYID", "canary-secret-of-nobody")
+
+
+async def refusal(url: str, **options: float) -> BaseException:
+    started = time.monotonic()
+    with pytest.raises(StoreError) as caught:
+        async with holdfast.connect(url, connect_timeout=3, operation_timeout=3, **options) as broker:
+            await broker.queues()
+    assert time.monotonic() - started < 9
+    return caught.value
+
+
+def assert_silent(error: BaseException, log: pytest.LogCaptureFixture) -> None:
+    told = "".join(traceback.format_exception(error)) + repr(error) + log.text
+    assert not any(secret in told for secret in CANARY)
+
+
+async def test_wrong_keys(s3: Place, caplog: pytest.LogCaptureFixture):
+    caplog.set_level(logging.DEBUG)
+    error = await refusal(servers.url(s3.server.endpoint, key=CANARY))
+    assert "refuses our credentials" in str(error)
+    assert_silent(error, caplog)
+
+
+async def test_nobody_listens(caplog: pytest.LogCaptureFixture):
+    caplog.set_level(logging.DEBUG)
+    error = await refusal(servers.url("http://127.0.0.1:1", key=CANARY))
+    assert "did not answer" in str(error)
+    assert "connection refused" in str(error)
+    assert_silent(error, caplog)
+
+
+async def test_a_missing_bucket_says_what_to_do(caplog: pytest.LogCaptureFixture):
+    with BucketServer() as server:
+        error = await refusal(servers.url(server.endpoint, bucket="no-such-bucket", key=CANARY))
+    assert "no such bucket" in str(error)
+    assert_silent(error, caplog)
+
+
+@pytest.mark.parametrize("lie", ["ignores If-Match", "ignores If-None-Match", "checks without atomicity"])
+async def test_a_server_that_lies_is_refused(lie: str):
+    with BucketServer(lie) as server:
+        for _ in range(3):
+            with pytest.raises(UnsafeStore):
+                await holdfast.connect(server.url("x"))
+
+
+async def test_an_honest_server_is_not_refused(s3: Place):
+    for _ in range(3):
+        async with holdfast.connect(s3.url):
+            pass
+
+
+@pytest.mark.parametrize(
+    ("url", "says"),
+    [
+        ("s3:///prefix", "which bucket"),
+        ("s3://AK:secret@bucket/x", "not before the bucket"),
+        ("s3://bucket/a//b", "prefix"),
+        ("s3://bucket/../b", "prefix"),
+        ("s3://bucket/x?colour=red", "unknown key 'colour'"),
+        ("s3://bucket/x?endpoint=http://127.0.0.1:1", "allow_http"),
+    ],
+)
+async def test_bad_urls(url: str, says: str):
+    with pytest.raises(ConfigError, match=says):
+        await holdfast.connect(url, connect_timeout=2)
