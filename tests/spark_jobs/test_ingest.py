@@ -136,5 +136,7 @@ def test_bad_input_is_said_at_once(spark: SparkSession, tmp_path: Path) -> None:
             jobs.ingest(spark, rows, "orders", url=url, **arguments)
     with pytest.raises(holdfast.QueueNotFound, match="did you mean 'orders'"):
         jobs.ingest(spark, rows, "order", url=url)
+    with pytest.raises(holdfast.ConfigError, match=r"Spark says: .*PATH_NOT_FOUND"):
+        jobs.ingest(spark, tmp_path / "none.csv", "orders", url=url)
     with pytest.raises(holdfast.ConfigError, match="which format"):
         jobs.ingest(spark, tmp_path / "orders.xlsx", "orders", url=url)

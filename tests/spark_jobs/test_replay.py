@@ -114,6 +114,7 @@ def test_dead_letters_of_one_reason(spark: SparkSession, tmp_path: Path) -> None
 
 
 def test_bad_input_is_said_at_once(spark: SparkSession, tmp_path: Path) -> None:
+    story(tmp_path, count=1)
     for arguments, sentence in (
         ({}, "replay what"),
         ({"dead": "emails", "to": "x"}, "their own queue"),
@@ -121,6 +122,8 @@ def test_bad_input_is_said_at_once(spark: SparkSession, tmp_path: Path) -> None:
         ({"dead": "emails", "stauts": "dead"}, "did you mean 'status'"),
         ({"lake": str(tmp_path / "none")}, "there is no lake"),
         ({"dead": "emails", "rate": 0}, "rate"),
+        ({"dead": "emails", "where": "priority >"}, "Spark says: .*PARSE_SYNTAX_ERROR"),
+        ({"dead": "emails", "where": "prio > 1"}, "Spark says: .*prio"),
     ):
         with pytest.raises(holdfast.ConfigError, match=sentence):
             jobs.replay(spark, url=(tmp_path / "store").as_uri(), **arguments)

@@ -15,6 +15,7 @@ from ... import config
 from ...broker import Broker
 from ...errors import ConfigError, QueueNotFound
 from ..options import check_url
+from .faults import in_plain_words
 from .handler import named
 from .progress import Tell, silent, tasks
 from .rows import CORRUPT, MESSAGE, REASON, ROW, Mapped, messages
@@ -79,9 +80,9 @@ def ingest(
     if checkpoint is not None:
         summary = _stream(step, source, checkpoint, format=format, options=options, schema=schema, tell=tell)
     else:
-        df = _table(spark, source, format=format, options=options or {}, schema=schema)
-        found = key if key is not None else _fingerprint(spark, df, queue, mapped)
         with tasks(spark, f"ingest into {queue}", tell):
+            df = _table(spark, source, format=format, options=options or {}, schema=schema)
+            found = key if key is not None else _fingerprint(spark, df, queue, mapped)
             summary = step.run(df, found, dry_run=dry_run)
     return msgspec.structs.replace(summary, seconds=time.monotonic() - started)
 
@@ -151,7 +152,8 @@ def _stream(
     """New files only, each once: Spark's checkpoint knows the files, the queue knows the batches."""
     spark, sums = step._spark, []
     kind = format or _format(str(source))
-    batch = _table(spark, source, format=kind, options=options or {}, schema=schema)
+    with in_plain_words():
+        batch = _table(spark, source, format=kind, options=options or {}, schema=schema)
     live = (
         spark.readStream.format(kind).schema(batch.schema).options(**_defaults(kind, options or {})).load(str(source))
     )

@@ -64,7 +64,8 @@ def lake(
     floor = max(before.floor, floor_of(keep_days))
     for _ in range(_TRIES):
         base = place.snapshot()
-        files = _write(spark, place, base, names, url, floor=floor, full=full, tell=tell)
+        with tasks(spark, f"lake: reading {', '.join(names)}", tell):
+            files = _write(spark, place, base, names, url, floor=floor, full=full)
         try:
             base = _commit(place, base, files, names, url)
             break
@@ -91,7 +92,6 @@ def _write(
     *,
     floor: str,
     full: bool,
-    tell: Tell,
 ) -> list[File]:
     """The files of what is new, which nobody sees yet."""
     parts = []
@@ -111,8 +111,7 @@ def _write(
     if floor:
         everything = everything.where(everything["finished_at"] >= datetime.fromisoformat(floor).replace(tzinfo=UTC))
     task = writing.LakeTask(str(place.place.root))
-    with tasks(spark, f"lake: reading {', '.join(names)}", tell):
-        return [File(**row.asDict()) for row in everything.mapInArrow(task, writing.FILES).collect()]
+    return [File(**row.asDict()) for row in everything.mapInArrow(task, writing.FILES).collect()]
 
 
 def _as_messages(df: DataFrame) -> DataFrame:

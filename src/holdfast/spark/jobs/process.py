@@ -11,10 +11,11 @@ import msgspec
 from ... import config
 from ...broker import Broker, connect
 from ...config import WorkerOptions
-from ...errors import ConfigError, HoldfastError, QueueNotFound
+from ...errors import HoldfastError, QueueNotFound
 from ...messages import Stats
 from ...portal import portal
 from ..options import check_url
+from .faults import in_plain_words
 from .fleet import ANSWER, FleetTask, Order, Tally
 from .handler import work_of
 from .progress import Progress, Tell, every_second, silent
@@ -84,8 +85,8 @@ def _run(spark: SparkSession, broker: Broker, task: FleetTask, queue: str, count
         total = done + now.pending + now.processing + now.retry
         tell(Progress(f"process {queue}", done, total, done / (time.monotonic() - started), now.oldest_age))
 
-    with every_second(look):
-        rows = _collected(spark, task, count)
+    with every_second(look), in_plain_words():
+        rows = spark.range(0, count, 1, count).mapInArrow(task, ANSWER).collect()
     after, sum = _stats(broker, queue), Tally()
     for row in rows:
         sum.add(Tally(**row.asDict()))
@@ -100,19 +101,6 @@ def _run(spark: SparkSession, broker: Broker, task: FleetTask, queue: str, count
         msgspec.structs.asdict(sum),
         time.monotonic() - started,
     )
-
-
-def _collected(spark: SparkSession, task: FleetTask, count: int) -> list[Any]:
-    from pyspark.errors import PythonException
-
-    try:
-        return spark.range(0, count, 1, count).mapInArrow(task, ANSWER).collect()
-    except PythonException as error:
-        said = str(error).strip().splitlines()
-        known = [line for line in said if line.startswith("holdfast.errors.")]
-        if not known:
-            raise
-        raise ConfigError(known[-1].partition(": ")[2]) from error
 
 
 async def _opened(url: str | None, queue: str) -> Broker:

@@ -10,6 +10,8 @@ from typing import TYPE_CHECKING, TypeAlias
 
 import msgspec
 
+from .faults import in_plain_words
+
 if TYPE_CHECKING:
     from pyspark.sql import SparkSession
 
@@ -56,7 +58,7 @@ def every_second(look: Callable[[], None]) -> Iterator[None]:
 
 @contextmanager
 def tasks(spark: SparkSession, doing: str, tell: Tell) -> Iterator[None]:
-    """Tell how many tasks of the Spark jobs that start in here are done."""
+    """Tell how many tasks of the Spark jobs that start in here are done; what goes wrong is said in plain words."""
     tracker, started = spark.sparkContext.statusTracker(), time.monotonic()
 
     def look() -> None:
@@ -70,5 +72,5 @@ def tasks(spark: SparkSession, doing: str, tell: Tell) -> Iterator[None]:
         if total:
             tell(Progress(doing, done, total, done / (time.monotonic() - started)))
 
-    with every_second(look):
+    with every_second(look), in_plain_words():
         yield

@@ -277,12 +277,26 @@ def _dead_letters(
     spark: SparkSession, url: str | None, queue: str, chosen: Chosen, *, rate: float | None, dry_run: bool, tell: Tell
 ) -> int:
     since, until = (None if moment is None else instant("time", moment) for moment in (chosen.since, chosen.until))
+    with tasks(spark, f"replay the dead letters of {queue}", tell):
+        return _moved(spark, url, queue, chosen, (since, until), rate=rate, dry_run=dry_run)
+
+
+def _moved(
+    spark: SparkSession,
+    url: str | None,
+    queue: str,
+    chosen: Chosen,
+    between: tuple[float | None, float | None],
+    *,
+    rate: float | None,
+    dry_run: bool,
+) -> int:
+    since, until = between
     rows = chosen.first(chosen.of(source.view(spark, url, queue, "dead", since=since, until=until))).select("id")
     if dry_run:
         return rows.count()
     parts = 1 if rate is not None else spark.sparkContext.defaultParallelism
-    with tasks(spark, f"replay the dead letters of {queue}", tell):
-        moved = rows.coalesce(parts).mapInArrow(_MoveTask(url, queue, rate), "moved long").collect()
+    moved = rows.coalesce(parts).mapInArrow(_MoveTask(url, queue, rate), "moved long").collect()
     return sum(row.moved for row in moved)
 
 

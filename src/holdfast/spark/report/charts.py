@@ -11,6 +11,7 @@ WIDTH, HEIGHT = 720, 260
 _LEFT, _RIGHT, _TOP, _BOTTOM = 56, 12, 12, 30
 _ROW = 34  # of a chart with a line per thing
 _LABEL = 190
+_WIDEST = 90  # a column
 
 
 class Series(NamedTuple):
@@ -42,7 +43,7 @@ def columns(
     top, steps = _scale(max(totals, default=0.0))
     width, height = WIDTH - _LEFT - _RIGHT, HEIGHT - _TOP - _BOTTOM
     each = width / max(len(labels), 1)
-    bar = max(each * 0.82, min(each, 1.0))
+    bar = min(max(each * 0.82, min(each, 1.0)), _WIDEST)
     parts = [_grid(steps, top, height, tell)]
     for place, label in enumerate(labels):
         base, x = float(_TOP + height), _LEFT + each * place + (each - bar) / 2
@@ -81,17 +82,21 @@ def lines(labels: Sequence[str], series: Sequence[Series], *, title: str, show: 
 
 
 def bars(
-    rows: Sequence[tuple[str, Sequence[Series]]], *, title: str, show: Callable[[float], str] | None = None
+    rows: Sequence[tuple[str, Sequence[Series]]],
+    *,
+    title: str,
+    show: Callable[[float], str] | None = None,
+    label: int = _LABEL,
 ) -> str:
     """A line for each thing, its parts one after the other; longest first is for the caller to see to."""
     tell = show or number
     most = max((sum(part.values[0] for part in parts) for _, parts in rows), default=0.0) or 1.0
-    room = WIDTH - _LABEL - 70
+    room = WIDTH - label - 70
     drawn = []
     for place, (name, parts) in enumerate(rows):
-        y, x, total = place * _ROW, float(_LABEL), sum(part.values[0] for part in parts)
+        y, x, total = place * _ROW, float(label), sum(part.values[0] for part in parts)
         told = ", ".join(f"{part.name} {tell(part.values[0])}" for part in parts if part.values[0])
-        inner = [f"<title>{_safe(name)}: {_safe(told)}</title>", _label(name, y)]
+        inner = [f"<title>{_safe(name)}: {_safe(told)}</title>", _label(name, y, label)]
         for part in parts:
             size = room * part.values[0] / most
             inner.append(_rect(x, y + 7, size, _ROW - 14, part.look))
@@ -121,7 +126,7 @@ def ranges(rows: Sequence[Dots], names: Sequence[str], *, title: str, show: Call
     for place, row in enumerate(rows):
         y = place * _ROW + _ROW / 2
         told = ", ".join(f"{name} {show(value)}" for name, value in zip(names, row.values, strict=True))
-        inner = [f"<title>{_safe(row.name)}: {_safe(told)}</title>", _label(row.name, place * _ROW)]
+        inner = [f"<title>{_safe(row.name)}: {_safe(told)}</title>", _label(row.name, place * _ROW, _LABEL)]
         first, last = at(row.values[0]), at(row.values[-1])
         inner.append(_rect(first, y - 4, max(last - first, 1.0), 8, "band"))
         inner += [
@@ -178,12 +183,14 @@ def _under(labels: Sequence[str], each: float, height: float) -> list[str]:
         f'<text class="axis" text-anchor="middle" x="{_LEFT + each * (place + 0.5):.1f}" y="{_TOP + height + 19:.1f}">'
         f"{_safe(labels[place])}</text>"
         for place in range(0, len(labels), step)
+        if _LEFT + each * (place + 0.5) + len(labels[place]) * 3.5 <= WIDTH
     ]
 
 
-def _label(name: str, y: float) -> str:
-    shown = name if len(name) <= 26 else name[:25] + "…"
-    return f'<text class="name" text-anchor="end" x="{_LABEL - 10}" y="{y + _ROW / 2 + 4:.1f}">{_safe(shown)}</text>'
+def _label(name: str, y: float, room: int) -> str:
+    most = room // 7  # characters of about seven pixels
+    shown = name if len(name) <= most else name[: most - 1] + "…"
+    return f'<text class="name" text-anchor="end" x="{room - 10}" y="{y + _ROW / 2 + 4:.1f}">{_safe(shown)}</text>'
 
 
 def _rect(x: float, y: float, width: float, height: float, look: str) -> str:

@@ -170,6 +170,7 @@ def _reasons(figures: Figures) -> str:
     chart = bars(
         [(one.reason, [Series(one.status, looks.get(one.status, "bad"), [one.count])]) for one in shown],
         title="Messages by the reason they ended",
+        label=360,
     )
     table = Table(
         ("messages", "reason", "queue", "ended as", "first (UTC)", "last (UTC)", "fingerprint", "example"),
