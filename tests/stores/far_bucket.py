@@ -21,10 +21,11 @@ Fate = Callable[[str, str], str]  # of a kind (create, swap, delete) and a key
 
 
 class FarBucket:
-    """What all doors share: objects, their tags, and when they were written (whole seconds, as servers say)."""
+    """What all doors share: objects, their tags, and when they were written (in whole seconds, as servers say it)."""
 
-    def __init__(self, clock: Callable[[], float]) -> None:
+    def __init__(self, clock: Callable[[], float], *, resolution: float = 1.0) -> None:
         self.clock = clock
+        self._resolution = resolution
         self.objects: dict[str, tuple[bytes, str, datetime]] = {}
         self.lock = threading.RLock()
         self.waiting: list[Callable[[], object]] = []  # late requests
@@ -34,9 +35,9 @@ class FarBucket:
         with self.lock:
             return sorted(key for key in self.objects if part in key)
 
-    def deliver(self) -> int:
-        """Late requests arrive."""
-        waiting, self.waiting = self.waiting, []
+    def deliver(self, most: int | None = None) -> int:
+        """Late requests arrive: all, or the oldest."""
+        waiting, self.waiting = self.waiting[:most], self.waiting[len(self.waiting[:most]) :]
         for request in waiting:
             try:
                 request()
@@ -52,7 +53,7 @@ class FarBucket:
             if isinstance(mode, dict) and (found is None or found[1] != mode["e_tag"]):
                 raise PreconditionError(key)
             self._tags += 1
-            written = datetime.fromtimestamp(int(self.clock()), UTC)
+            written = datetime.fromtimestamp(self.clock() // self._resolution * self._resolution, UTC)
             self.objects[key] = (data, f"t{self._tags}", written)
             return {"e_tag": f"t{self._tags}", "version": None}
 
