@@ -208,3 +208,54 @@ async def test_an_append_that_hangs_is_not_called_unavailable(open_store) -> Non
     assert len(lost.value.ids) == 1
     await asyncio.sleep(2.0)  # it arrives
     assert await claimed(store) == list(lost.value.ids)
+
+
+async def archive_of(store: LogStore, count: int) -> list[str]:
+    """So many messages, each in an archive file of its own."""
+    ids = []
+    for number in range(count):
+        ids += await store.append("q", [message(str(number))])
+        await complete(store, "q", await store.claim("q", 1, 60.0))
+        await store._log("q").flusher.flush_all()
+    return ids
+
+
+async def test_files_are_merged_when_nobody_writes_them_any_more(open_store, clock, bucket: FarBucket) -> None:
+    """A flusher that comes late writes its file again: archive files have no fence."""
+    store, _ = await open_store()
+    await store.create_queue("q", QueueOptions())
+    ids = await archive_of(store, 20)
+    clock.advance(OVER)
+    assert (await store.maintain("q"))["merged_files"] == 0
+    clock.advance(3600.0)
+    late = bucket.named("/archive/")[3]
+    data, _, _ = bucket.objects[late]
+    assert (await store.maintain("q"))["merged_files"] == 20
+    assert len(bucket.named("/archive/")) == 1
+    bucket.write(late, data, "create")
+    ids += await archive_of(store, 16)
+    clock.advance(3700.0)
+    await store.maintain("q")
+    assert len(bucket.named("/archive/")) == 1
+    assert [each.id for each in await store.scan("q", "archive", limit=100)] == sorted(ids)
+    assert (await store.stats("q")).archived == 36, "the late one was not counted twice for ever"
+
+
+async def test_a_merge_that_came_too_late_leaves_nothing(open_store, clock, bucket: FarBucket) -> None:
+    """Somebody deletes archived messages while the union of their files is being written."""
+    store, door = await open_store()
+    other, _ = await open_store()
+    await store.create_queue("q", QueueOptions())
+    ids = await archive_of(store, 20)
+    clock.advance(3700.0)
+    first, *_ = bucket.named("/archive/")
+
+    def interfere(kind: str, key: str) -> str:
+        if "/archive/" in key and kind == "create":
+            bucket.remove([first])  # as if deleted by another process
+        return "ok"
+
+    door.fate = interfere
+    assert (await store.maintain("q"))["merged_files"] == 0
+    assert len(await other.scan("q", "archive", limit=100)) == len(ids) - 1
+    assert (await other.stats("q")).archived == len(ids) - 1

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import math
+import secrets
 from collections.abc import Callable, Sequence
 from functools import partial
 from typing import cast
@@ -183,7 +184,7 @@ async def _thin_out(
     if len(kept) == len(records):
         return 0
     new = await _write(space, address, config, file.flush, kept) if kept else None
-    replaced = await space.transact(lambda tx: _replace(tx, [file.key], new))
+    replaced = await _show(space, [file.key], new)
     return len(records) - len(kept) if replaced else 0
 
 
@@ -192,7 +193,7 @@ async def _write(
 ) -> str:
     """A new archive file with the time of an old one, so that its retention does not start again."""
     first, last = names.plain(kept[0][0].id), names.plain(kept[-1][0].id)
-    number = f"{int(flush, 16) + (1 << 20):032x}"
+    number = f"{int(flush, 16) + (secrets.randbits(32) + 1 << 20):032x}"  # nobody else's: it may have to be deleted
     key = address.archive_root(config) + names.archive_key(first, last, len(kept), number)
     await space.write_file(key, archive.encode(address.queue, [each[0] for each in kept], [each[1] for each in kept]))
     return key
@@ -221,7 +222,13 @@ async def merge(space: Space, address: Address, config: queues.Config, files: li
         if found is None:
             return 0
         kept += zip(*archive.decode(found.data), strict=True)
-    kept.sort(key=lambda each: each[0].id)
+    kept = sorted({each[0].id: each for each in kept}.values(), key=lambda each: each[0].id)  # a crash leaves both
     new = await _write(space, address, config, max(file.flush for file in files), kept)
-    done = await space.transact(lambda tx: _replace(tx, [file.key for file in files], new))
-    return len(files) if done else 0
+    return len(files) if await _show(space, [file.key for file in files], new) else 0
+
+
+async def _show(space: Space, old: Sequence[str], new: str | None) -> bool:
+    replaced = await space.transact(lambda tx: _replace(tx, old, new))
+    if not replaced and new is not None and space.window:
+        await space.remove([new])  # there a file is seen once it is written
+    return replaced

@@ -18,6 +18,7 @@ from .state import Expire
 
 _LOCK_SECONDS = 60.0  # a crashed maintainer is replaced after so long
 _ORPHAN_SECONDS = 3600.0
+_LATE_SECONDS = 3600.0
 _MERGE_FROM = 16  # small files of one day
 _SMALL_ROWS = 20_000
 _PAGE = 1000
@@ -84,6 +85,8 @@ def _retire(tx: Transaction, root: str, config: queues.Config) -> int:
 
 async def _merge(space: Space, live: Log, config: queues.Config, root: str) -> int:
     files = await space.read(lambda view: archive.files(view, root))
+    if space.window:  # a flusher that comes late would write a file again that was merged
+        files = [file for file in files if file.frozen_at < space.clock() - _LATE_SECONDS]
     merged = 0
     for group in mergeable(files):
         merged += await letters.merge(space, live.address, config, group)
