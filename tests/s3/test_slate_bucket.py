@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import asyncio
 import os
+import signal
 import time
 
 import pytest
@@ -15,7 +16,7 @@ from holdfast.stores.log import slate
 from holdfast.stores.log.slate import SlateSpace
 from holdfast.stores.opening import locate, store_options
 from holdfast.testing.bucket import LIES, BucketServer
-from holdfast.testing.s3 import ABSENT
+from holdfast.testing.s3 import ABSENT, Server
 
 from .fixtures import Place
 
@@ -79,6 +80,32 @@ async def test_a_bucket_is_flushed_every_50_ms_at_most(s3: Place):
     assert time.monotonic() - began > 0.2
     await space.close()
     assert slate.local("/x").flush_interval(StoreOptions()) == 0.0
+
+
+async def test_a_server_that_was_away():
+    """Calls end within their deadline, readers go on meanwhile, and the store works again when the server does."""
+    with Server() as server:
+        async with holdfast.connect(f"slatedb+{server.url('jobs')}", operation_timeout=2) as broker:
+            queue = await broker.queue("jobs")
+            first = await queue.enqueue(1)
+            await asyncio.to_thread(server.stop, signal.SIGKILL)
+            began = time.monotonic()
+            with pytest.raises(holdfast.Unavailable, match="whether it took effect is unknown"):
+                await queue.enqueue("in doubt")
+            with pytest.raises(holdfast.Unavailable, match="nothing was done"):
+                await queue.enqueue("never")
+            assert time.monotonic() - began < 10
+            assert await queue.status(first) == "pending"
+            await asyncio.to_thread(server.start)
+            async with asyncio.timeout(40):
+                while True:
+                    try:
+                        last = await queue.enqueue(2)
+                        break
+                    except holdfast.Unavailable:
+                        await asyncio.sleep(0.2)
+            assert [await queue.status(id) for id in (first, last)] == ["pending", "pending"]
+            assert (await queue.stats()).pending in (2, 3)  # with or without what is in doubt, never with the other
 
 
 async def test_uninstall_leaves_nothing_in_the_bucket(s3: Place):
