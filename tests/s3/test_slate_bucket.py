@@ -16,6 +16,7 @@ from holdfast.stores.log import slate
 from holdfast.stores.log.slate import SlateSpace
 from holdfast.stores.opening import locate, store_options
 from holdfast.testing.bucket import LIES, BucketServer
+from holdfast.testing.proxy import Faults, Proxy
 from holdfast.testing.s3 import ABSENT, Server
 
 from .fixtures import Place
@@ -69,6 +70,26 @@ async def test_a_second_writer_fences_the_first(s3: Place):
     await first.close()
     await second.transact(lambda tx: tx.put("a", b"2"))
     await second.close()
+
+
+@pytest.mark.parametrize("faults", [Faults(conflict=0.1), Faults(dropped=0.1), Faults(unavailable=0.1)])
+async def test_what_a_bucket_says_in_passing_is_no_fence(s3: Place, faults: Faults):
+    """SlateDB takes a 409, which means "try again", for another writer."""
+    with Proxy(s3.server.port) as proxy:
+        url = f"slatedb+{s3.server.url(s3.prefix, endpoint=proxy.endpoint)}&flush_interval=0"
+        async with holdfast.connect(url) as broker:
+            queue = await broker.queue("jobs")
+            proxy.faults = faults
+            ids = []
+            async with asyncio.timeout(60):
+                while len(ids) < 40:
+                    try:
+                        ids.append(await queue.enqueue(len(ids)))
+                    except holdfast.Unavailable:
+                        await asyncio.sleep(0.1)
+            assert proxy.counts.faults.total() > 0
+            proxy.faults = Faults()
+            assert {await queue.status(id) for id in ids} == {"pending"}
 
 
 async def test_a_bucket_is_flushed_every_50_ms_at_most(s3: Place):

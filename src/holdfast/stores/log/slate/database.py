@@ -8,7 +8,7 @@ from typing import Any, TypeVar
 
 import msgspec
 
-from ....errors import Fenced, Unavailable
+from ....errors import Fenced, StoreError, Unavailable
 from . import layout
 from .binding import Caller, slatedb
 from .disk import Disk
@@ -18,6 +18,8 @@ from .place import Place
 
 T = TypeVar("T")
 _PAGE = 1000
+_LOOK = 5.0  # seconds to find out who owns the database
+_CONFLICT = "the bucket refused a write as if another process owned the database, but none does; try again"
 _FULL = 16 << 20  # bytes; SlateDB writes tables of 64 MiB, so the end comes before zero
 
 
@@ -38,6 +40,7 @@ class Database:
         self._call = caller
         self._timeout = timeout
         self._db: Any = None
+        self._admin: Any = None
         self._epoch = 0
         self._disk = Disk(place.folder / place.path) if place.is_local else None
         self.failed: BaseException | None = None
@@ -55,7 +58,7 @@ class Database:
     async def _open(self, only_after: int | None) -> Opened:
         package = slatedb()
         store = self._place.object_store()
-        admin = package.AdminBuilder(self._place.path, store).build()
+        self._admin = admin = package.AdminBuilder(self._place.path, store).build()
         if only_after is not None and await _epoch(admin) != only_after:
             raise Fenced(FENCED)
         if self._disk is not None:
@@ -120,7 +123,7 @@ class Database:
         if self.failed is None:
             reason = self._db.status().close_reason
             if reason is slatedb().CloseReason.FENCED:
-                self.failed = Fenced(FENCED)
+                self.failed = self._fenced()
             elif reason is not None:
                 self.failed = Unavailable(f"SlateDB has stopped ({reason.name.lower()})")
         if self.failed is not None:
@@ -186,9 +189,21 @@ class Database:
         except BaseException as error:
             raise self._give_up(error) from error
 
+    def _fenced(self) -> StoreError:
+        """Fenced, unless nobody has come: SlateDB also takes a bucket's "conflict, try again" for another writer."""
+        if self._place.is_local:
+            return Fenced(FENCED)
+        try:
+            now = self._call(_epoch(self._admin), timeout=_LOOK)
+        except (slatedb().Error, TimeoutError):
+            now = self._epoch  # opening again looks once more
+        return Fenced(FENCED) if now != self._epoch else Unavailable(_CONFLICT)
+
     def _give_up(self, error: BaseException, *, opening: str = "") -> BaseException:
         """What the caller is told, and everybody after him."""
         ours = translated(error, opening=opening)
+        if type(ours) is Fenced and not opening:
+            ours = self._fenced()
         if type(ours) is Unavailable and self._place.is_local:
             ours = _full_disk(self._place) or ours
         if self.failed is None:
