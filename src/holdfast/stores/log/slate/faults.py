@@ -30,7 +30,9 @@ def translated(error: BaseException, *, opening: str = "") -> BaseException:
     said = str(getattr(error, "message", error))
     if isinstance(error, package.Error.Closed) and error.reason is package.CloseReason.FENCED:
         return caused(Fenced(FENCED), error)
-    if isinstance(error, package.Error.Data) or (opening and isinstance(error, package.Error.Internal)):
+    # A manifest that cannot be read is an internal error on a disk; on a bucket it is most often the network's.
+    unreadable = isinstance(error, package.Error.Internal) and opening.startswith("/")
+    if isinstance(error, package.Error.Data) or unreadable:
         return caused(StoreError(f"the SlateDB database is damaged: {said}"), error)
     code = _CODE.search(said)
     if code is not None and code[1] == "NoSuchBucket":
