@@ -10,17 +10,34 @@ import pytest
 from pyspark.sql import SparkSession
 
 from holdfast.spark.jobs.session import session
+from holdfast.testing.s3 import LIMITED
 
 HERE = Path(__file__).parent
 SOURCES = HERE.parents[1] / "src"
 
 
+# Tests run everything once: what makes long jobs fast only makes them slow.
+FOR_SMALL_JOBS = {
+    "spark.driver.extraJavaOptions": "-XX:TieredStopAtLevel=1 -XX:+UseSerialGC",
+    "spark.sql.codegen.wholeStage": "false",
+    "spark.sql.codegen.factoryMode": "NO_CODEGEN",
+    "spark.sql.shuffle.partitions": "2",
+    "spark.log.level": "OFF",
+}
+
+
+@pytest.fixture(scope="session", autouse=True)
+def keys() -> None:
+    """Where Spark's processes find the keys of the test bucket; set before any of them starts."""
+    os.environ["AWS_ACCESS_KEY_ID"], os.environ["AWS_SECRET_ACCESS_KEY"] = LIMITED
+
+
 @pytest.fixture(scope="session")
-def spark(tmp_path_factory: pytest.TempPathFactory) -> Iterator[SparkSession]:
+def spark(keys: None, tmp_path_factory: pytest.TempPathFactory) -> Iterator[SparkSession]:
     was_running = SparkSession.getActiveSession() is not None
     scratch = str(tmp_path_factory.mktemp("spark"))
-    conf = {"spark.sql.shuffle.partitions": "2", "spark.log.level": "OFF", "spark.local.dir": scratch}
-    made = session("local[2,3]", {**conf, "spark.sql.warehouse.dir": f"{scratch}/warehouse"})
+    places = {"spark.local.dir": scratch, "spark.sql.warehouse.dir": f"{scratch}/warehouse"}
+    made = session("local[2,3]", {**FOR_SMALL_JOBS, **places})
     # executors import what tests define
     made.sparkContext.environment["PYTHONPATH"] = os.pathsep.join([str(SOURCES), str(HERE)])
     yield made

@@ -18,7 +18,7 @@ from ..options import check_url
 from .faults import in_plain_words
 from .handler import named
 from .progress import Tell, silent, tasks
-from .rows import CORRUPT, MESSAGE, REASON, ROW, Mapped, messages
+from .rows import CORRUPT, REASON, ROW, Mapped, messages
 from .store import ask
 
 if TYPE_CHECKING:
@@ -124,7 +124,7 @@ class _Step:
         register(self._spark)
         if not accepted or (key is not None and was_published(self._url, self._queue, key)):
             return 0
-        good = made.where(f"{REASON} is null").select(*MESSAGE)
+        good = made.where(f"{REASON} is null").select(*self._mapped.written())
         writer = good.write.format("holdfast").mode("append")
         for name, value in (("url", self._url), ("idempotencyKey", key)):
             writer = writer if value is None else writer.option(name, value)

@@ -224,9 +224,10 @@ class _FromLake:
         noted = reading.frame(self._spark, self._place, tables.REPLAYED, snapshot=seen)
         noted = noted.where(noted["replay"] == name).select("id", "queue", "place")
         rows = reading.frame(self._spark, self._place, snapshot=seen).dropDuplicates(["queue", "id"])
-        due = F.lit(None).cast("timestamp")
+        due = []
         if intent.rate is not None:  # whole seconds, so that what is due together stays together
-            due = F.timestamp_seconds(F.lit(int(intent.at)) + F.floor(F.col("place") / F.lit(intent.rate)))
+            second = F.lit(int(intent.at)) + F.floor(F.col("place") / F.lit(intent.rate))
+            due = [F.timestamp_seconds(second).alias("deliver_at")]
         origin = F.create_map(F.lit("replayed_from"), F.col("id"))
         kept = F.map_filter(F.col("headers"), lambda key, value: key != "replayed_from")
         df = rows.join(noted, ["queue", "id"]).select(
@@ -234,7 +235,7 @@ class _FromLake:
             "content_type",
             "priority",
             F.map_concat(F.coalesce(kept, F.create_map().cast("map<string,string>")), origin).alias("headers"),
-            due.alias("deliver_at"),
+            *due,
         )
         writer = df.write.format("holdfast").mode("append").option("idempotencyKey", f"replay/{name}")
         (writer if self._url is None else writer.option("url", self._url)).save(intent.queue)

@@ -23,7 +23,6 @@ RAW = "application/octet-stream"
 CORRUPT = "_corrupt_record"  # where Spark puts a line it cannot read
 REASON = "reason"
 ROW = "row"
-MESSAGE = ("value", "content_type", "priority", "headers", "deliver_at", "dedup_key")
 _AS = ("json", "text", "raw")
 
 
@@ -42,6 +41,11 @@ class Mapped(msgspec.Struct, frozen=True, kw_only=True):
         """The columns named, other than that of the value."""
         single = (self.priority, self.deliver_at, self.dedup_key)
         return [*(each for each in single if isinstance(each, str)), *self.headers.values()]
+
+    def written(self) -> list[str]:
+        """The columns that a queue is given: not every store takes every one."""
+        asked = {"headers": self.headers, "deliver_at": self.deliver_at, "dedup_key": self.dedup_key}
+        return ["value", "content_type", "priority", *(name for name, column in asked.items() if column)]
 
     def check(self, df: DataFrame) -> None:
         """ConfigError when a column is not there."""
