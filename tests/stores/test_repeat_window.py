@@ -13,7 +13,7 @@ import pytest
 from far_bucket import Door, FarBucket, process
 
 from holdfast.config import QueueOptions
-from holdfast.errors import HoldfastError, UnknownOutcome
+from holdfast.errors import HoldfastError, QueueNotFound, UnknownOutcome
 from holdfast.messages import Envelope, Settlement
 from holdfast.stores.base import DEAD
 from holdfast.stores.log import window
@@ -259,3 +259,35 @@ async def test_a_merge_that_came_too_late_leaves_nothing(open_store, clock, buck
     assert (await store.maintain("q"))["merged_files"] == 0
     assert len(await other.scan("q", "archive", limit=100)) == len(ids) - 1
     assert (await other.stats("q")).archived == len(ids) - 1
+
+
+async def test_a_queue_is_deleted_when_everybody_knows(open_store, bucket: FarBucket) -> None:
+    """What is appended after the answer is refused by every process; nothing is taken from what is left."""
+    store, door = await open_store()
+    other, _ = await open_store()
+    await store.create_queue("q", QueueOptions())
+    await store.append("q", [message()])
+    await other.claim("q", 1, 60.0)
+    deleted: list[str] = []
+
+    def note(kind: str, key: str) -> str:
+        deleted.extend([key] if kind == "delete" else [])
+        return "ok"
+
+    door.fate = note
+    deleting = asyncio.create_task(store.delete_queue("q", force=True))
+    refused = 0
+    while not deleting.done():
+        try:
+            await other.append("q", [message("b")])
+        except QueueNotFound:
+            refused += 1
+        await asyncio.sleep(0.05)
+    await deleting
+    assert refused > 0
+    with pytest.raises(QueueNotFound):
+        await other.append("q", [message("c")])
+    with pytest.raises(QueueNotFound):
+        await other.claim("q", 1, 60.0)
+    assert bucket.named("@") == []
+    assert deleted[-1].endswith("/head")

@@ -187,9 +187,9 @@ def all_of(view: Reading) -> list[tuple[str, Config]]:
     return queues
 
 
-def delete_some(tx: Transaction, prefix: str) -> int:
-    """Up to a page of keys; call again until it answers 0."""
-    keys = tx.list(prefix, limit=_PAGE)
+def delete_some(tx: Transaction, prefix: str, spared: str) -> int:
+    """Up to a page of keys, but for those with an end that is spared; call again until it answers 0."""
+    keys = [key for key in tx.list(prefix, limit=_PAGE) if not key.endswith(spared)]
     for key in keys:
         tx.delete(key)
     return len(keys)

@@ -122,8 +122,12 @@ class LogStore:
         root = await self._space.transact(lambda tx: remove(tx, name), deadline=self._timeout)
         for text in [each for each in self._logs if queues.address(each).queue == name]:
             await self._logs.pop(text).close()
-        while await self._space.transact(lambda tx: queues.delete_some(tx, root), deadline=self._timeout):
-            pass
+        if self._space.window:
+            await asyncio.sleep(queues.CLOSING)  # nobody believes in it any more: what is sent to it is refused
+        for spared in ("/head", "/"):  # heads last: without one, whoever comes late would begin with the old blocks
+            delete = partial(queues.delete_some, prefix=root, spared=spared)
+            while await self._space.transact(delete, deadline=self._timeout):
+                pass
 
     async def pause(self, name: str, paused: bool) -> None:
         def step(tx: Transaction) -> None:
