@@ -11,7 +11,7 @@ import pytest
 import holdfast
 from holdfast import Message
 from holdfast.broker import Broker
-from holdfast.errors import HoldfastError
+from holdfast.errors import ConfigError, HoldfastError
 from holdfast.testing.bucket import BucketServer
 from holdfast.testing.proxy import Faults, Proxy
 
@@ -157,3 +157,17 @@ async def test_order_is_strict_on_a_shard():
                 await queue.enqueue(place)
             taken = [delivery.value for _ in range(4) for delivery in await queue.dequeue_many(5, wait=5)]
             assert taken == list(range(20))
+
+
+async def test_pipelines_read_every_shard_and_streams_want_one():
+    with BucketServer() as server:
+        url = server.url("x")
+        async with holdfast.connect(url) as broker:
+            await broker.queue("jobs", shards=8)
+            for _ in range(6):
+                async with holdfast.connect(url) as producer:
+                    await (await producer.queue("jobs")).enqueue_many(range(5))
+            slices = await broker.store.batches.plan_scan("jobs", "ready")
+            assert sum(part.rows for part in slices) == 30
+            with pytest.raises(ConfigError, match="shards"):
+                await broker.store.batches.own("jobs", "reader", holder="me", lease=30.0)

@@ -8,6 +8,7 @@ from typing import TypeVar, cast
 
 import msgspec
 
+from ...errors import ConfigError
 from .. import consumers
 from ..batches import Batch, ConsumerInfo, Ownership, Sizing, Slice
 from ..consumers import Consumer
@@ -34,6 +35,8 @@ class Consuming:
         self, queue: str, consumer: str, *, holders: tuple[str, ...], lease: float, release_after: float
     ) -> Ownership:
         def change(session: Session) -> Ownership:
+            if session.seen.rules.window and session.seen.config.options.shards > 1:
+                raise ConfigError(f"queue {queue!r} has several shards: a stream reads a queue with one")
             known = session.head.pipes.consumers.get(consumer)
             owned = consumers.owned(known, consumer, holders=holders, lease=lease, now=_now(session))
             owned = msgspec.structs.replace(owned, release_after=release_after)

@@ -75,7 +75,7 @@ class Finder:
         return files
 
     def page(self, view: Reading, wanted: View, *, after: str | None, limit: int) -> list[Stored]:
-        lives, dead = self._both(view)
+        lives, dead = self.both(view)
         if wanted == "archive":
             sources = lookup.archive_sources([*lives, *dead], self.files(view, *lives), view)
         elif wanted == "dead":
@@ -87,15 +87,10 @@ class Finder:
         return lookup.page(sources, after, limit)
 
     def stats(self, view: Reading) -> Stats:
-        lives, dead = self._both(view)
+        lives, dead = self.both(view)
         return lookup.stats(lives, dead, self.files(view, *lives))
 
-    def glances(self, view: Reading) -> list[Glance]:
-        """The queue's log (its first shard), and its dead letters'."""
-        lives, dead = self._both(view)
-        return [lives[0], *dead]
-
-    def _both(self, view: Reading) -> tuple[list[Glance], list[Glance]]:
+    def both(self, view: Reading) -> tuple[list[Glance], list[Glance]]:
         """The queue's shards, and its dead letters."""
         lives = [self._glance(view, shard) for shard in self._shards]
         return lives, [] if self._dead is None else [self._glance(view, self._dead, lives)]

@@ -11,6 +11,7 @@ queues/<name>                                   the queue's options
 from __future__ import annotations
 
 import math
+import re
 from datetime import UTC, datetime
 
 import msgspec
@@ -18,6 +19,7 @@ import msgspec
 from ... import ids
 
 CONFIGS = "queues/"
+_SHARD = re.compile(r"s\d{4}")
 HINT = "hint"  # beside the head: changes with the options, so that a list of the log shows it
 
 
@@ -87,6 +89,12 @@ def birth_of(key: str) -> float | None:
 def is_of_flush(key: str, flush: str) -> bool:
     """Whether a block was written by this flush: their numbers follow its own."""
     return 0 < block_number(key) - int(flush, 16) < 1 << 53
+
+
+def log_of(key: str) -> str:
+    """The root of the log that a block lies in."""
+    parts = key.split("/", 2)
+    return f"{parts[0]}/{parts[1]}/" if parts[1] == "dead" or _SHARD.fullmatch(parts[1]) else f"{parts[0]}/"
 
 
 def block_number(key: str) -> int:

@@ -79,11 +79,12 @@ class Plan(msgspec.Struct, frozen=True):
         return found
 
 
-def plan(glances: Sequence[Glance], files: list[ArchiveName], wanted: View, filters: Sequence[Filter]) -> Plan:
-    """Everything of a view that can pass, on the snapshot of the glances: the queue's, then its dead letters'."""
-    live = glances[0]
-    parts = list(_parts(glances, files, wanted, filters))
-    return sampled(live.view, live.seen, parts)
+def plan(
+    lives: Sequence[Glance], dead: Sequence[Glance], files: list[ArchiveName], wanted: View, filters: Sequence[Filter]
+) -> Plan:
+    """Everything of a view that can pass, on the snapshot of the glances: the queue's shards, and its dead letters."""
+    parts = list(_parts(lives, dead, files, wanted, filters))
+    return sampled(lives[0].view, lives[0].seen, parts)
 
 
 def sampled(view: Reading, seen: Seen, parts: list[Part]) -> Plan:
@@ -98,22 +99,23 @@ def sampled(view: Reading, seen: Seen, parts: list[Part]) -> Plan:
 
 
 def _parts(
-    glances: Sequence[Glance], files: list[ArchiveName], wanted: View, filters: Sequence[Filter]
+    lives: Sequence[Glance], dead: Sequence[Glance], files: list[ArchiveName], wanted: View, filters: Sequence[Filter]
 ) -> Iterator[Part]:
-    live, *dead = glances
     if wanted == "archive":
         for file in sorted(files, key=lambda each: each.flush):
             if _file_may_pass(file, filters):
                 yield Part(file.key, file.rows, [])
-        for glance in glances:
+        for glance in (*lives, *dead):
             yield from _from_blocks(glance, _ended("completed", "failed", "moved"), filters)
     elif wanted == "dead":
-        yield from _from_blocks(live, _ended("dead"), filters)
+        for glance in lives:
+            yield from _from_blocks(glance, _ended("dead"), filters)
         for glance in dead:
             yield from _from_blocks(glance, _buried, filters)
     else:
         status = STATUS[wanted]
-        yield from _from_blocks(live, lambda glance, block: _open(glance, block, status), filters)
+        for glance in lives:
+            yield from _from_blocks(glance, lambda glance, block: _open(glance, block, status), filters)
 
 
 def _from_blocks(
@@ -258,7 +260,7 @@ class SliceReader:
                     queue=part.queue,
                     view=part.view,
                     limit=body.limit,
-                    result=lambda packed: result_of(packed, view, body.root),
+                    result=partial(result_of, view=view, root=names.log_of(each.key)),
                     hold=each.hold,
                 )
             else:
@@ -293,8 +295,8 @@ def plan_of(finder: Finder, wanted: View, filters: Sequence[Filter]) -> Callable
     """The step that plans, on the snapshot it is given."""
 
     def step(view: Reading) -> Plan:
-        glances = finder.glances(view)
-        files = finder.files(view, glances[0]) if wanted == "archive" else []
-        return plan(glances, files, wanted, filters)
+        lives, dead = finder.both(view)
+        files = finder.files(view, *lives) if wanted == "archive" else []
+        return plan(lives, dead, files, wanted, filters)
 
     return step
