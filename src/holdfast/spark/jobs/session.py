@@ -39,14 +39,25 @@ def session(
         raise ConfigError(lacking)
     settings = {**_DEFAULTS, **(conf or {})}
     chosen = master or settings.get("spark.master") or os.environ.get("MASTER") or "local[*]"
-    if chosen.startswith("local"):  # here executors have this very Python; Spark would take whatever python3 is
-        os.environ.setdefault("PYSPARK_PYTHON", sys.executable)
+    level = settings.pop("spark.log.level")  # as a setting Spark would say that it was set
+    if chosen.startswith("local"):
+        _at_home(settings)
     builder = SparkSession.builder.appName(name).master(chosen)
     for key, value in settings.items():
         builder = builder.config(key, value)
     made: SparkSession = builder.getOrCreate()
-    made.sparkContext.setLogLevel(settings["spark.log.level"])
+    made.sparkContext.setLogLevel(level)
     return made
+
+
+def _at_home(settings: dict[str, str]) -> None:
+    """On one machine: executors have this very Python, nothing listens to the network, and Spark starts quietly."""
+    os.environ.setdefault("PYSPARK_PYTHON", sys.executable)  # Spark would take whatever python3 is
+    os.environ.setdefault("SPARK_LOCAL_IP", "127.0.0.1")
+    java = settings.get("spark.driver.extraJavaOptions", "")
+    if "log4j" not in java:
+        quiet = f"-Dlog4j2.configurationFile={Path(__file__).with_name('log4j2.properties').as_uri()}"
+        settings["spark.driver.extraJavaOptions"] = f"{java} {quiet}".strip()
 
 
 def missing() -> str | None:
