@@ -39,6 +39,18 @@ def test_lake_report_and_compact(cli: Cli, tmp_path: Path) -> None:
     assert cli.json("pipeline", "replay", "--dead", "emails", "--reason", "no street")["replayed"] == dry["replayed"]
 
 
+def test_ingest_and_process(cli: Cli, tmp_path: Path) -> None:
+    cli("queue", "create", "orders", "max_attempts=2", "retry={policy: fixed, delay: 0}")
+    (tmp_path / "orders.csv").write_text("n,urgency\n1,3\n5,0\n7,high\n")
+    load = ["pipeline", "ingest", str(tmp_path / "orders.csv"), "orders", "--priority", "urgency"]
+    assert cli.out(*load, "--dry-run").splitlines()[0] == "would add 2 messages to orders, 1 rejected"
+    assert (
+        cli.out(*load, "--rejects", str(tmp_path / "bad")).splitlines()[0] == "added 2 messages to orders, 1 rejected"
+    )
+    done = cli.json("pipeline", "process", "orders", "fleet_handlers:ship", "--tasks", "1", "--timeout", "10s")
+    assert (done["completed"], done["dead"], done["left"]) == (1, 1, 0)  # 5 always fails
+
+
 def test_what_is_wrong_is_one_line(cli: Cli, tmp_path: Path) -> None:
     story(tmp_path, count=1)
     assert "there is no lake at" in cli.error("pipeline", "report", str(tmp_path / "none"), "out")
