@@ -44,7 +44,7 @@ def test_a_consumer_stays_at_home_while_nobody_waits():
 def test_neglected_shards_come_first_the_longest_waiting_before_the_others():
     turn = Round(8)
     turn.home = 5
-    order = turn.order([Busy(1, 4.0), Busy(2, 60.0), Busy(5, 0.1), Busy(6, 0.1)])
+    order = turn.order([Busy(1, 14.0), Busy(2, 60.0), Busy(5, 0.1), Busy(6, 0.1)])
     assert order == [2, 1, 5, 6]
 
 

@@ -18,16 +18,21 @@ if TYPE_CHECKING:
 _PAGE = 1000
 _DUE_PAGE = 200
 _FEW = 32
+_AHEAD = 4  # times what a claim asks for is absorbed where lists are dear
+_AHEAD_MOST = 4000
+_AHEAD_BLOCKS = 16
 
 RangesOf: TypeAlias = Callable[[str, int], list[Range]]  # of a log's root, and how many blocks it holds
 Survey: TypeAlias = "Callable[[Reading, RangesOf], tuple[Seen, list[list[str]]]]"
 Absorbable: TypeAlias = "tuple[Seen, Absorb, float | None]"  # also when the next block under `later/` is due
 
 
-def absorbable(survey: Survey, tx: Transaction, demand: int, late: Late | None) -> Absorbable:
+def absorbable(
+    survey: Survey, tx: Transaction, demand: int, late: Late | None, look: Callable[[Reading], Seen]
+) -> Absorbable:
     """The log, and the blocks to absorb for claims of so many messages."""
     if late is not None:
-        return _late(survey, tx, demand, late)
+        return _late(survey, tx, demand, late, look)
     seen, (inbox, later) = survey(tx, _first_ranges)
     if seen.rules.paused:
         return seen, Absorb([]), None
@@ -57,16 +62,24 @@ def _listed(survey: Survey, tx: Transaction, demand: int) -> Absorbable:
         look = most
 
 
-def _late(survey: Survey, tx: Transaction, demand: int, late: Late) -> Absorbable:
-    """The same where one list shows a page at once, and where not everything it shows may be absorbed."""
+def _late(survey: Survey, tx: Transaction, demand: int, late: Late, look: Callable[[Reading], Seen]) -> Absorbable:
+    """The same where one list shows a page at once, and where not everything it shows may be absorbed.
+
+    A list costs as much as the commit. So more is absorbed than asked for, and claims that follow at once need none.
+    """
+    if late.has_listed():
+        seen = look(tx)
+        if not seen.rules.paused and wanted(seen.head, [], demand)[1]:
+            return seen, Absorb([]), late.next_due
     seen, (inbox, due, coming) = survey(tx, partial(_ranges, tx.now, min(demand, _PAGE)))
     if seen.rules.paused:
         return seen, Absorb([]), None
     cut, beside = len(seen.root), queues.beside(seen.root, seen.config)
     listed = late.choose(tx, seen.root, seen.head, [key[cut:] for key in inbox + due], seen.rules, beside=beside)
-    chosen, _ = wanted(seen.head, listed.blocks, demand)
-    absorb = late.absorb(chosen, listed.bundled, seen.head.beyond.forgets)
-    return seen, absorb, names.due_of(coming[0]) if coming else None
+    chosen, _ = wanted(seen.head, listed.blocks, min(_AHEAD * demand, max(demand, _AHEAD_MOST)))
+    absorb = late.absorb(chosen[: max(_AHEAD_BLOCKS, demand)], listed.bundled, seen.head.beyond.forgets)
+    late.listed(names.due_of(coming[0]) if coming else None)
+    return seen, absorb, late.next_due
 
 
 def _first_ranges(root: str, held: int) -> list[Range]:

@@ -11,14 +11,14 @@ from typing import TypeAlias, TypeVar, cast
 import msgspec
 
 from ...config import QueueOptions
-from ...errors import QueueNotFound, StoreError, Unavailable
+from ...errors import QueueNotFound, Unavailable
 from . import absorbing, headfile, names, queues, shards
 from .cache import BlockCache
 from .head import apply
 from .late import Late
 from .queues import Address, Config
 from .rows import Rows
-from .space import Reading, Space, Transaction
+from .space import Reading, Space, Stale, Transaction
 from .state import Absorb, Block, Claim, Exhausted, Expire, Head, Intent, Purge, Remove, Result, Rules, Settle
 
 T = TypeVar("T")
@@ -83,7 +83,7 @@ class Session:
         block = self.head.blocks.get(no) or self.seen.head.blocks[no]
         loaded = self._cache.load(self.tx, self.seen.root + block.key)
         if loaded is None:
-            raise StoreError(f"block {block.key} is missing")
+            raise Stale(f"block {block.key} is missing")
         return block, loaded
 
 
@@ -251,6 +251,11 @@ class Committer:
         """Of the queue, as last seen; 0: not yet."""
         return self._known.config.options.shards if self._known.root else 0
 
+    def next_block(self) -> str | None:
+        """The full key of the block in the head that nobody has begun, and that comes first."""
+        fresh = [block for block in self._head[1].blocks.values() if block.next == 0 and not block.due]
+        return self.root + min(fresh, key=lambda block: block.order).key if fresh else None
+
     @property
     def root(self) -> str:
         """Of the log, as last seen."""
@@ -323,7 +328,7 @@ class Committer:
     def _absorbable(self, tx: Transaction, demand: int) -> absorbing.Absorbable:
         if not demand:
             return self._survey(tx)[0], Absorb([]), None
-        return absorbing.absorbable(self._survey, tx, demand, self.late)
+        return absorbing.absorbable(self._survey, tx, demand, self.late, self.look)
 
     def _edit(self, tx: Transaction, change: Callable[[Session], T], demand: int) -> tuple[T, Head | None]:
         seen, absorbed, _ = self._absorbable(tx, demand)

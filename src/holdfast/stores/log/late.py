@@ -7,6 +7,7 @@ from __future__ import annotations
 
 import itertools
 import os
+import time
 from collections.abc import Sequence
 
 import msgspec
@@ -16,6 +17,8 @@ from . import bundles, headfile, window
 from .names import parse_block
 from .space import Reading
 from .state import Absorb, Forget, Head, Intent, Rules
+
+_CURRENT = 0.25  # seconds in which a list counts as current while the head has enough to give
 
 
 class Chosen(msgspec.Struct, frozen=True):
@@ -37,7 +40,21 @@ class Late:
         self._deleted: set[str] = set()  # buried blocks whose deletion is final
         self._bundles: dict[str, list[str]] = {}
         self._written: set[str] = set()  # listed blocks of flushes that are over
+        self._listed = float("-inf")
+        self.next_due: float | None = None
         self.wrong: set[str] = set()  # full keys of blocks that must never be absorbed
+
+    def listed(self, next_due: float | None) -> None:
+        """The inbox was listed just now; when the next block under `later/` is due."""
+        self._listed = time.monotonic()
+        self.next_due = next_due
+
+    def unlist(self) -> None:
+        """Something was added here: the next claim looks."""
+        self._listed = float("-inf")
+
+    def has_listed(self) -> bool:
+        return time.monotonic() - self._listed < _CURRENT
 
     def token(self) -> str:
         """For a claim; its beginning says whose it is."""

@@ -47,11 +47,13 @@ class LateAppender(Appender):
         step: Callable[[str], Awaitable[None]] | None,
         found: Found,
         cache: BlockCache,
+        added: Callable[[], None],
     ) -> None:
         super().__init__(space, queue, maker, timeout=timeout, step=step)
         self._address = queues.address(queue)
         self._found = found
         self._cache = cache
+        self._added = added
         promises = Promises(space, timeout=timeout, topic=work_topic(queue))
         self._promised = PromisedAppends(space, queue, maker, promises, timeout=timeout, is_there=self._is_there)
         self.replays = Replays(space, queue, maker, promises, timeout=timeout, is_there=self._is_there)
@@ -98,6 +100,7 @@ class LateAppender(Appender):
             else:
                 made += await self._promised.append(list(some), dedup_key)
         call.ids = made
+        self._added()
 
     async def _append(self, calls: list[Call]) -> None:
         now = self._space.clock()
@@ -110,6 +113,7 @@ class LateAppender(Appender):
             await self._space.transact(
                 partial(self._publish, blocks=blocks, large=[], root=None), deadline=self._timeout
             )
+            self._added()
             for block in blocks[:_OFFERED]:
                 self._cache.offer(self._root + block.key, block.data)
             if time.monotonic() - looked < _CERTAIN or await self._space.read(self._is_current, deadline=self._timeout):

@@ -8,6 +8,7 @@ import random
 import time
 from collections.abc import Awaitable, Callable, Sequence
 from functools import partial
+from typing import Any
 
 from ...config import QueueOptions, StoreOptions
 from ...messages import Answer, Claims, Envelope, Settlement
@@ -21,6 +22,7 @@ from .shards import Round
 from .space import Reading, Space, Transaction
 from .store import LogStore
 
+_FETCHING_MOST = 4
 _PREFETCH = 90  # messages a worker claims beyond the running ones: a claim is dear
 
 
@@ -35,6 +37,7 @@ class LateStore(LogStore):
         super().__init__(space, options, steps=steps)
         self._pollings: dict[str, Polling] = {}
         self._rounds: dict[str, Round] = {}
+        self._fetching: set[asyncio.Future[Any]] = set()
         self._home = random.getrandbits(30)  # a producer stays on one shard
 
     # Shards.
@@ -159,9 +162,35 @@ class LateStore(LogStore):
         for shard in [each for each in round.order(await self._busy(queue)) if each not in tried]:
             claims, next_due = await self._claim(queues.shard(queue, shard), limit, lease)
             if claims.messages or claims.expired:
+                if round.home in tried:  # it gives nothing any more: this one is home now
+                    round.home = shard
                 return claims, next_due
             soonest = min((each for each in (soonest, next_due) if each is not None), default=None)
         return Claims([]), soonest
+
+    async def _claim(self, queue: str, limit: int, lease: float) -> tuple[Claims, float | None]:
+        claims = await super()._claim(queue, limit, lease)
+        if len(claims[0].messages) >= limit:
+            self._fetch_next(self._log(queue))
+        return claims
+
+    def _fetch_next(self, log: Log) -> None:
+        """Have the block at hand that the next claim will most likely take from."""
+        key = log.committer.next_block()
+        if key is not None and self._cache.get(key) is None and len(self._fetching) < _FETCHING_MOST:
+            task = asyncio.ensure_future(self._space.read(lambda view: self._cache.load(view, key)))
+            self._fetching.add(task)
+            task.add_done_callback(self._fetched)
+
+    def _fetched(self, task: asyncio.Future[Any]) -> None:
+        self._fetching.discard(task)
+        if not task.cancelled():
+            task.exception()  # whoever needs the block asks again
+
+    async def close(self) -> None:
+        if self._fetching:
+            await asyncio.wait(self._fetching)
+        await super().close()
 
     async def _busy(self, queue: str) -> list[shards.Busy]:
         def look(view: Reading) -> list[shards.Busy]:

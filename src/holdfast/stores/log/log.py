@@ -42,7 +42,9 @@ class Log:
         self.cache = cache
         self.committer = Committer(space, address, cache, timeout=timeout, written=self._written)
         self.appender = (
-            LateAppender(space, address.text, maker, timeout=timeout, step=step, found=found, cache=cache)
+            LateAppender(
+                space, address.text, maker, timeout=timeout, step=step, found=found, cache=cache, added=self._unlist
+            )
             if space.window
             else Appender(space, address.text, maker, timeout=timeout, step=step)
         )
@@ -54,6 +56,10 @@ class Log:
         self._again = False  # another flush became due while one was running
         self._timer: asyncio.TimerHandle | None = None
         self._is_clear = True  # the last commit left nothing to flush
+
+    def _unlist(self) -> None:
+        if self.committer.late is not None:
+            self.committer.late.unlist()
 
     def _written(self, head: Head) -> None:
         """After every commit: is a flush due now, or by itself in a while?"""

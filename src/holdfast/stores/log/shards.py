@@ -15,8 +15,8 @@ from .space import Reading
 
 T = TypeVar("T")
 _MARK = "-"
-_NEGLECTED = 3.0  # seconds a shard with messages may see no commit before somebody else's consumer looks after it
-_LOOK_ROUND = 2.0  # seconds between looks at all shards, while one's own has messages
+_NEGLECTED = 10.0  # seconds a shard with messages may see no commit before somebody else's consumer looks after it
+_LOOK_ROUND = 5.0  # seconds between looks at all shards, while one's own has messages
 
 
 def token(claim: str, shard: int) -> str:

@@ -12,7 +12,7 @@ from typing import Protocol, TypeAlias, TypeVar
 
 import msgspec
 
-from ...errors import Unavailable
+from ...errors import StoreError, Unavailable
 from ..base import Check
 
 T = TypeVar("T")
@@ -24,6 +24,10 @@ Survey: TypeAlias = tuple[list[bytes | None], list[list[str]]]
 
 class Unclear(Unavailable):
     """No answer in time, and the step may have taken effect."""
+
+
+class Stale(StoreError):
+    """What a step believed in is gone: it was looking at an old head, or something is missing for good."""
 
 
 class Found(msgspec.Struct, frozen=True, gc=False):

@@ -16,7 +16,7 @@ import msgspec
 
 from ....errors import Unavailable, UnknownOutcome
 from .. import bundles, names
-from ..space import Buffer, Transaction, Unclear
+from ..space import Buffer, Stale, Transaction, Unclear
 from .faults import Doubt, Refused, unanswered
 from .shelf import Shelf, is_kept
 from .view import View, Write
@@ -60,6 +60,7 @@ class Commits:
     def run(self, step: Callable[[Transaction], T], until: float) -> tuple[T, View]:
         """The step's answer once its writes are durable, and the run that made them."""
         open_attempts: list[Attempt] = []
+        missing: set[str] = set()
         fresh = False
         pause = Pause(until)
         began = time.monotonic()
@@ -70,10 +71,12 @@ class Commits:
             view = View(self._shelf, self._clock(), until, fresh=fresh, snapshot=False)
             try:
                 result = step(view)
-            except Exception:
-                if not view.assumed:
-                    raise
-                fresh = True  # it may have failed on what we only remembered
+            except Exception as error:
+                if not view.assumed:  # else it may have failed on what we only remembered
+                    if not isinstance(error, Stale) or str(error) in missing:
+                        raise
+                    missing.add(str(error))  # somebody has finished it since we looked; twice means that it is lost
+                fresh = True
                 continue
             if not view.writes and view.assumed:
                 fresh = True
