@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import tempfile
 from pathlib import Path
 
 import pytest
@@ -78,7 +79,8 @@ def test_progress_in_a_line() -> None:
     )
 
 
-def test_the_demo_ends_with_the_lake_and_the_report(cli: Cli, monkeypatch: pytest.MonkeyPatch) -> None:
+def test_the_demo_ends_with_the_lake_and_the_report(cli: Cli, tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(tempfile, "tempdir", str(tmp_path))  # the report stays where it is
     result = CliRunner().invoke(app, ["demo"])
     assert result.exit_code == 0, result.output
     [page] = [line.partition(": ")[2] for line in result.stdout.splitlines() if line.startswith("the report")]
