@@ -15,7 +15,7 @@ from obstore.exceptions import AlreadyExistsError, GenericError, NotModifiedErro
 
 from holdfast.config import StoreOptions
 from holdfast.stores.log.cloud.space import CloudSpace
-from holdfast.stores.log.store import LogStore
+from holdfast.stores.log.late_store import LateStore
 
 Fate = Callable[[str, str], str]  # of a kind (create, swap, delete) and a key
 
@@ -144,9 +144,9 @@ class _Dates:
     def sample(self, began: float, ended: float, date: float) -> None: ...
 
 
-async def process(bucket: FarBucket, *, timeout: float = 5.0) -> tuple[LogStore, Door]:
+async def process(bucket: FarBucket, *, timeout: float = 5.0) -> tuple[LateStore, Door]:
     """A store as another process would have it, and its door."""
     door = Door(bucket)
     space = await CloudSpace.open(door, "far", timeout=timeout, connect_timeout=5.0, clock=bucket.clock)
     space._shelf.clock = _Dates()  # type: ignore[assignment]  # so that dates count although the clock is a test's
-    return LogStore(space, StoreOptions(operation_timeout=timeout, poll_interval=0.05)), door
+    return LateStore(space, StoreOptions(operation_timeout=timeout, poll_interval=0.05)), door

@@ -17,7 +17,8 @@ from holdfast.errors import HoldfastError, QueueNotFound, UnknownOutcome
 from holdfast.messages import Envelope, Settlement
 from holdfast.stores.base import DEAD
 from holdfast.stores.log import window
-from holdfast.stores.log.store import LogStore
+from holdfast.stores.log.late_store import LateStore
+from holdfast.stores.log.state import Expire
 from holdfast.testing.clock import ManualClock
 
 R = 15.0
@@ -36,9 +37,9 @@ def bucket(clock: ManualClock) -> FarBucket:
 
 @pytest.fixture
 async def open_store(bucket: FarBucket) -> AsyncIterator[object]:
-    opened: list[LogStore] = []
+    opened: list[LateStore] = []
 
-    async def open_one(timeout: float = 5.0) -> tuple[LogStore, Door]:
+    async def open_one(timeout: float = 5.0) -> tuple[LateStore, Door]:
         store, door = await process(bucket, timeout=timeout)
         opened.append(store)
         return store, door
@@ -52,7 +53,7 @@ def message(text: str = "a", **more: object) -> Envelope:
     return Envelope(payload=text.encode(), **more)
 
 
-async def complete(store: LogStore, queue: str, claims) -> list[str]:
+async def complete(store: LateStore, queue: str, claims) -> list[str]:
     return await store.settle(queue, [Settlement(each.id, each.token, "complete") for each in claims.messages])
 
 
@@ -89,7 +90,7 @@ async def test_a_purge_of_what_nobody_has_absorbed(open_store, clock: ManualCloc
     assert len((await other.claim("q", 10, 5.0)).messages) == 1
 
 
-async def die(store: LogStore, queue: str, attempts: int = 1) -> None:
+async def die(store: LateStore, queue: str, attempts: int = 1) -> None:
     """Every message of the queue fails for good."""
     claims = await store.claim(queue, 100, 60.0)
     await store.settle(queue, [Settlement(each.id, each.token, "dead", error="no") for each in claims.messages])
@@ -134,7 +135,7 @@ async def test_what_was_replayed_and_finished_does_not_come_back(open_store, clo
     assert len(ran) == 1
 
 
-async def run_all(store: LogStore, clock: ManualClock) -> list[str]:
+async def run_all(store: LateStore, clock: ManualClock) -> list[str]:
     """Complete what there is, and wait until everything of it is gone."""
     claims = await store.claim("q", 10, 60.0)
     if claims.messages:
@@ -147,7 +148,7 @@ async def run_all(store: LogStore, clock: ManualClock) -> list[str]:
     return [each.id for each in claims.messages]
 
 
-async def claimed(store: LogStore) -> list[str]:
+async def claimed(store: LateStore) -> list[str]:
     return sorted(each.id for each in (await store.claim("q", 10, 60.0)).messages)
 
 
@@ -210,7 +211,7 @@ async def test_an_append_that_hangs_is_not_called_unavailable(open_store) -> Non
     assert await claimed(store) == list(lost.value.ids)
 
 
-async def archive_of(store: LogStore, count: int) -> list[str]:
+async def archive_of(store: LateStore, count: int) -> list[str]:
     """So many messages, each in an archive file of its own."""
     ids = []
     for number in range(count):
@@ -291,3 +292,18 @@ async def test_a_queue_is_deleted_when_everybody_knows(open_store, bucket: FarBu
         await other.claim("q", 1, 60.0)
     assert bucket.named("@") == []
     assert deleted[-1].endswith("/head")
+
+
+async def test_upkeep_buries_what_others_left(open_store, clock, bucket: FarBucket) -> None:
+    """G1: anyone may, also a process that has nothing else to do there."""
+    store, _ = await open_store()
+    other, _ = await open_store()
+    await store.create_queue("q", QueueOptions())
+    await store.append("q", [message()])
+    await complete(store, "q", await store.claim("q", 1, 60.0))
+    await store._log("q").flusher.flush_all()
+    clock.advance(OVER)
+    await other.maintain("q")
+    assert bucket.named("/inbox/") == []
+    head = (await other._log("q").committer.ask(Expire())).head
+    assert head.beyond.graveyard == ()

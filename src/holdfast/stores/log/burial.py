@@ -58,9 +58,9 @@ class Undertaker:
         finally:
             self._task = None
 
-    async def bury(self) -> int:
-        """Delete what can be deleted; how many deletions are final."""
-        late, head, root = self._committer.late, self._head, self._committer.root
+    async def bury(self, head: Head | None = None) -> int:
+        """Delete what can be deleted, by this head or the last one committed here; how many deletions are final."""
+        late, head, root = self._committer.late, head or self._head, self._committer.root
         if late is None:
             return 0
         buried = [key for key in head.beyond.graveyard if not late.is_deleted(key)]

@@ -43,7 +43,7 @@ async def maintain(space: Space, live: Log, dead: Log, *, others: Sequence[Log] 
         done["orphans"] = await space.sweep(_ORPHAN_SECONDS)
         if space.window:
             for log in logs:
-                await log.undertaker.bury()
+                await _bury(log)
             done["orphans"] += sum([await sweep(space, log) for log in (live, *others)])
     finally:
         await space.transact(lambda tx: _end(tx, root, until))
@@ -72,6 +72,12 @@ async def _flush(log: Log) -> int:
     """Expire what has no attempt left, and write outcomes that a process left behind."""
     head = (await log.committer.ask(Expire())).head
     return int(await log.flusher.flush()) if head.settled or head.frozen is not None else 0
+
+
+async def _bury(log: Log) -> None:
+    """Finish what other processes have buried, also where this one has never committed anything."""
+    if await log.undertaker.bury((await log.committer.ask(Expire())).head):
+        await log.committer.ask(Expire())  # whatever is committed next forgets them
 
 
 def _retire(tx: Transaction, root: str, config: queues.Config) -> int:
