@@ -6,7 +6,7 @@ import asyncio
 
 import obstore
 import pytest
-from obstore.exceptions import AlreadyExistsError, NotFoundError, PreconditionError
+from obstore.exceptions import AlreadyExistsError, NotFoundError, NotModifiedError, PreconditionError
 
 from holdfast.testing.bucket import LIES, BucketServer
 from holdfast.testing.s3 import driver
@@ -68,6 +68,16 @@ def test_lists_in_pages_and_groups() -> None:
         assert store.list("a").collect() == []
         with pytest.raises((NotFoundError, FileNotFoundError)):
             store.get("a/00000")
+
+
+def test_what_is_unchanged_is_not_sent_again() -> None:
+    with BucketServer() as server:
+        store = driver(server.endpoint)
+        tag = store.put("key", b"1")["e_tag"]
+        with pytest.raises(NotModifiedError):
+            store.get("key", options={"if_none_match": tag})
+        store.put("key", b"2")
+        assert bytes(store.get("key", options={"if_none_match": tag}).bytes()) == b"2"
 
 
 def test_ranges() -> None:

@@ -122,6 +122,8 @@ class BucketServer:
         if item is None:
             return _refuse(404, "NoSuchKey")
         headers = {"etag": item.tag, "last-modified": format_datetime(item.written, usegmt=True)}
+        if request.headers.get("if-none-match") == item.tag:
+            return Response(304, headers)
         headers["content-length"] = str(len(item.data))
         if request.method == "HEAD":
             return Response(200, headers)

@@ -157,7 +157,7 @@ async def _read_body(reader: asyncio.StreamReader, headers: dict[str, str]) -> b
 async def _write_response(writer: asyncio.StreamWriter, request: Request, response: Response) -> None:
     head = [f"HTTP/1.1 {response.status} {HTTPStatus(response.status).phrase}"]
     headers = dict(response.headers)
-    if request.method != "HEAD" and response.status != 204:  # to HEAD the length is of what is not sent
+    if request.method != "HEAD" and response.status not in (204, 304):  # to HEAD the length is of what is not sent
         headers["content-length"] = str(len(response.body))
     head += [f"{name}: {value}" for name, value in headers.items()]
     writer.write("\r\n".join([*head, "", ""]).encode("latin-1") + response.body[: response.cut])

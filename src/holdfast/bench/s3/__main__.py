@@ -69,14 +69,11 @@ async def _requests(arguments: argparse.Namespace, proxy: Proxy, url: str) -> li
     for batch, bar in ((1000, 0.02), (50, 0.2)):
         tell(f"batches of {batch}")
         found.append(await usage.batched(proxy, url, count=arguments.count, batch=batch, size=arguments.size, bar=bar))
-    for archive, bar in ((False, 6.0), (True, 10.0)):
-        tell("lone messages")
-        found.append(
-            await usage.lone(
-                proxy, url, count=arguments.lone, size=arguments.size, rest=arguments.rest, window=arguments.window,
-                archive=archive, bar=bar,
-            )
-        )  # fmt: skip
+    load = usage.Lone(count=arguments.lone, size=arguments.size, rest=arguments.rest, window=arguments.window)
+    for apart in (False, True):
+        for archive, bar in ((False, 6.0), (True, 10.0)):
+            tell("lone messages")
+            found.append(await usage.lone(proxy, url, load, archive=archive, apart=apart, bar=None if apart else bar))
     return found
 
 

@@ -40,20 +40,24 @@ class Usage(msgspec.Struct, frozen=True):
 
 
 @asynccontextmanager
-async def _opened(url: str, **options: Any) -> AsyncIterator[tuple[holdfast.Queue[Any], holdfast.Broker]]:
-    """A new queue that has carried a message already: opening and first looks are a cost of starting."""
+async def _opened(url: str, name: str, **options: Any) -> AsyncIterator[holdfast.Queue[Any]]:
+    """A queue that has carried a message already: opening and first looks are a cost of starting."""
     async with holdfast.connect(url) as broker:
-        queue: holdfast.Queue[Any] = await broker.queue(f"bench-{os.urandom(4).hex()}", **options)
+        queue: holdfast.Queue[Any] = await broker.queue(name, **options)
         await queue.enqueue(b"warm")
         await queue.complete_many(await queue.dequeue_many(1))
-        yield queue, broker
+        yield queue
+
+
+def _name() -> str:
+    return f"bench-{os.urandom(4).hex()}"
 
 
 async def batched(
     proxy: Proxy, url: str, *, count: int, batch: int, size: int, bar: float, archive: bool = True
 ) -> Usage:
     """In and out in batches, by one process, to the last flush."""
-    async with _opened(url, archive=archive) as (queue, _):
+    async with _opened(url, _name(), archive=archive) as queue:
         before = proxy.counts.copy()
         await enqueue_batches(queue, count, batch, size)
         await take_batches(queue, count, batch)
@@ -61,25 +65,32 @@ async def batched(
     return Usage.of(name, count, proxy.counts.since(before), bar=bar)
 
 
-async def lone(
-    proxy: Proxy, url: str, *, count: int, size: int, rest: float, window: float, archive: bool, bar: float
-) -> Usage:
-    """Messages that come one by one, each flushed before the next: nothing is shared.
+class Lone(msgspec.Struct, frozen=True, kw_only=True):
+    """Messages that come one by one, each flushed before the next: nothing is shared."""
 
-    After each one `rest` seconds, so that its flush is over; in the end `window` seconds, so that its blocks are gone.
-    """
-    async with _opened(url, archive=archive) as (queue, _):
-        await asyncio.sleep(rest)
+    count: int
+    size: int
+    rest: float  # seconds after each, so that its flush is over
+    window: float  # seconds in the end, so that its blocks are gone
+
+
+async def lone(proxy: Proxy, url: str, load: Lone, *, archive: bool, apart: bool, bar: float | None) -> Usage:
+    """Sent and taken by one client, or by two that know nothing of each other."""
+    name = _name()
+    async with _opened(url, name, archive=archive) as sends, _opened(url, name, archive=archive) as other:
+        takes = other if apart else sends
+        await asyncio.sleep(load.rest)
         before = proxy.counts.copy()
-        for _ in range(count):
-            await queue.enqueue(os.urandom(size))
-            taken = await queue.dequeue_many(1)
-            if not all(await queue.complete_many(taken)) or not taken:
+        for _ in range(load.count):
+            await sends.enqueue(os.urandom(load.size))
+            taken = await takes.dequeue_many(1)
+            if not taken or not all(await takes.complete_many(taken)):
                 raise RuntimeError("a lone message was not there, or its lease was lost")
-            await asyncio.sleep(rest)
-        await asyncio.sleep(window)
-    name = "lone messages" + ("" if archive else ", archive off")
-    return Usage.of(name, count, proxy.counts.since(before), bar=bar)
+            await asyncio.sleep(load.rest)
+        await asyncio.sleep(load.window)
+        counts = proxy.counts.since(before)
+    told = "lone messages" + ("" if archive else ", archive off") + (", two clients" if apart else "")
+    return Usage.of(told, load.count, counts, bar=bar)
 
 
 async def idle(proxy: Proxy, url: str, *, after: float, watched: float, bar: float) -> Usage:
