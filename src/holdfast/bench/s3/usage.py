@@ -5,7 +5,7 @@ from __future__ import annotations
 import asyncio
 import os
 from collections.abc import AsyncIterator, Sequence
-from contextlib import asynccontextmanager
+from contextlib import AsyncExitStack, asynccontextmanager
 from typing import Any
 
 import msgspec
@@ -77,9 +77,11 @@ class Lone(msgspec.Struct, frozen=True, kw_only=True):
 async def lone(proxy: Proxy, url: str, load: Lone, *, archive: bool, apart: bool, bar: float | None) -> Usage:
     """Sent and taken by one client, or by two that know nothing of each other."""
     name = _name()
-    async with _opened(url, name, archive=archive) as sends, _opened(url, name, archive=archive) as other:
-        takes = other if apart else sends
-        await asyncio.sleep(load.rest)
+    async with AsyncExitStack() as opened:
+        sends = takes = await opened.enter_async_context(_opened(url, name, archive=archive))
+        if apart:
+            takes = await opened.enter_async_context(_opened(url, name, archive=archive))
+        await asyncio.sleep(load.window)  # until nothing is left of the first ones
         before = proxy.counts.copy()
         for _ in range(load.count):
             await sends.enqueue(os.urandom(load.size))
