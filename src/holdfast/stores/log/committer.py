@@ -78,10 +78,13 @@ class Session:
             self.do([Absorb([block.key])])
         return block.no or self.head.serial
 
+    def key_of(self, no: int) -> str:
+        return self.seen.root + (self.head.blocks.get(no) or self.seen.head.blocks[no]).key
+
     def block(self, no: int) -> tuple[Block, Rows]:
         """A block of the head and its rows; read here, where the data is."""
         block = self.head.blocks.get(no) or self.seen.head.blocks[no]
-        loaded = self._cache.load(self.tx, self.seen.root + block.key)
+        loaded = self._cache.load(self.tx, self.key_of(no))
         if loaded is None:
             raise Stale(f"block {block.key} is missing")
         return block, loaded
@@ -360,6 +363,8 @@ class Committer:
         place = 2
         expired = cast(list[Exhausted], results[1])
         next_due = absorbing.next_due(session.head, session.seen.rules, later)
+        if self.late is not None:
+            self.late.fetch(session.tx, self._cache, results, session.key_of)
         for request in requests:
             own = results[place : place + len(request.intents)]
             place += len(request.intents)

@@ -8,17 +8,23 @@ from __future__ import annotations
 import itertools
 import os
 import time
-from collections.abc import Sequence
+from collections.abc import Callable, Iterable, Sequence
+from typing import Protocol, cast
 
 import msgspec
 from msgspec.structs import replace
 
 from . import bundles, headfile, window
+from .cache import BlockCache
 from .names import parse_block
 from .space import Reading
-from .state import Absorb, Forget, Head, Intent, Rules
+from .state import Absorb, Forget, Head, Intent, Result, Rules
 
 _CURRENT = 0.25  # seconds in which a list counts as current while the head has enough to give
+
+
+class _Fetching(Protocol):
+    def fetch(self, keys: Sequence[str]) -> None: ...
 
 
 class Chosen(msgspec.Struct, frozen=True):
@@ -101,6 +107,13 @@ class Late:
     def absorb(self, chosen: list[str], bundled: dict[str, list[str]], forgets: int) -> Absorb:
         parts = [part for some in bundled.values() for part in some]
         return Absorb([*chosen, *parts], forgets, [key for key, some in bundled.items() if some])
+
+    def fetch(self, view: Reading, cache: BlockCache, results: Iterable[Result], key_of: Callable[[int], str]) -> None:
+        """Read the blocks that an answer needs together: one after the other they would cost a trip each."""
+        given = [each.block for result in results if isinstance(result, list) for each in result]
+        missing = [key for key in map(key_of, dict.fromkeys(given)) if cache.get(key) is None]
+        if len(missing) > 1:
+            cast(_Fetching, view).fetch(missing)
 
     # Burying.
 

@@ -155,18 +155,28 @@ class LateStore(LogStore):
         soonest: float | None = None
         tried: set[int] = set()
         if not round.is_due():
-            claims, soonest = await self._claim(queues.shard(queue, round.home), limit, lease)
+            own = round.pick()
+            claims, soonest = await self._claim_from(queue, round, own, limit, lease)
             if claims.messages or claims.expired:
                 return claims, soonest
-            tried.add(round.home)
+            tried.add(own)
         for shard in [each for each in round.order(await self._busy(queue)) if each not in tried]:
-            claims, next_due = await self._claim(queues.shard(queue, shard), limit, lease)
+            claims, next_due = await self._claim_from(queue, round, shard, limit, lease)
             if claims.messages or claims.expired:
                 if round.home in tried:  # it gives nothing any more: this one is home now
                     round.home = shard
                 return claims, next_due
             soonest = min((each for each in (soonest, next_due) if each is not None), default=None)
         return Claims([]), soonest
+
+    async def _claim_from(
+        self, queue: str, round: Round, shard: int, limit: int, lease: float
+    ) -> tuple[Claims, float | None]:
+        round.under_way[shard] += 1
+        try:
+            return await self._claim(queues.shard(queue, shard), limit, lease)
+        finally:
+            round.under_way[shard] -= 1
 
     async def _claim(self, queue: str, limit: int, lease: float) -> tuple[Claims, float | None]:
         claims = await super()._claim(queue, limit, lease)

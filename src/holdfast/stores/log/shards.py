@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import random
 import time
+from collections import Counter
 from collections.abc import Callable, Iterable, Sequence
 from typing import TypeVar
 
@@ -63,7 +64,15 @@ class Round:
     def __init__(self, count: int) -> None:
         self.count = count
         self.home = random.randrange(count)
+        self.under_way: Counter[int] = Counter()  # claims of this process, by shard
+        self._seen: list[int] = []
         self._looked = time.monotonic()
+
+    def pick(self) -> int:
+        """Where to claim: at home, or, while others of this process claim there, where messages were seen last."""
+        if not self.under_way[self.home]:
+            return self.home
+        return min([self.home, *self._seen], key=lambda shard: self.under_way[shard])
 
     def is_due(self) -> bool:
         """Whether to look at the others, although one's own gives messages."""
@@ -72,6 +81,7 @@ class Round:
     def order(self, busy: Sequence[Busy]) -> list[int]:
         """Which shards to try: those that nobody looks after, one's own, then the others in any order."""
         self._looked = time.monotonic()
+        self._seen = [each.shard for each in busy]
         neglected = sorted((each for each in busy if each.quiet > _NEGLECTED), key=lambda each: -each.quiet)
         others = [each.shard for each in busy if each.quiet <= _NEGLECTED and each.shard != self.home]
         random.shuffle(others)

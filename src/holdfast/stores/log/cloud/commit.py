@@ -56,6 +56,7 @@ class Commits:
 
     def close(self) -> None:
         self._pool.shutdown(wait=True)
+        self._shelf.pool.shutdown(wait=True)
 
     def run(self, step: Callable[[Transaction], T], until: float) -> tuple[T, View]:
         """The step's answer once its writes are durable, and the run that made them."""

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import time
+from concurrent.futures import ThreadPoolExecutor
 
 import msgspec
 
@@ -11,6 +12,7 @@ from .clock import StoreClock
 from .faults import Unchanged
 from .wire import Got, Tag, Wire
 
+_AT_ONCE = 8  # objects read together
 CONFIG_AGE = 2.0  # seconds a queue's options may be old; whoever makes a queue anew waits longer than this
 
 SETTLE_AGE = 10.0  # the same for whoever changes a head: if the queue is gone, so is the head
@@ -29,6 +31,7 @@ class Shelf:
 
     def __init__(self, wire: Wire, clock: StoreClock | None) -> None:
         self.wire = wire
+        self.pool = ThreadPoolExecutor(_AT_ONCE, thread_name_prefix="holdfast-get")
         self.clock = clock  # None: a test's own clock, which dates of the server say nothing about
         self._known: dict[str, Known] = {}
         self.hints: dict[str, list[str | None] | None] = {}  # as last shown by a list

@@ -69,6 +69,7 @@ class View:
         self._read: set[str] = set()  # heads that were read here
         self._pages: Pages = []
         self._made: dict[str, float] = {}
+        self._fetched: dict[str, Got | None] = {}
 
     # Looking.
 
@@ -80,9 +81,17 @@ class View:
         if key in self.deletes:
             return None
         wire = self._shelf.wire
+        if key in self._fetched:
+            got = self._fetched.pop(key)
+            return _found(got.data) if got is not None else None
         got = self._shelf.refresh(key, self._until) if is_kept(key) else wire.get(key, self._until)
         self.tags[key] = got.tag if got is not None else None
         return _found(got.data) if got is not None else None
+
+    def fetch(self, keys: Sequence[str]) -> None:
+        """Read several objects at once, for the `get`s that follow."""
+        pool = self._shelf.pool
+        self._fetched.update(zip(keys, pool.map(lambda key: self._shelf.wire.get(key, self._until), keys), strict=True))
 
     def made(self, key: str) -> float | None:
         """When the server wrote a key that was listed here; None: not known, or not comparable with our clock."""
