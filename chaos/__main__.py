@@ -25,6 +25,7 @@ def parser() -> argparse.ArgumentParser:
         made.add_argument(f"--{name.replace('_', '-')}", type=int)
     for name in _SECONDS:
         made.add_argument(f"--{name}", type=float)
+    made.add_argument("--store", choices=("file", "s3", "postgres"), help="of the run on Spark")
     made.add_argument("--folder", type=Path, help="keep store and histories here")
     made.add_argument("--short", action="store_true", help="the size the tests use")
     made.add_argument("--json", action="store_true", help="JSON instead of text")
@@ -33,7 +34,7 @@ def parser() -> argparse.ArgumentParser:
 
 def settings_of(arguments: argparse.Namespace, run: Run) -> Settings:
     """The run's own size, changed by what was asked for."""
-    asked = {name: getattr(arguments, name) for name in (*_NUMBERS, *_SECONDS, "folder")}
+    asked = {name: getattr(arguments, name) for name in (*_NUMBERS, *_SECONDS, "folder", "store")}
     given = {name: value for name, value in asked.items() if value is not None}
     return msgspec.structs.replace(run.short if arguments.short else run.full, **given)
 

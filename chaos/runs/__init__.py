@@ -17,6 +17,7 @@ from .retries import retries
 from .s3 import s3
 from .slate import slate
 from .spark import spark_process
+from .spark_copy import spark
 from .stop import stop
 
 
@@ -88,5 +89,9 @@ RUNS = (
         "spark-process", "", spark_process,
         Settings(messages=20_000, kills=5, lease=4.0, work=0.002, deadline=900),
         Settings(messages=1500, kills=1, lease=3.0, work=0.002, deadline=200, quiet=True),
+    ),
+    Run(
+        "spark", "R13", spark, Settings(messages=200_000, kills=5, producer_kills=5, deadline=1800),
+        Settings(messages=2000, kills=1, producer_kills=1, deadline=300, quiet=True),
     ),
 )  # fmt: skip

@@ -218,7 +218,7 @@ def test_a_batch_that_never_succeeds_is_told(url):
         reader = streamed(url, maxBatchAttempts="2")
         if _ == 0:
             reader.partitions(start, end)
-    with pytest.raises(StoreError, match=r"batch 1 of consumer 'etl'.*holdfast pipeline release etl"):
+    with pytest.raises(StoreError, match=r"batch 1 of consumer 'etl'.*holdfast pipeline release emails etl"):
         reader.partitions(start, end)
     reader.stop()
 

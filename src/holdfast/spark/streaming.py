@@ -161,6 +161,6 @@ class StreamReader(DataSourceStreamReader, SupportsTriggerAvailableNow):
             raise StoreError(
                 f"batch {batch.seq} of consumer {name!r} on queue {queue!r} ({batch.count} messages) has been tried "
                 f"{batch.tries - 1} times without success, and maxBatchAttempts is {most}. Mend the query, then raise "
-                f"maxBatchAttempts; or give its messages back to the queue with `holdfast pipeline release {name}` and "
-                "start with a new checkpoint"
+                f"maxBatchAttempts; or give its messages back (`holdfast pipeline release {queue} {name}`) and start "
+                "with a new checkpoint"
             )

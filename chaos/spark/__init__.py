@@ -1,0 +1,1 @@
+"""A pipeline on Spark as a program of its own, and the ways to kill it."""
