@@ -92,6 +92,6 @@ RUNS = (
     ),
     Run(
         "spark", "R13", spark, Settings(messages=200_000, kills=5, producer_kills=5, deadline=1800),
-        Settings(messages=2000, kills=1, producer_kills=1, deadline=300, quiet=True),
+        Settings(messages=400, kills=1, producer_kills=1, deadline=300, quiet=True),
     ),
 )  # fmt: skip
