@@ -1,0 +1,127 @@
+"""The sides of the comparison: each moves the same rows with the same session."""
+
+from __future__ import annotations
+
+import os
+import shutil
+import time
+from pathlib import Path
+from typing import TYPE_CHECKING
+
+import msgspec
+
+from ... import sync
+
+if TYPE_CHECKING:
+    from pyspark.sql import DataFrame, SparkSession
+
+_FILL = 1000
+
+
+class Round(msgspec.Struct):
+    """Rows a second of one round."""
+
+    stream: float  # a queue, streamed to nowhere in claim batches, each settled
+    stream_archived: float  # the same, with everything kept in the archive
+    batch: float  # a queue, read at once
+    sink: float  # written to a queue
+    parquet_stream: float  # Parquet files, streamed to nowhere in as many batches
+    parquet_batch: float  # Parquet files, read at once
+    parquet_sink: float  # written as Parquet
+
+
+class Bench:
+    """One folder, one session."""
+
+    def __init__(self, spark: SparkSession, folder: Path, *, count: int, size: int, trigger: int) -> None:
+        self.spark = spark
+        self.folder = folder
+        self.count = count
+        self.size = size
+        self.trigger = trigger
+        self._store = folder / "store"
+        self._parquet = str(folder / "rows.parquet")
+        self._files = 0
+
+    def prepare(self) -> None:
+        """The rows as Parquet, about one file for each trigger."""
+        self._files = max(1, self.count // self.trigger)
+        self.rows().repartition(self._files).write.mode("overwrite").parquet(self._parquet)
+
+    def rows(self) -> DataFrame:
+        """Values that do not compress to nothing; both sinks write these."""
+        text = f"repeat(sha2(cast(id as string), 256), {max(1, self.size // 64)})"
+        return self.spark.range(self.count).selectExpr(f"cast({text} as binary) as value")
+
+    def round(self) -> Round:
+        return Round(
+            parquet_stream=self._timed(self._stream_parquet),
+            stream=self._streamed(archive=False),
+            parquet_batch=self._timed(lambda: _nowhere(self.spark.read.parquet(self._parquet))),
+            batch=self._batch(),
+            stream_archived=self._streamed(archive=True),
+            parquet_sink=self._timed(lambda: self.rows().write.mode("overwrite").parquet(str(self.folder / "out"))),
+            sink=self._sink(),
+        )
+
+    def _timed(self, work: object) -> float:
+        started = time.perf_counter()
+        work()  # type: ignore[operator]  # a function without arguments
+        return self.count / (time.perf_counter() - started)
+
+    def _fill(self, *, archive: bool) -> None:
+        self._renew()
+        payload = os.urandom(self.size)
+        with sync.connect(self.url) as broker:
+            queue = broker.queue("bench", archive=archive)
+            for start in range(0, self.count, _FILL):
+                queue.enqueue_many([payload] * min(_FILL, self.count - start))
+
+    def _renew(self) -> None:
+        """Another store: Spark's processes keep the old one open."""
+        shutil.rmtree(self._store, ignore_errors=True)
+        self._store = self.folder / f"store-{os.urandom(4).hex()}"
+
+    @property
+    def url(self) -> str:
+        return f"file://{self._store}"
+
+    def _streamed(self, *, archive: bool) -> float:
+        self._fill(archive=archive)
+        read = self.spark.readStream.format("holdfast").option("url", self.url).option("consumer", "bench")
+        frame = read.option("maxMessagesPerTrigger", self.trigger).load("bench")
+        rate = self._timed(lambda: self._run(frame))
+        with sync.connect(self.url) as broker:
+            stats = broker.queue("bench").stats()
+        if (stats.completed, stats.pending, stats.processing) != (self.count, 0, 0):
+            raise RuntimeError(f"{self.count} messages were streamed, the queue says {stats}")
+        return rate
+
+    def _batch(self) -> float:
+        self._fill(archive=False)
+        read = self.spark.read.format("holdfast").option("url", self.url)
+        return self._timed(lambda: _nowhere(read.load("bench").select("value")))
+
+    def _sink(self) -> float:
+        self._renew()
+        write = self.rows().write.format("holdfast").option("url", self.url).mode("append")
+        rate = self._timed(lambda: write.save("bench"))
+        with sync.connect(self.url) as broker:
+            stats = broker.queue("bench").stats()
+        if stats.pending != self.count:
+            raise RuntimeError(f"{self.count} messages were written, the queue says {stats}")
+        return rate
+
+    def _stream_parquet(self) -> None:
+        schema = self.spark.read.parquet(self._parquet).schema
+        self._run(self.spark.readStream.schema(schema).option("maxFilesPerTrigger", 1).parquet(self._parquet))
+
+    def _run(self, frame: DataFrame) -> None:
+        checkpoint = self.folder / f"checkpoint-{os.urandom(4).hex()}"
+        writing = frame.writeStream.format("noop").option("checkpointLocation", str(checkpoint))
+        query = writing.trigger(availableNow=True).start()
+        query.awaitTermination()
+
+
+def _nowhere(frame: DataFrame) -> None:
+    frame.write.format("noop").mode("overwrite").save()
