@@ -28,7 +28,8 @@ def spark(keys, tmp_path_factory):
 
     scratch = tmp_path_factory.mktemp("spark")
     os.environ["PYSPARK_PYTHON"] = sys.executable
-    os.environ["PYTHONPATH"] = os.pathsep.join([str(SOURCES), os.environ.get("PYTHONPATH", "")])
+    found = (str(SOURCES), str(Path(__file__).parent), os.environ.get("PYTHONPATH", ""))
+    os.environ["PYTHONPATH"] = os.pathsep.join(found)
     session = (
         SparkSession.builder.master("local[2,3]")
         .config("spark.ui.enabled", "false")
