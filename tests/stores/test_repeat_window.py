@@ -17,8 +17,9 @@ from holdfast.errors import HoldfastError, QueueNotFound, UnknownOutcome
 from holdfast.messages import Envelope, Settlement
 from holdfast.stores.base import DEAD
 from holdfast.stores.log import window
+from holdfast.stores.log.flush import Flusher
 from holdfast.stores.log.late_store import LateStore
-from holdfast.stores.log.state import Expire
+from holdfast.stores.log.state import Expire, Freeze
 from holdfast.testing.clock import ManualClock
 
 R = 15.0
@@ -307,3 +308,31 @@ async def test_upkeep_buries_what_others_left(open_store, clock, bucket: FarBuck
     assert bucket.named("/inbox/") == []
     head = (await other._log("q").committer.ask(Expire())).head
     assert head.beyond.graveyard == ()
+
+
+async def test_a_purge_reaches_retries_that_are_leaving_the_head(open_store, clock, monkeypatch) -> None:
+    """They were frozen between the look and the purge, and would come back as a block of the flush."""
+    monkeypatch.setattr("holdfast.stores.log.head.NEAR_MOST", 0)
+    monkeypatch.setattr("holdfast.stores.log.head.NEAR_KEPT", 0)
+    store, _ = await open_store()
+    other, door = await open_store()
+    await store.create_queue("q", QueueOptions())
+    await other.append("q", [message()])
+    (held,) = (await other.claim("q", 1, 60.0)).messages
+    door.fate = lambda kind, key: "fail" if "/later/" in key else "ok"
+    purge, thaw = store.purge, Flusher.thaw
+
+    async def freeze_behind(flusher: Flusher) -> None:
+        await thaw(flusher)
+        if not clock_moved:
+            await other.settle("q", [Settlement(held.id, held.token, "retry", delay=30.0)])
+            await other._log("q").committer.ask(Freeze(f"{other._ids.block(clock()):032x}"))
+            clock_moved.append(clock.advance(6.0))
+
+    clock_moved: list[float] = []
+    monkeypatch.setattr(Flusher, "thaw", freeze_behind)
+    await purge("q")
+    clock.advance(60.0)
+    await store.maintain("q")
+    assert (await store.claim("q", 1, 60.0)).messages == []
+    assert (await store.stats("q")).total == 0

@@ -73,6 +73,12 @@ def discard_dead(session: Session, cache: BlockCache, wanted: Sequence[str] | No
     return len(take_dead(session, cache, wanted))
 
 
+def purge_thawed(session: Session, cache: BlockCache) -> int | None:
+    """The same as `purge`; None: retries are leaving the head just now, out of reach."""
+    frozen = session.head.frozen
+    return None if frozen is not None and frozen.waiting else purge(session, cache)
+
+
 def purge(session: Session, cache: BlockCache) -> int:
     """Everything that is not held or settled goes: absorbed messages by the head, other blocks as a whole."""
     session.do([Expire()])  # what has no attempt left is dead, not pending

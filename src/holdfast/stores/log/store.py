@@ -139,8 +139,11 @@ class LogStore:
     async def purge(self, queue: str) -> int:
         dropped = 0
         for log in await self._logs_of(queue):
-            await log.flusher.thaw()
-            dropped += await log.committer.edit(lambda session: letters.purge(session, self._cache))
+            count = None
+            while count is None:
+                await log.flusher.thaw()
+                count = await log.committer.edit(lambda session: letters.purge_thawed(session, self._cache))
+            dropped += count
         return dropped
 
     # Messages in and out.
