@@ -33,5 +33,6 @@ async def test_a_driver_killed_at_every_point(tmp_path):
             await pipeline.end()
         await judge(broker, COUNT, verdict)
         assert verdict.valid, "\n".join(lines(verdict))
+        assert verdict.notes["staged objects swept"], "the driver that was killed before it published left some"
         assert (await broker.store.stats(SOURCE)).completed == COUNT
         assert (await broker.store.stats(TARGET)).pending == COUNT

@@ -14,6 +14,7 @@ import msgspec
 
 from .sides import Bench, Round
 
+_WARM = 10_000
 _BARS = (
     ("stream", "parquet_stream", 0.5),
     ("stream", "parquet_batch", None),
@@ -36,6 +37,9 @@ def parser() -> argparse.ArgumentParser:
 
 
 def rounds(bench: Bench, repeats: int) -> list[Round]:
+    warm = Bench(bench.spark, bench.folder / "warm", count=min(bench.count, _WARM), size=bench.size, trigger=_WARM)
+    warm.prepare()
+    warm.round()  # processes start, code is compiled
     bench.prepare()
     found = []
     for number in range(repeats):
