@@ -169,5 +169,16 @@ async def test_what_was_not_kept_is_told(store):
     assert await read(store, slices, lenient=True) == []
 
 
+async def test_maintenance_leaves_files_alone_that_a_read_may_need(store):
+    for start in range(0, 200, 10):
+        await store.append(QUEUE, [message(n) for n in range(start, start + 10)])
+        await settle(store, await store.claim(QUEUE, 100, 60), "complete")
+        await store.maintain(QUEUE)
+    slices = await plan(store, "archive")
+    done = await store.maintain(QUEUE)
+    assert not done.get("merged_files")
+    assert len(await read(store, slices)) == 200
+
+
 async def test_nothing_gives_no_slices(store):
     assert [await plan(store, view) for view in VIEWS] == [[]] * len(VIEWS)

@@ -3,18 +3,19 @@
 from __future__ import annotations
 
 from collections.abc import AsyncIterator, Awaitable, Callable, Sequence
+from functools import partial
 from typing import TYPE_CHECKING
 
 from ...config import StoreOptions
 from ...ids import Ids
 from ...messages import View
 from ..batches import WHOLE, Batch, ConsumerInfo, Filter, Ownership, Sizing, Slice, Staged, Stager
-from . import queues, scanning, upkeep
+from . import pinning, queues, scanning, upkeep
 from .consuming import Consuming
 from .finder import Finder
 from .log import Log
 from .scanning import SliceReader
-from .space import Space
+from .space import Space, Transaction
 from .staging import Publishing
 
 if TYPE_CHECKING:
@@ -45,6 +46,8 @@ class LogBatches:
         self, queue: str, view: View, *, filters: Sequence[Filter] = (), sizing: Sizing = WHOLE
     ) -> list[Slice]:
         finder = await self._fresh(queue)
+        if view == "archive":
+            await self._space.transact(partial(_pin, queue), deadline=self._timeout)
         plan = await self._space.read(scanning.plan_of(finder, view, filters), deadline=self._timeout)
         return plan.slices(queue, view, sizing)
 
@@ -115,3 +118,7 @@ class LogBatches:
     async def maintain(self, queue: str) -> dict[str, int]:
         """What of a queue's upkeep is about pipelines."""
         return {"released": await self._consuming.maintain(queue)}
+
+
+def _pin(queue: str, tx: Transaction) -> None:
+    pinning.pin(tx, queues.address(queue).root(queues.read(tx, queue)))

@@ -9,7 +9,7 @@ from typing import Any
 
 import msgspec
 
-from . import archive, bundles, letters, queues
+from . import archive, bundles, letters, pinning, queues
 from .log import Log
 from .lookup import Glance
 from .names import ArchiveName
@@ -93,6 +93,8 @@ async def _merge(space: Space, live: Log, config: queues.Config, root: str) -> i
     files = await space.read(lambda view: archive.files(view, root))
     if space.window:  # a flusher that comes late would write a file again that was merged
         files = [file for file in files if file.frozen_at < space.clock() - _LATE_SECONDS]
+    if len(files) < pinning.MANY and await space.read(lambda view: pinning.is_pinned(view, root)):
+        return 0
     merged = 0
     for group in mergeable(files):
         merged += await letters.merge(space, live.address, config, group)
