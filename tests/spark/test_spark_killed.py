@@ -36,3 +36,20 @@ async def test_a_driver_killed_at_every_point(tmp_path):
         assert verdict.notes["staged objects swept"], "the driver that was killed before it published left some"
         assert (await broker.store.stats(SOURCE)).completed == COUNT
         assert (await broker.store.stats(TARGET)).pending == COUNT
+
+
+async def test_the_judge_sees_what_went_wrong(tmp_path):
+    """Lost, doubled, claimed and staged messages are told: a judge that never objects proves nothing."""
+    async with holdfast.connect(f"file://{tmp_path}/store") as broker:
+        await fill(broker, 10)
+        batches = broker.store.batches
+        owner = await batches.own(SOURCE, "etl", holder="me", lease=60.0)
+        await batches.claim_batch(owner, after=0, limit=4)
+        target = await broker.queue(TARGET)
+        await target.enqueue_many([0, 1, 2, 3, 3, 77])
+        verdict = Verdict(run="wrong")
+        await judge(broker, 10, verdict)
+        assert (verdict.lost, verdict.duplicate_completions, verdict.unexpected) == (6, 1, 1)
+        assert verdict.unfinished == 10
+        assert verdict.failures == ["4 messages are still claimed"]
+        assert not verdict.valid
