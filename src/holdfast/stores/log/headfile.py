@@ -3,6 +3,8 @@
 from __future__ import annotations
 
 from collections.abc import Callable
+from itertools import compress, count
+from operator import is_not
 from typing import Any
 
 import msgspec
@@ -31,11 +33,8 @@ class _Section:
     def encode(self, parts: list[Any], encode: Callable[[Any], bytes]) -> msgspec.Raw:
         if parts and self._parts and parts[0] is not self._parts[0]:
             self._shift(parts[0])
-        same = 0
-        for part, old in zip(parts, self._parts, strict=False):
-            if part is not old:
-                break
-            same += 1
+        both = min(len(parts), len(self._parts))
+        same = next(compress(count(), map(is_not, parts, self._parts)), both)  # where they part, without a loop of ours
         end = self._ends[same - 1] if same else 0
         pieces = [encode(self._plain(part)) for part in parts[same:]]
         self._ends[same:] = [end := end + len(piece) for piece in pieces]
