@@ -180,5 +180,15 @@ async def test_maintenance_leaves_files_alone_that_a_read_may_need(store):
     assert len(await read(store, slices)) == 200
 
 
+async def test_many_plans_and_reads_that_end_early_use_nothing_up(store):
+    await store.append(QUEUE, [message(n) for n in range(40)])
+    for _ in range(15):
+        for each in await plan(store, "ready"):
+            batches = store.batches.read_slice(each)
+            await anext(batches)
+            await batches.aclose()
+    assert len(await read(store, await plan(store, "ready"))) == 40
+
+
 async def test_nothing_gives_no_slices(store):
     assert [await plan(store, view) for view in VIEWS] == [[]] * len(VIEWS)

@@ -4,6 +4,9 @@ from __future__ import annotations
 
 import json
 import pickle
+import signal
+import subprocess
+import sys
 import time
 from urllib.parse import parse_qsl, urlencode, urlsplit, urlunsplit
 
@@ -171,9 +174,6 @@ def test_two_queries_cannot_share_a_consumer(url, monkeypatch):
 
 
 def test_an_owner_that_is_gone_is_replaced_at_once(url):
-    import subprocess
-    import sys
-
     from holdfast.spark import holder
 
     fill(url, 10)
@@ -206,6 +206,51 @@ def test_the_owner_stays_alive(url):
     reader.stop()
     (info,) = at.run(at.batches.consumers("emails"))
     assert info.holder == ""
+
+
+TERMINATED = """
+import sys
+from pyspark.sql.datasource import CaseInsensitiveDict
+from pyspark.sql.streaming.datasource import ReadMaxRows
+from holdfast.spark import HoldfastSource
+source = HoldfastSource(CaseInsensitiveDict({"url": sys.argv[1], "path": "emails", "consumer": "etl"}))
+reader = source.streamReader(source.schema())
+start = reader.initialOffset()
+print("owned", flush=True)
+while True:
+    reader.latestOffset(start, ReadMaxRows(10))
+"""
+
+
+def test_a_source_that_is_terminated_gives_its_consumer_up(url):
+    fill(url, 0)
+    process = subprocess.Popen([sys.executable, "-c", TERMINATED, url], stdout=subprocess.PIPE)
+    with process:
+        assert process.stdout.readline() == b"owned\n"
+        process.terminate()
+        assert process.wait(20) == -signal.SIGTERM
+    at = link(url)
+    (info,) = at.run(at.batches.consumers("emails"))
+    assert info.holder == ""
+
+
+def test_a_read_that_ends_early_leaves_nothing_open(url):
+    fill(url, 100)
+    at = link(url)
+    closed = []
+
+    async def numbers():
+        try:
+            for number in range(100):
+                yield number
+        finally:
+            closed.append(True)
+
+    items = at.each(numbers())
+    assert [next(items), next(items)] == [0, 1]
+    items.close()
+    assert closed == [True]
+    assert list(at.each(numbers())) == list(range(100))
 
 
 def test_a_batch_that_never_succeeds_is_told(url):

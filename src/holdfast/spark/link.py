@@ -4,7 +4,8 @@ from __future__ import annotations
 
 import asyncio
 import os
-from collections.abc import AsyncIterator, Coroutine, Iterator
+from collections.abc import AsyncGenerator, AsyncIterator, Coroutine, Iterator
+from concurrent.futures import Future
 from typing import Any, TypeVar
 
 from .. import config
@@ -44,9 +45,19 @@ class Link:
         """The items one by one; the next is made while the caller is busy with the last."""
         loop = portal().loop()
         coming = asyncio.run_coroutine_threadsafe(_next(items), loop)
-        while (item := coming.result()) is not _END:
-            coming = asyncio.run_coroutine_threadsafe(_next(items), loop)
-            yield item
+        try:
+            while (item := coming.result()) is not _END:
+                coming = asyncio.run_coroutine_threadsafe(_next(items), loop)
+                yield item
+        finally:  # also when Spark has had enough: what the items hold open must not stay so
+            asyncio.run_coroutine_threadsafe(_close(items, coming), loop).result()
+
+
+async def _close(items: AsyncIterator[T], coming: Future[T]) -> None:
+    coming.cancel()
+    await asyncio.wait([asyncio.wrap_future(coming)])
+    if isinstance(items, AsyncGenerator):
+        await items.aclose()
 
 
 async def _next(items: AsyncIterator[T]) -> T:

@@ -28,7 +28,7 @@ def parser() -> argparse.ArgumentParser:
     made = argparse.ArgumentParser(prog="python -m holdfast.bench.spark", description=__doc__)
     made.add_argument("--count", type=int, default=1_000_000)
     made.add_argument("--size", type=int, default=1024)
-    made.add_argument("--trigger", type=int, default=100_000, help="messages of one micro-batch")
+    made.add_argument("--trigger", type=int, default=200_000, help="messages of one micro-batch")
     made.add_argument("--repeats", type=int, default=3)
     made.add_argument("--master", default="local[2]")
     made.add_argument("--folder", type=Path, help="on the disk that is to be measured; else a temporary one")

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import AsyncIterator, Awaitable, Callable, Sequence
-from typing import TYPE_CHECKING
+from typing import TYPE_CHECKING, Any
 
 from ...config import QueueOptions
 from ...messages import Stats, View
@@ -36,6 +36,7 @@ class PostgresBatches:
         *,
         poll_interval: float,
         number: Callable[[], int],
+        connect: Callable[[], Awaitable[Any]],
         stats: Callable[[str], Awaitable[Stats]],
         changed: Callable[[str], None],
     ) -> None:
@@ -45,7 +46,7 @@ class PostgresBatches:
         self._number = number
         self._stats = stats
         self._changed = changed
-        self._scanner = Scanner(pool, topic)
+        self._scanner = Scanner(pool, topic, connect)
         self._consuming = Consuming(pool, topic, bell, poll_interval=poll_interval)
         self._publishing = Publishing(pool, topic)
 

@@ -18,6 +18,7 @@ from ...errors import StoreError
 from ...messages import JSON, View
 from ..batches import Filter, Sizing, Slice, arrow_schema, filtered, may_pass
 from . import rows
+from .faults import translated
 from .pool import Pool
 from .statements import Statements
 from .topic import Topic
@@ -28,6 +29,7 @@ if TYPE_CHECKING:
 T = TypeVar("T")
 _PAGE = 2000  # rows of one answer
 _PAGE_BYTES = 4 << 20
+_HELD = 8  # snapshots of one process
 _HOLD = 300.0  # seconds a snapshot is kept for tasks that have not begun
 _LOWEST, _HIGHEST = "00000000-0000-0000-0000-000000000000", "ffffffff-ffff-ffff-ffff-ffffffffffff"
 # What each view shows of which table: (table, which rows).
@@ -86,10 +88,11 @@ def _page(size: float) -> int:
 class Scanner:
     """Plans views of queues, and reads slices."""
 
-    def __init__(self, pool: Pool, topic: Callable[[str], Topic]) -> None:
+    def __init__(self, pool: Pool, topic: Callable[[str], Topic], connect: Callable[[], Awaitable[Any]]) -> None:
         self._pool = pool
+        self._connect = connect  # snapshots are held outside of the pool: they must not use it up
         self._topic = topic
-        self._holding: set[asyncio.Task[None]] = set()
+        self._holding: list[asyncio.Task[None]] = []
 
     async def _transact(self, step: Callable[[Any], Awaitable[T]], snapshot: str, queue: str) -> T:
         """A transaction on a snapshot, or on one of its own."""
@@ -127,25 +130,31 @@ class Scanner:
         """The name of a snapshot that lives as long as this process, or for some minutes."""
         named: asyncio.Future[str] = asyncio.get_running_loop().create_future()
         task = asyncio.create_task(self._held(named))
-        self._holding.add(task)
-        task.add_done_callback(self._holding.discard)
+        self._holding = [*(each for each in self._holding if not each.done()), task]
+        for old in self._holding[:-_HELD]:
+            old.cancel()
         return await named
 
     async def _held(self, named: asyncio.Future[str]) -> None:
+        connection = None
         try:
-            async with self._pool.connection() as connection, connection.transaction(isolation="repeatable_read"):
+            connection = await self._connect()
+            async with connection.transaction(isolation="repeatable_read"):
                 await connection.execute("SET LOCAL idle_in_transaction_session_timeout = 0")
                 named.set_result((await connection.fetch("SELECT pg_export_snapshot()"))[0][0])
                 await asyncio.sleep(_HOLD)
         except Exception as error:  # noqa: BLE001 - whoever waits for the name hears of it
             if not named.done():
-                named.set_exception(error)
+                named.set_exception(translated(error))
+        finally:
+            if connection is not None:
+                connection.terminate()
 
     async def close(self) -> None:
         for task in self._holding:
             task.cancel()
         if self._holding:
-            await asyncio.wait(set(self._holding))
+            await asyncio.wait(self._holding)
 
     async def read(self, part: Slice, filters: Sequence[Filter], *, lenient: bool) -> AsyncIterator[pa.RecordBatch]:
         piece = msgspec.msgpack.decode(part.body, type=_Range)

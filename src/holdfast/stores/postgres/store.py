@@ -51,7 +51,7 @@ class PostgresStore:
         self._background: set[asyncio.Task[Any]] = set()
         self.batches = PostgresBatches(
             self._pool, self._registry, self._topic, self._bell, poll_interval=options.poll_interval,
-            number=self._number, stats=self.stats, changed=self._changed,
+            number=self._number, connect=address.connect, stats=self.stats, changed=self._changed,
         )  # fmt: skip
 
     async def open(self) -> None:
