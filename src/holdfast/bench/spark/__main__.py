@@ -37,9 +37,10 @@ def parser() -> argparse.ArgumentParser:
 
 
 def rounds(bench: Bench, repeats: int) -> list[Round]:
-    warm = Bench(bench.spark, bench.folder / "warm", count=min(bench.count, _WARM), size=bench.size, trigger=_WARM)
-    warm.prepare()
-    warm.round()  # processes start, code is compiled
+    if bench.count > _WARM:  # processes start, code is compiled
+        warm = Bench(bench.spark, bench.folder / "warm", count=_WARM, size=bench.size, trigger=_WARM)
+        warm.prepare()
+        warm.round()
     bench.prepare()
     found = []
     for number in range(repeats):
