@@ -2,6 +2,9 @@
 
 from __future__ import annotations
 
+import logging
+from collections.abc import Iterator
+
 import pytest
 
 # The suite is library code; without this its assertions would say nothing.
@@ -9,3 +12,12 @@ pytest.register_assert_rewrite("holdfast.testing.contract", "toy_store")
 
 from postgres.fixtures import postgres, postgres_server  # noqa: E402, F401 - fixtures for the tests on PostgreSQL
 from s3.fixtures import s3, s3_server  # noqa: E402, F401 - fixtures for the tests on buckets
+
+
+@pytest.fixture(autouse=True)
+def log_level_as_before() -> Iterator[None]:
+    """A configuration may set the level of our loggers, for the whole process; the next test wants to hear again."""
+    ours = logging.getLogger("holdfast")
+    before = ours.level
+    yield
+    ours.setLevel(before)
