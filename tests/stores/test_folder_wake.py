@@ -28,6 +28,12 @@ def signal(*topics: str):
     return step
 
 
+async def signalled(space: FolderSpace, topic: str) -> None:
+    """Signal, and wait until it is told: callers have their answer before others hear, but before the next group."""
+    await space.transact(signal(topic))
+    await space.transact(lambda tx: None)
+
+
 async def test_a_foreign_signal_between_ticket_and_watch(pair):
     ours, theirs = pair
     ticket = ours.ticket("q/work")
@@ -38,7 +44,7 @@ async def test_a_foreign_signal_between_ticket_and_watch(pair):
 async def test_an_old_foreign_signal_is_not_news(pair):
     ours, theirs = pair
     ours.ticket("a")
-    await theirs.transact(signal("a"))
+    await signalled(theirs, "a")
     ticket = ours.ticket("a")
     assert not await ours.watch("a", 0.05, since=ticket)
 
@@ -47,7 +53,7 @@ async def test_our_own_signal_counts_once(pair):
     ours, _ = pair
     before = ours.ticket("a")
     for _ in range(5):
-        await ours.transact(signal("a"))
+        await signalled(ours, "a")
     assert ours.ticket("a") == before + 5
 
 
