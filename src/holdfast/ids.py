@@ -13,6 +13,7 @@ import hashlib
 import os
 import re
 import threading
+from collections.abc import Collection
 
 PLACES = 1 << 20
 _SUFFIXES = 1000
@@ -76,6 +77,14 @@ def place_of(number: int) -> int:
 
 def priority_of(number: int) -> int:
     return number >> _PRIORITY_SHIFT & 0xFF
+
+
+def shared_priority(ids: Collection[str]) -> int | None:
+    """The priority of them all; None when they differ, or when a text is no id of ours."""
+    if not all(map(_SHAPE.fullmatch, ids)):
+        return None
+    found = {int(digits, 16) >> 2 & 0xFF for digits in {id[19:22] for id in ids}}  # below: carried, one random bit
+    return found.pop() if len(found) == 1 else None
 
 
 def is_carried(number: int) -> bool:

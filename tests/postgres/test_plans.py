@@ -75,6 +75,10 @@ async def test_claim_reads_what_it_gives_and_no_more(full: Any) -> None:
     assert scans(tree, "q_jobs") == {"Index Scan", "Tid Scan"}
     assert scans(tree, "w_jobs") == {"Index Scan"}
     assert touched(tree) < 300
+    tree = await plan(full, "claim_ready", "jobs", 100, 30.0, 2, *EVERYTHING)
+    assert scans(tree, "q_jobs") == {"Index Scan", "Tid Scan"}
+    assert scans(tree, "w_jobs") <= {"Index Scan", "Index Only Scan"}
+    assert touched(tree) < 400  # the hundred that the first claim holds are walked over
 
 
 async def test_settle_reads_what_it_ends_and_no_more(full: Any) -> None:
@@ -86,6 +90,21 @@ async def test_settle_reads_what_it_ends_and_no_more(full: Any) -> None:
         tree = await plan(full, name, "jobs", part, ranks_part, [5] * 50, *more)
         assert scans(tree, "q_jobs") == {"Index Scan"}
         assert touched(tree) < 200
+
+
+async def test_settle_of_one_claim_descends_the_index_once_for_many_messages(full: Any) -> None:
+    rows = await full.fetch(Statements("holdfast", "jobs")["claim_ready"], "jobs", 100, 30.0, 5, *EVERYTHING)
+    *rows, told = rows
+    assert (len(rows), told["rank"]) == (100, 0)
+    ids = [str(row["id"]) for row in rows]
+    for name, more in (("settle_done_alike", (None, None)), ("settle_gone_alike", ())):
+        part, ids = ids[:50], ids[50:]
+        tree = await plan(full, name, "jobs", part, rows[0]["rank"], 5, *more)
+        [scan] = [node for node in nodes(tree) if node.get("Relation Name") == "q_jobs" and "Scan" in node["Node Type"]]
+        assert scan["Node Type"] == "Index Scan"
+        assert (scan["Actual Loops"], scan["Actual Rows"]) == (1, 50)
+        assert scan.get("Index Searches", 1) < 10  # told since PostgreSQL 18
+        assert touched(tree) < 60
 
 
 async def test_looking_at_one_message_and_counting_do_not_scan_the_world(full: Any) -> None:
@@ -146,11 +165,11 @@ async def test_claims_walk_over_litter_once_a_second_not_always(postgres: Databa
 
 async def plan_cost(connection: Any, ranges: Any) -> int:
     """Pages read by a claim."""
-    statement = Statements("holdfast", "jobs")["claim"]
+    statement = Statements("holdfast", "jobs")["claim_ready"]
     explained = f"EXPLAIN (ANALYZE, BUFFERS, FORMAT JSON) {statement}"
     transaction = connection.transaction()
     await transaction.start()
-    [(text,)] = await connection.fetch(explained, "jobs", 10, 1.0, 9, *ranges, 10)
+    [(text,)] = await connection.fetch(explained, "jobs", 10, 1.0, 9, *ranges)
     await transaction.rollback()
     tree = json.loads(text)[0]["Plan"]
     return tree["Shared Hit Blocks"] + tree["Shared Read Blocks"]

@@ -26,15 +26,15 @@ class Bounds:
     def __init__(self, clock: Callable[[], float] = time.monotonic) -> None:
         self._clock = clock
         self._low: dict[int, str] = {}
-        self._littered = False
+        self.littered = False  # whether beginning further on is worth it
         self._next_whole = 0.0
         self.next_look = clock() + _LOOK_AGAIN  # when the litter should be counted again
 
     def learn(self, litter: int) -> None:
         """So many dead rows there are."""
-        self._littered = litter >= LITTER
+        self.littered = litter >= LITTER
         self.next_look = self._clock() + _LOOK_AGAIN
-        if not self._littered:
+        if not self.littered:
             self._low.clear()
 
     def reset(self) -> None:
@@ -43,7 +43,7 @@ class Bounds:
 
     def ranges(self) -> tuple[Ranges, bool]:
         """Where to look now, and whether that is everywhere."""
-        if not self._littered or not self._low or self._clock() >= self._next_whole:
+        if not self.littered or not self._low or self._clock() >= self._next_whole:
             return EVERYTHING, True
         ranks = sorted(self._low)
         lows = [self._low[rank] for rank in ranks]
@@ -51,7 +51,7 @@ class Bounds:
 
     def found(self, places: Sequence[tuple[int, str]], *, whole: bool, took: float) -> None:
         """A claim found these (rank, id), in this order, and took so long."""
-        if not self._littered:
+        if not self.littered:
             return
         if whole:
             self._next_whole = self._clock() + max(_LOOK_AGAIN, _SHARE * took)

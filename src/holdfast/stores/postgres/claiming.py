@@ -18,6 +18,7 @@ from .statements import Statements
 
 EXPIRED = "lease expired"
 _ROUNDS = 20  # of burying in one claim; a mass of crashed messages is spread over several
+_UNUSUAL = 0.1  # seconds after something due or expired in which more of it is expected
 _MANY = 500  # messages that are looked at, and buried, in one round
 
 
@@ -34,11 +35,39 @@ class Claimer:
         self._heard = heard
         self.bounds = Bounds()
         self._looking: asyncio.Task[None] | None = None
+        self._unusual_until = 0.0
 
     async def claim(self, limit: int, lease: float) -> Claims:
-        """Up to `limit`; messages that a claim finds dead are buried, and it looks again."""
-        token, look = rows.fresh_token(os.urandom(8)), limit
-        expired: list[Expired] = []
+        """Up to `limit`, by the short statement as long as that can serve."""
+        token = rows.fresh_token(os.urandom(8))
+        if time.monotonic() >= self._unusual_until:
+            messages = await self._claim_ready(token, limit, lease)
+            if messages is not None:
+                return Claims(messages)
+            self._unusual_until = time.monotonic() + _UNUSUAL
+        return await self._claim_any(token, limit, lease)
+
+    async def _claim_ready(self, token: int, limit: int, lease: float) -> list[Claimed] | None:
+        """None: something is due, or a lease has expired, and nothing was claimed."""
+        self._look_at_litter()
+        ranges, whole = self.bounds.ranges()
+        started = time.monotonic()
+        found = await self._ask(token, self._sql["claim_ready"], self._queue, limit, lease, token, *ranges)
+        _, unusual, *_, now = found.pop()
+        self._heard(now)
+        if unusual:
+            return None
+        messages = in_order(rows.ready(found, f"{token:x}", now + lease))
+        self._note(messages, whole=whole, took=time.monotonic() - started)
+        return messages
+
+    def _note(self, messages: Sequence[Claimed], *, whole: bool, took: float) -> None:
+        if messages and self.bounds.littered:
+            self.bounds.found([(255 - m.priority, m.id) for m in messages], whole=whole, took=took)
+
+    async def _claim_any(self, token: int, limit: int, lease: float) -> Claims:
+        """Messages that a claim finds dead are buried, and it looks again."""
+        look, expired = limit, list[Expired]()
         for _ in range(_ROUNDS):
             messages, spent = await self._claim(token, limit, lease, look=look)
             if not spent:
@@ -52,14 +81,12 @@ class Claimer:
         ranges, whole = self.bounds.ranges()
         started = time.monotonic()
         found = await self._ask(token, self._sql["claim"], self._queue, limit, lease, token, *ranges, look)
-        took = time.monotonic() - started
-        text = f"{token:x}"
+        took, text = time.monotonic() - started, f"{token:x}"
         messages = in_order([rows.claimed(row, text, lease) for row in found if row[11] is None])
         spent = [row for row in found if row[11] is not None] if len(messages) < len(found) else []
         if found:
             self._heard(found[0][10])
-        if messages:
-            self.bounds.found([(255 - m.priority, m.id) for m in messages], whole=whole, took=took)
+        self._note(messages, whole=whole, took=took)
         return messages, spent
 
     def _look_at_litter(self) -> None:
@@ -116,7 +143,7 @@ class Claimer:
 
 def in_order(messages: list[Claimed]) -> list[Claimed]:
     """Highest priority first, then oldest; the server mostly answers so, but does not promise it."""
-    places = [(-message.priority, message.id) for message in messages]
-    if places != sorted(places):
+    ids = [message.id for message in messages]
+    if ids != sorted(ids) or len({message.priority for message in messages}) > 1:
         messages.sort(key=lambda message: (-message.priority, message.id))
     return messages

@@ -2,13 +2,13 @@
 
 from __future__ import annotations
 
-from collections.abc import Sequence
+from collections.abc import Iterable, Sequence
 from typing import Any
 
 import msgspec
 
 from ... import ids as makers
-from ...messages import JSON, Claimed, Envelope, Stored
+from ...messages import JSON, Claimed, Envelope, Settlement, Stored
 
 _TOKEN_BITS = 60
 _END = 12  # characters of an id in a token: those that tell the messages of one claim apart
@@ -39,6 +39,30 @@ def rank(id: str) -> int | None:
     """255 - priority, from the bits of an id; None when the text is no id of ours."""
     number = makers.number(id)
     return None if number is None else 255 - makers.priority_of(number)
+
+
+class Alike(msgspec.Struct, frozen=True):
+    """Messages of one claim and priority that were completed in the same way, without results."""
+
+    ids: list[str]
+    rank: int
+    token: int
+    keep: bool | None
+    worker: str | None
+
+
+def alike(settlements: Sequence[Settlement]) -> Alike | None:
+    """The settlements as one, where they are: the usual case, and a third of the work for client and server."""
+    if not settlements:
+        return None
+    first = settlements[0]
+    number, keep, worker = token_number(first.token, first.id), first.keep, first.worker
+    claim = first.token[:-_END]
+    ids = [s.id for s in settlements
+           if s.action == "complete" and s.token == claim + s.id[-_END:] and s.result is None and s.keep is keep
+           and s.worker == worker]  # fmt: skip
+    priority = makers.shared_priority(ids) if len(ids) == len(settlements) else None
+    return None if priority is None or number < 0 else Alike(ids, 255 - priority, number, keep, plain(worker))
 
 
 def known(ids: Sequence[str]) -> tuple[list[str], list[int]]:
@@ -73,6 +97,21 @@ def claimed(row: Any, claim: str, lease: float) -> Claimed:
         id, f"{claim}.{id[-_END:]}", payload, kind or JSON, own, 255 - place, attempts, most, enqueued_at, now + lease,
         again, alone,
     )  # fmt: skip
+
+
+def ready(found: Iterable[Any], claim: str, expires_at: float) -> list[Claimed]:
+    """Rows of claim_ready.sql, the last one left out; `claim` is the claim's number in hexadecimal."""
+    made = []
+    for uuid, place, payload, kind, headers, attempts, most, enqueued_at in found:
+        id = str(uuid)
+        own = None if headers is None else _headers(headers)
+        made.append(
+            Claimed(
+                id, f"{claim}.{id[-_END:]}", payload, kind or JSON, own, 255 - place, attempts, most, enqueued_at,
+                expires_at,
+            )
+        )  # fmt: skip
+    return made
 
 
 def stored(row: Any) -> Stored:

@@ -38,8 +38,22 @@ class Settler:
         self._move = move
 
     async def settle(self, settlements: Sequence[Settlement], *, dead: bool = False) -> list[Answer]:
+        alike = None if dead else rows.alike(settlements)
+        done = set[Key]() if alike is None else await self._complete_alike(alike)
+        if alike is not None and len(done) == len(settlements):
+            return ["ok"] * len(settlements)
         keys = [(s.id, rows.token_number(s.token, s.id)) for s in settlements]
         ranks = [rows.rank(s.id) for s in settlements]
+        if alike is None:
+            done = await self._by_kind(settlements, keys, ranks, dead=dead)
+        answers: list[Answer] = ["ok" if key in done else "lost" for key in keys]
+        if "lost" in answers:
+            await self._judge(settlements, keys, ranks, answers)
+        return answers
+
+    async def _by_kind(
+        self, settlements: Sequence[Settlement], keys: Sequence[Key], ranks: Sequence[int | None], *, dead: bool
+    ) -> set[Key]:
         valid = [n for n, place in enumerate(ranks) if place is not None and keys[n][1] >= 0]
         groups: list[Callable[[list[int]], Awaitable[set[Key]]]] = []
         places: list[list[int]] = []
@@ -51,10 +65,7 @@ class Settler:
         done: set[Key] = set()
         for call, chosen in zip(groups, places, strict=True):
             done |= await call(chosen)
-        answers: list[Answer] = ["ok" if key in done else "lost" for key in keys]
-        if "lost" in answers:
-            await self._judge(settlements, keys, ranks, answers)
-        return answers
+        return done
 
     async def extend(
         self, pool: Pool, leases: Sequence[tuple[str, str]], seconds: float, *, dead: bool
@@ -89,12 +100,24 @@ class Settler:
     async def _complete(self, ids: list[str], ranks: list[Any], tokens: list[int], these: list[Settlement]) -> set[Key]:
         keeps = self._keeps()
         if not any(keeps if s.keep is None else s.keep for s in these):
-            found = await self._fetch("settle_gone", ids, ranks, tokens)
+            [(_, those, by)] = await self._fetch("settle_gone", ids, ranks, tokens)
         else:
             results, keep = [s.result for s in these], [s.keep for s in these]
             workers = [rows.plain(s.worker) for s in these]
-            found = await self._fetch("settle_done", ids, ranks, tokens, results, keep, workers)
-        return _keys(found, ids, tokens)
+            [(_, those, by)] = await self._fetch("settle_done", ids, ranks, tokens, results, keep, workers)
+        if those is None:  # the usual case: everything asked for has happened
+            return set(zip(ids, tokens, strict=True))
+        return set(zip(map(str, those), by, strict=True))
+
+    async def _complete_alike(self, these: rows.Alike) -> set[Key]:
+        ids, token = these.ids, these.token
+        keep = self._keeps() if these.keep is None else these.keep
+        if keep:
+            args = (these.rank, token, these.keep, these.worker)
+            [(_, those)] = await self._fetch("settle_done_alike", ids, *args)
+        else:
+            [(_, those)] = await self._fetch("settle_gone_alike", ids, these.rank, token)
+        return {(id, token) for id in (ids if those is None else map(str, those))}
 
     async def _settle_dead(
         self, ids: list[str], ranks: list[Any], tokens: list[int], these: list[Settlement]

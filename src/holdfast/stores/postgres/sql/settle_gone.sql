@@ -1,5 +1,5 @@
--- Completed and not kept.  $1 queue  $2 ids  $3 ranks  $4 tokens
-WITH t AS MATERIALIZED (SELECT {schema}.now() AS now),
+-- Completed and not kept; how many, and which if not all.  $1 queue  $2 ids  $3 ranks  $4 tokens
+WITH queue AS MATERIALIZED (SELECT id, {schema}.now() AS now FROM {schema}.queues WHERE name = $1),
 gone AS (
     DELETE FROM {q} q USING unnest($2::uuid[], $3::smallint[], $4::bigint[]) AS i (id, rank, token)
     WHERE q.rank = i.rank AND q.id = i.id AND q.token = i.token
@@ -7,12 +7,13 @@ gone AS (
 ),
 forgotten AS (
     INSERT INTO {schema}.settled (queue, entry, ids, at)
-    SELECT queues.id, gone.token * 4, array_agg(gone.id), t.now FROM gone, {schema}.queues, t WHERE queues.name = $1
-    GROUP BY queues.id, gone.token, t.now
+    SELECT queue.id, g.entry, g.ids, queue.now
+    FROM queue, (SELECT token * 4 AS entry, array_agg(id) AS ids FROM gone GROUP BY token) g
 ),
+done AS MATERIALIZED (SELECT count(*) AS n FROM gone),
 counted AS (
-    INSERT INTO {schema}.deltas (queue, live, completed)
-    SELECT queues.id, -g.n, g.n FROM {schema}.queues, (SELECT count(*) AS n FROM gone) g
-    WHERE queues.name = $1 AND g.n > 0
+    INSERT INTO {schema}.deltas (queue, live, completed) SELECT queue.id, -n, n FROM queue, done WHERE n > 0
 )
-SELECT id, token FROM gone
+SELECT n, CASE WHEN n < cardinality($2::uuid[]) THEN ARRAY(SELECT id FROM gone) END AS ids,
+    CASE WHEN n < cardinality($2::uuid[]) THEN ARRAY(SELECT token FROM gone) END AS tokens
+FROM done
