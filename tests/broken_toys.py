@@ -156,6 +156,14 @@ class ReplayKeepsAttempts(ToyStore):
         return copied
 
 
+class FirstClaimCounts(ToyStore):
+    def take(self, room: Room, row: Row, lease: float) -> Claimed:
+        first = row.claimed_at
+        claimed = super().take(room, row, lease)
+        row.claimed_at = first or row.claimed_at
+        return claimed
+
+
 class DeadLettersForgetHeaders(ToyStore):
     def bury(self, room: Room, row: Row, reason: str) -> None:
         row.envelope = msgspec.structs.replace(row.envelope, headers=None)

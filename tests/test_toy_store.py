@@ -14,6 +14,7 @@ from holdfast.testing.clock import ManualClock
 from toy_store import ToyStore
 
 KEPT = {"kept": True, "keep": False}
+COMPLETED = {"end": "complete"}
 
 # The broken rule → the test that must notice, and its parameters.
 RULES: list[tuple[type[ToyStore], type[contract.StoreContract], str, dict[str, object]]] = [
@@ -43,6 +44,7 @@ RULES: list[tuple[type[ToyStore], type[contract.StoreContract], str, dict[str, o
     (toys.PausedQueueGives, contract.Whole, "paused_queue_takes_messages_and_gives_none", {}),
     (toys.ReplayDoubles, contract.Archive, "second_replay_of_the_archive_adds_nothing", {}),
     (toys.ReplayKeepsAttempts, contract.DeadLetters, "replay_of_one_brings_it_back_fresh", {}),
+    (toys.FirstClaimCounts, contract.Archive, "record_says_when_the_attempt_that_ended_it_was_claimed", COMPLETED),
     (toys.DeadLettersForgetHeaders, contract.DeadLetters, "dead_record_keeps_everything", {}),
     (toys.CleanupTakesDeadLetters, contract.DeadLetters, "dead_letters_survive_cleanup_purge_and_retention", {}),
     (toys.KeepsWhatShouldGo, contract.Archive, "message_that_is_not_kept_leaves_only_a_count", KEPT),

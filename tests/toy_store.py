@@ -29,6 +29,8 @@ class Row:
     place: str = "live"
     attempts: int = 0
     tries: int = 0  # claims of the dead letter; `attempts` stays what it died with
+    claimed_at: float | None = None
+    tried_at: float | None = None  # the last claim of the dead letter
     token: str | None = None
     lease_end: float = 0.0
     recovered: bool = False  # some lease of it has expired
@@ -208,9 +210,9 @@ class ToyStore:
         row.token, row.lease_end = f"t{self._tokens}", self.now() + lease
         row.recovered = row.recovered or recovered
         if row.place == "dead":
-            row.tries += 1
+            row.tries, row.tried_at = row.tries + 1, self.now()
         else:
-            row.attempts += 1
+            row.attempts, row.claimed_at = row.attempts + 1, self.now()
         e, attempt = row.envelope, row.tries if row.place == "dead" else row.attempts
         return Claimed(row.id, row.token, e.payload, e.content_type, e.headers, e.priority, attempt,
                        self.most(room, row), row.enqueued_at, row.lease_end, recovered, alone)  # fmt: skip
@@ -263,6 +265,7 @@ class ToyStore:
         row.error = s.error or row.error
         if s.action == "complete":
             row.result = s.result
+            row.claimed_at = row.tried_at if row.place == "dead" else row.claimed_at
             self.archive(room, row, "completed", keep=s.keep)
         elif s.action == "release":
             self.give_back(row, s.delay)
@@ -308,7 +311,7 @@ class ToyStore:
             raise MessageNotFound(id)
         if row.place != "live" or self.held(row):
             return False
-        row.error = "cancelled"
+        row.error, row.claimed_at = "cancelled", None
         self.archive(room, row, "failed")
         self.changed()
         return True
@@ -343,7 +346,7 @@ class ToyStore:
         due = {"processing": row.lease_end, "delayed": row.visible_at, "retry": row.visible_at}.get(status)
         return Stored(row.id, status, e.payload, e.content_type, e.headers, e.priority, row.attempts,
                       self.most(self.room(queue), row), row.enqueued_at, due, row.finished_at, row.result, row.error,
-                      row.worker)  # fmt: skip
+                      row.worker, row.claimed_at if row.finished_at else None)  # fmt: skip
 
     async def stats(self, queue: str) -> Stats:
         room, now = self.room(queue), self.now()

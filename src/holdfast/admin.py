@@ -45,6 +45,7 @@ class MessageReport(msgspec.Struct, frozen=True, kw_only=True):
     headers: dict[str, str]
     enqueued_at: datetime
     visible_at: datetime | None = None
+    claimed_at: datetime | None = None
     finished_at: datetime | None = None
     result: Any = None
     error: str | None = None
@@ -159,6 +160,7 @@ def _message(record: Any) -> MessageReport:
         headers=record.headers,
         enqueued_at=record.enqueued_at,
         visible_at=record.visible_at,
+        claimed_at=record.claimed_at,
         finished_at=record.finished_at,
         result=record.result,
         error=record.error,

@@ -172,6 +172,11 @@ class Record(msgspec.Struct, Generic[T], frozen=True, eq=False):
         return None if self._stored.visible_at is None else moment(self._stored.visible_at)
 
     @property
+    def claimed_at(self) -> datetime | None:
+        """When the attempt that ended it was claimed; None before its end, and when it ended with nobody holding it."""
+        return None if self._stored.claimed_at is None else moment(self._stored.claimed_at)
+
+    @property
     def finished_at(self) -> datetime | None:
         return None if self._stored.finished_at is None else moment(self._stored.finished_at)
 

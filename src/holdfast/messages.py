@@ -121,6 +121,7 @@ class Stored(msgspec.Struct, frozen=True, gc=False):
     result: bytes | None = None
     error: str | None = None
     worker: str | None = None
+    claimed_at: float | None = None  # finished: when the lease began under which it ended; None: nobody held it
 
 
 class Stats(msgspec.Struct, frozen=True):

@@ -53,7 +53,13 @@ def of_stored(stored):
         "enqueued_at": round(stored.enqueued_at * 1e3),
         "error": stored.error,
     } | (
-        {"status": stored.status, "worker": stored.worker, "result": stored.result, "attempts": stored.attempts}
+        {
+            "status": stored.status,
+            "worker": stored.worker,
+            "result": stored.result,
+            "attempts": stored.attempts,
+            "claimed_at": stored.claimed_at and round(stored.claimed_at * 1e6),
+        }
         if stored.finished_at
         else {"visible_at": stored.visible_at and round(stored.visible_at * 1e6)}
     )
@@ -64,8 +70,9 @@ def of_row(row):
     assert row.pop("queue") == QUEUE
     row["enqueued_at"] = round(row["enqueued_at"].timestamp() * 1e3)
     row.pop("finished_at", None)
-    if row.get("visible_at") is not None:
-        row["visible_at"] = round(row["visible_at"].timestamp() * 1e6)
+    for name in ("visible_at", "claimed_at"):
+        if row.get(name) is not None:
+            row[name] = round(row[name].timestamp() * 1e6)
     return row
 
 

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterator
+from collections.abc import Iterator, Sequence
 from itertools import count
 
 import psycopg
@@ -37,13 +37,14 @@ class Database:
         return self.rows(query, *args)[0][0]
 
 
-def install(url: str, schema: str = "holdfast") -> None:
-    """What `holdfast install` does, without Holdfast."""
+def install(url: str, schema: str = "holdfast", *, migrations: Sequence[str] | None = None) -> None:
+    """What `holdfast install` does, without Holdfast; or what an older one did."""
+    names = statements.migrations() if migrations is None else migrations
     made = Statements(schema)
     with psycopg.connect(url) as connection:
-        for name in ("migrations_begin", *(f"migrations/{name}" for name in statements.migrations())):
+        for name in ("migrations_begin", *(f"migrations/{name}" for name in names)):
             connection.execute(made.whole(name).encode())
-        for name in statements.migrations():
+        for name in names:
             connection.execute("INSERT INTO holdfast.migrations (name) VALUES (%s)", [name])
 
 

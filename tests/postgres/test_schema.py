@@ -11,6 +11,7 @@ from hypothesis import strategies as st
 from psycopg import sql
 
 import holdfast
+from holdfast import admin
 from holdfast.config import QueueOptions
 from holdfast.errors import StoreError
 from holdfast.messages import Envelope, Settlement
@@ -67,6 +68,29 @@ async def test_migrations_give_exactly_the_schema(postgres: Database, postgres_s
     )
 
 
+async def test_queues_of_an_older_schema_get_what_new_ones_have(postgres: Database) -> None:
+    postgres.rows("DROP SCHEMA holdfast CASCADE")
+    older = [name for name in statements.migrations() if name < "004"]
+    install(postgres.url, migrations=older)
+    postgres.rows("SELECT holdfast.create_queue('old', 'old', '{}', 3, false, true, NULL)")
+    async with holdfast.connect(postgres.url) as broker:
+        assert await broker.install() == [
+            f"apply migration {name}" for name in statements.migrations() if name >= "004"
+        ]
+        queue = await broker.queue("old")
+        kept, died = await queue.enqueue_many([1, 2])
+        await (await queue.dequeue()).complete()
+        await (await queue.dequeue()).kill("enough")
+        assert None not in [(await queue.get(id)).claimed_at for id in (kept, died)]
+        await broker.queue("new")
+    made: dict[str, dict[str, set]] = {"old": {}, "new": {}}
+    for table, *column in postgres.rows(_COLUMNS):
+        kind, _, name = table.partition("_")
+        if name in made:
+            made[name].setdefault(kind, set()).add(tuple(column))
+    assert made["old"] == made["new"]
+
+
 async def test_dry_run_changes_nothing(postgres: Database) -> None:
     async with holdfast.connect(postgres.url, schema="elsewhere") as broker:
         steps = await broker.install(dry_run=True)
@@ -108,9 +132,13 @@ async def test_newer_and_older_schemas_are_refused_with_a_sentence(postgres: Dat
     postgres.rows("INSERT INTO holdfast.migrations (name) VALUES ('999_future')")
     with pytest.raises(StoreError, match="newer version of Holdfast"):
         await holdfast.connect(postgres.url)
-    postgres.rows("DELETE FROM holdfast.migrations WHERE name IN ('999_future', '003_pipelines')")
-    with pytest.raises(StoreError, match="holdfast install"):
-        await holdfast.connect(postgres.url)
+    postgres.rows("DELETE FROM holdfast.migrations WHERE name IN ('999_future', '004_claimed_at')")
+    async with holdfast.connect(postgres.url) as broker:
+        assert await broker.install(dry_run=True) == ["apply migration 004_claimed_at"]
+        for _ in range(2):
+            with pytest.raises(StoreError, match="holdfast install"):
+                await broker.queue("jobs")
+    assert [(check.name, check.state) for check in await admin.doctor(postgres.url)][-1] == ("store", "fail")
 
 
 # ------------------------------------------------------------------ names

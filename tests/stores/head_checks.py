@@ -105,6 +105,28 @@ def check_results_go_with_their_places(head: ModuleType) -> None:
     assert bench.head.settled[1].results is None
 
 
+def check_outcomes_tell_when_their_lease_began(head: ModuleType) -> None:
+    bench = claimed(head, 4)
+    began = bench.now
+    bench.now += 5.0
+    bench.one(Extend("t", 1, span(0), 20.0))
+    bench.settle("t", 1, span(0, 1), "complete")
+    bench.settle("t", 1, span(2), "dead")
+    assert {(group.status, group.claimed, group.at) for group in bench.head.settled} == {
+        ("completed", began, began + 5.0),
+        ("dead", began, began + 5.0),
+    }
+    bench.now += 5.0
+    again = bench.now
+    bench.claim("u", 1)
+    bench.settle("u", 1, span(3), "complete")
+    assert bench.head.settled[-1].claimed == again
+    bench = claimed(head, 1, attempts=3)
+    began, bench.now = bench.now, bench.now + 10.0
+    bench.one(Expire())
+    assert [(group.claimed, group.at) for group in bench.head.settled] == [(began, bench.now)]
+
+
 def check_repeats_are_success(head: ModuleType) -> None:
     """The same token doing the same again counts and changes nothing, wherever the outcome lies by now.
 

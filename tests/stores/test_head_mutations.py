@@ -50,6 +50,15 @@ MUTATIONS = {
     ),
     "the memory of tokens grows": ("    del head.recent[:-RECENT_MOST]\n", ""),
     "the memory of tokens loses the newest": ("del head.recent[:-RECENT_MOST]", "del head.recent[RECENT_MOST:]"),
+    "an outcome forgets when it was claimed": (
+        "intent.token, results, lease.claimed",
+        "intent.token, results, head.now",
+    ),
+    "an expired lease forgets when it began": (
+        'EXPIRED, None, "", None, lease.claimed',
+        'EXPIRED, None, "", None, head.now',
+    ),
+    "a lease begins when it ends": ("source.crashed, head.now))", "source.crashed, expires))"),
     "an extension shortens": ("if part and expires > lease.expires:", "if part:"),
     "an extension reaches its neighbours": (
         "_take(head.leases, lease, part)\n            head.leases.append(msgspec.structs.replace(lease, mask=part,",

@@ -80,8 +80,8 @@ def test_lists_of_any_length(count: int):
 
 
 def test_masks_are_as_long_as_their_highest_place():
-    wire = msgspec.msgpack.decode(HeadWriter().encode(Head(leases=[Lease("t", 1, span(0, 8), T0, 1, True)])))
-    assert wire[6] == [["t", 1, b"\x01\x01", T0, 1, True]]
+    wire = msgspec.msgpack.decode(HeadWriter().encode(Head(leases=[Lease("t", 1, span(0, 8), T0, 1, True, T0)])))
+    assert wire[6] == [["t", 1, b"\x01\x01", T0, 1, True, T0]]
 
 
 def test_a_newer_format_is_refused():

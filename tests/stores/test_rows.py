@@ -44,6 +44,7 @@ def blocks(count: int) -> st.SearchStrategy[Rows]:
             finished_at=column(st.none() | INSTANTS, count),
             worker=column(st.none() | TEXT, count),
             token=column(st.none() | TEXT, count),
+            claimed_at=st.none() | column(st.none() | INSTANTS, count),
         ),
     )
 

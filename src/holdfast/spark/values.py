@@ -26,7 +26,7 @@ ERROR = "unpack_error"
 # The columns of our own rows: `pack` leaves them as they are.
 OWN = (
     *("id", "queue", "value", "content_type", "headers", "priority", "attempt", "max_attempts", "enqueued_at"),
-    *("visible_at", "status", "attempts", "finished_at", "worker", "result", "error"),
+    *("visible_at", "status", "attempts", "claimed_at", "finished_at", "worker", "result", "error"),
     *("deliver_at", "dedup_key"),
 )
 _BAD = ("fail", "null")

@@ -23,7 +23,7 @@ SETTLED: tuple[View, ...] = ("dead", "archive")
 
 BASE = ("id", "queue", "value", "content_type", "headers", "priority", "attempt", "max_attempts", "enqueued_at")
 _OPEN = (*BASE, "visible_at", "error")
-_ENDED = (*BASE, "status", "attempts", "finished_at", "worker", "result", "error")
+_ENDED = (*BASE, "status", "attempts", "claimed_at", "finished_at", "worker", "result", "error")
 
 
 def columns(view: View) -> tuple[str, ...]:

@@ -48,7 +48,7 @@ class Task(_message.Message):
     def __init__(self, id: _Optional[str] = ..., data: _Optional[bytes] = ..., metadata: _Optional[_Union[TaskMetadata, _Mapping]] = ..., content_type: _Optional[str] = ..., headers: _Optional[_Mapping[str, str]] = ..., max_attempts: _Optional[int] = ..., due: _Optional[float] = ..., blob: _Optional[str] = ..., format: _Optional[int] = ..., call: _Optional[str] = ...) -> None: ...
 
 class Record(_message.Message):
-    __slots__ = ("task", "place", "attempts", "tries", "token", "lease_end", "visible_at", "retrying", "recovered", "status", "finished_at", "result", "error", "worker", "last_token", "last_action", "ack", "gone", "moving_to", "result_blob", "format")
+    __slots__ = ("task", "place", "attempts", "tries", "token", "lease_end", "visible_at", "retrying", "recovered", "status", "finished_at", "result", "error", "worker", "last_token", "last_action", "ack", "gone", "moving_to", "result_blob", "format", "claimed_at", "tried_at")
     class Place(int, metaclass=_enum_type_wrapper.EnumTypeWrapper):
         __slots__ = ()
         LIVE: _ClassVar[Record.Place]
@@ -78,6 +78,8 @@ class Record(_message.Message):
     MOVING_TO_FIELD_NUMBER: _ClassVar[int]
     RESULT_BLOB_FIELD_NUMBER: _ClassVar[int]
     FORMAT_FIELD_NUMBER: _ClassVar[int]
+    CLAIMED_AT_FIELD_NUMBER: _ClassVar[int]
+    TRIED_AT_FIELD_NUMBER: _ClassVar[int]
     task: Task
     place: Record.Place
     attempts: int
@@ -99,4 +101,6 @@ class Record(_message.Message):
     moving_to: str
     result_blob: str
     format: int
-    def __init__(self, task: _Optional[_Union[Task, _Mapping]] = ..., place: _Optional[_Union[Record.Place, str]] = ..., attempts: _Optional[int] = ..., tries: _Optional[int] = ..., token: _Optional[str] = ..., lease_end: _Optional[float] = ..., visible_at: _Optional[float] = ..., retrying: bool = ..., recovered: bool = ..., status: _Optional[str] = ..., finished_at: _Optional[float] = ..., result: _Optional[bytes] = ..., error: _Optional[str] = ..., worker: _Optional[str] = ..., last_token: _Optional[str] = ..., last_action: _Optional[str] = ..., ack: _Optional[str] = ..., gone: bool = ..., moving_to: _Optional[str] = ..., result_blob: _Optional[str] = ..., format: _Optional[int] = ...) -> None: ...
+    claimed_at: float
+    tried_at: float
+    def __init__(self, task: _Optional[_Union[Task, _Mapping]] = ..., place: _Optional[_Union[Record.Place, str]] = ..., attempts: _Optional[int] = ..., tries: _Optional[int] = ..., token: _Optional[str] = ..., lease_end: _Optional[float] = ..., visible_at: _Optional[float] = ..., retrying: _Optional[bool] = ..., recovered: _Optional[bool] = ..., status: _Optional[str] = ..., finished_at: _Optional[float] = ..., result: _Optional[bytes] = ..., error: _Optional[str] = ..., worker: _Optional[str] = ..., last_token: _Optional[str] = ..., last_action: _Optional[str] = ..., ack: _Optional[str] = ..., gone: _Optional[bool] = ..., moving_to: _Optional[str] = ..., result_blob: _Optional[str] = ..., format: _Optional[int] = ..., claimed_at: _Optional[float] = ..., tried_at: _Optional[float] = ...) -> None: ...

@@ -13,6 +13,7 @@ from .names import ArchiveName
 from .space import Buffer, Reading
 
 _COLUMNS = tuple(name for name in Stored.__struct_fields__ if name not in ("payload", "visible_at"))
+_INSTANTS = ("enqueued_at", "claimed_at", "finished_at")
 _PAGE = 10_000
 FORMAT = 1
 
@@ -33,6 +34,7 @@ def _schema() -> Any:
             ("attempts", pa.int32()),
             ("max_attempts", pa.int32()),
             ("enqueued_at", instant),
+            ("claimed_at", instant),
             ("finished_at", instant),
             ("status", pa.string()),
             ("result", pa.binary()),
@@ -59,6 +61,7 @@ def encode(queue: str, records: Sequence[Stored], tokens: Sequence[str | None]) 
         "attempts": [each.attempts for each in records],
         "max_attempts": [each.max_attempts for each in records],
         "enqueued_at": [int(each.enqueued_at * 1e6) for each in records],
+        "claimed_at": [int(each.claimed_at * 1e6) if each.claimed_at else None for each in records],
         "finished_at": [int((each.finished_at or 0) * 1e6) for each in records],
         "status": [each.status for each in records],
         "result": [each.result for each in records],
@@ -84,7 +87,7 @@ def decode(data: bytes) -> tuple[list[Stored], list[str | None]]:
 
     check_format(pq.read_schema(pa.BufferReader(data)))
     table = pq.read_table(pa.BufferReader(data), schema=_schema())
-    instants = {name: table.column(name).cast(pa.int64()).to_pylist() for name in ("enqueued_at", "finished_at")}
+    instants = {name: table.column(name).cast(pa.int64()).to_pylist() for name in _INSTANTS}
     columns = {name: table.column(name).to_pylist() for name in _COLUMNS if name not in instants}
     payloads = table.column("value").to_pylist()
     records = [
@@ -103,6 +106,7 @@ def decode(data: bytes) -> tuple[list[Stored], list[str | None]]:
             columns["result"][row],
             columns["error"][row],
             columns["worker"][row],
+            claimed / 1e6 if (claimed := instants["claimed_at"][row]) is not None else None,
         )
         for row in range(len(payloads))
     ]

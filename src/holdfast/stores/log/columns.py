@@ -31,6 +31,7 @@ class Group(msgspec.Struct, frozen=True, array_like=True):
     error: str | None = None
     worker: str | None = None
     results: list[bytes | None] | None = None
+    claimed_at: float | None = None
 
     def places(self, count: int) -> Any:
         """The places, in order."""
@@ -131,6 +132,7 @@ def _assembled(
         "visible_at": lambda: source.instant("visible_at", group.visible_at),
         "status": lambda: source.all(group.status, pa.string()),
         "attempts": lambda: attempts,
+        "claimed_at": lambda: source.instant("claimed_at", group.claimed_at),
         "finished_at": lambda: source.instant("finished_at", group.finished_at),
         "worker": lambda: source.text("worker", group.worker),
         "error": lambda: source.text("error", group.error),
@@ -182,16 +184,16 @@ def of_file(data: bytes, view: View) -> list[pa.RecordBatch]:
     file = pq.ParquetFile(pa.BufferReader(data))
     archive.check_format(file.schema_arrow)
     schema = batches.arrow_schema(view)
-    wanted = [name for name in schema.names if name != "attempt"]
+    wanted = [name for name in schema.names if name in file.schema_arrow.names]
     found = []
     for batch in file.iter_batches(batch_size=4000, columns=wanted):
         named = {name: batch.column(name) for name in wanted}
         named["attempt"] = named["attempts"]
-        found.append(
-            pa.RecordBatch.from_arrays(
-                [named[each].cast(schema.field(each).type) for each in schema.names], schema=schema
-            )
-        )
+        arrays = [
+            named[each.name].cast(each.type) if each.name in named else pa.nulls(len(batch), each.type)  # an older file
+            for each in schema
+        ]
+        found.append(pa.RecordBatch.from_arrays(arrays, schema=schema))
     return found
 
 

@@ -119,13 +119,8 @@ def _finish_part(head: Head, lease: Lease, part: int, intent: Settle, rules: Rul
     status = "completed" if intent.action == "complete" else rules.dead
     keep = intent.keep if status == "completed" and intent.keep is not None else _kept(status, rules)
     results = [intent.results.get(place) for place in bits.places(part)] if intent.results else None
-    _end(
-        head,
-        Settled(
-            lease.block, part, status, head.now, lease.attempts, intent.error, intent.worker, intent.token, results
-        ),
-        keep=keep,
-    )
+    said = intent.error, intent.worker, intent.token, results, lease.claimed
+    _end(head, Settled(lease.block, part, status, head.now, lease.attempts, *said), keep=keep)
 
 
 def _kept(status: str, rules: Rules) -> bool:
@@ -239,7 +234,8 @@ def _expire(head: Head, intent: Expire, rules: Rules) -> list[Exhausted]:
     for lease in [each for each in head.leases if exhausted(head, each, rules)]:
         _take(head.leases, lease, lease.mask)
         ended.append(Exhausted(lease.block, lease.mask, lease.attempts))
-        group = Settled(lease.block, lease.mask, rules.dead, head.now, lease.attempts, EXPIRED, None, "", None)
+        said = EXPIRED, None, "", None, lease.claimed
+        group = Settled(lease.block, lease.mask, rules.dead, head.now, lease.attempts, *said)
         _end(head, group, keep=_kept(rules.dead, rules))
     return ended
 
@@ -328,7 +324,7 @@ def _lease_out(head: Head, intent: Claim, block: Block, source: _Source, part: i
         _take(head.leases, source.group, part)
     expires = head.now + intent.lease
     attempt = source.attempts + 1
-    head.leases.append(Lease(intent.token, block.no, part, expires, attempt, source.crashed))
+    head.leases.append(Lease(intent.token, block.no, part, expires, attempt, source.crashed, head.now))
     return Taken(block.no, part, expires, attempt, isinstance(source.group, Lease), source.lonely(limit))
 
 

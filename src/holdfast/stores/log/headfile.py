@@ -131,7 +131,7 @@ def _block(x: Block) -> tuple[Any, ...]:
 
 
 def _lease(x: Lease) -> tuple[Any, ...]:
-    return x.token, x.block, _bytes(x.mask), x.expires, x.attempts, x.crashed
+    return x.token, x.block, _bytes(x.mask), x.expires, x.attempts, x.crashed, x.claimed
 
 
 def _waiting(x: Waiting) -> tuple[Any, ...]:
@@ -139,7 +139,7 @@ def _waiting(x: Waiting) -> tuple[Any, ...]:
 
 
 def _settled(x: Settled) -> tuple[Any, ...]:
-    return x.block, _bytes(x.mask), x.status, x.at, x.attempts, x.error, x.worker, x.token, x.results
+    return x.block, _bytes(x.mask), x.status, x.at, x.attempts, x.error, x.worker, x.token, x.results, x.claimed
 
 
 def _frozen(x: Frozen) -> tuple[Any, ...]:

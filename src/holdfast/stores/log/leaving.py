@@ -256,4 +256,5 @@ def carried(part: Sequence[Leaving]) -> Rows:
         [each.finished_at for each in messages],
         [each.worker for each in messages],
         [row.token for row in part],
+        [each.claimed_at for each in messages] if any(each.claimed_at for each in messages) else None,
     )

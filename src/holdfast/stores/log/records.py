@@ -22,6 +22,7 @@ class State(msgspec.Struct, frozen=True, gc=False):
     error: str | None = None
     worker: str | None = None
     token: str | None = None
+    claimed_at: float | None = None
 
 
 def state_of(head: Head, block: Block, place: int, now: float) -> State | None:
@@ -58,7 +59,8 @@ def settled_state(group: Settled, place: int) -> State:
     if group.results is not None:
         result = group.results[(group.mask & ((1 << place) - 1)).bit_count()]
     status: Status = "failed" if group.status == "moved" or group.status == "replayed" else group.status
-    return State(status, group.attempts, None, group.at, result, group.error, group.worker, group.token)
+    said = group.error, group.worker, group.token, group.claimed or None
+    return State(status, group.attempts, None, group.at, result, *said)
 
 
 def fresh_state(block: Block, now: float) -> State:
@@ -99,6 +101,7 @@ def record(block: Block, rows: Rows, place: int, state: State, rules: Rules, vie
         result_of(state.result, view, root),
         state.error or (rows.error[place] if rows.error else None),
         state.worker or (rows.worker[place] if rows.worker else None),
+        state.claimed_at or (rows.claimed_at[place] if rows.claimed_at else None),
     )
 
 

@@ -35,6 +35,7 @@ class Rows(msgspec.Struct, gc=False):
     finished_at: list[float | None] | None = None
     worker: list[str | None] | None = None
     token: list[str | None] | None = None
+    claimed_at: list[float | None] | None = None
 
     def __len__(self) -> int:
         return len(self.payload)
@@ -193,4 +194,5 @@ def _column_types() -> dict[str, Callable[[], Any]]:
         "finished_at": pa.float64,
         "worker": pa.string,
         "token": pa.string,
+        "claimed_at": pa.float64,
     }

@@ -140,7 +140,7 @@ def plain_group(
     packed = b"" if whole else mask.to_bytes((mask.bit_length() + 7) // 8, "little")
     until = state.visible_at if (state.visible_at or 0.0) < FOREVER else None
     kept = (state.status, state.attempts, packed, until, state.finished_at, state.error, state.worker)
-    return [*kept, results]
+    return [*kept, results, state.claimed_at]
 
 
 def _open(glance: Glance, block: Block, status: str) -> list[_Chosen]:

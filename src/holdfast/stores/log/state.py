@@ -79,6 +79,7 @@ class Lease(msgspec.Struct, frozen=True, gc=False):
     expires: float
     attempts: int
     crashed: bool
+    claimed: float = 0.0  # when it began; an extension does not change it
 
     def over_at(self, rules: Rules) -> float:
         """When others may take it: somebody else's clock may be behind ours."""
@@ -113,6 +114,7 @@ class Settled(msgspec.Struct, frozen=True, gc=False):
     worker: str | None
     token: str
     results: list[bytes | None] | None
+    claimed: float = 0.0  # when the lease began that ended so; 0: there was none
 
 
 class Frozen(msgspec.Struct, frozen=True):

@@ -226,7 +226,7 @@ class Claimer:
         leases = [
             Lease(
                 one.handed.id,
-                state.taken(one.record, os.urandom(8).hex(), end, one.handed.ack),
+                state.taken(one.record, os.urandom(8).hex(), end, one.handed.ack, moment.now),
                 one.sequence,
                 one.task,
                 one.handed.data,

@@ -47,7 +47,7 @@ class Letters:
                 return False
             new = Record()
             new.CopyFrom(record)
-            new.error = state.CANCELLED
+            new.error, new.claimed_at = state.CANCELLED, 0.0
             new = state.ended(new, "failed", info.options, self._log.link.now())
             lease = Lease(id, record, sequence, live[1], live[0].data)
             if await self._settler.end(lease, new):

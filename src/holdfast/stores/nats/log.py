@@ -167,6 +167,7 @@ class Log:
             result,
             rest.error if rest.HasField("error") else None,
             rest.worker if rest.HasField("worker") else None,
+            rest.claimed_at or None if rest.finished_at else None,
         )
 
     async def note(self, word: bytes) -> None:

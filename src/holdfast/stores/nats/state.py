@@ -77,16 +77,16 @@ def must_be_alone(record: Record | None, task: Task, options: QueueOptions) -> b
     return again and record.attempts + 1 == tasks.most(task, options)
 
 
-def taken(record: Record | None, token: str, end: float, ack: str) -> Record:
+def taken(record: Record | None, token: str, end: float, ack: str, now: float) -> Record:
     """The record of a fresh lease."""
     new = Record(format=FORMAT)
     if record is not None:
         new.CopyFrom(record)
         new.recovered = record.recovered or bool(record.token)
     if new.place == DEAD:
-        new.tries += 1
+        new.tries, new.tried_at = new.tries + 1, now
     else:
-        new.attempts += 1
+        new.attempts, new.claimed_at = new.attempts + 1, now
     new.token, new.lease_end, new.ack = token, end, ack
     return new
 
@@ -112,6 +112,7 @@ def settled(record: Record, task: Task, s: Settlement, options: QueueOptions, mo
     if s.error:
         new.error = cut(s.error)
     if s.action == "complete":
+        new.claimed_at = record.tried_at if record.place == DEAD else record.claimed_at
         if s.result is not None:
             new.result = s.result
         return ended(new, "completed", options, now, keep=s.keep)

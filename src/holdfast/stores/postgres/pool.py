@@ -12,7 +12,7 @@ from typing import Any, TypeVar
 
 import asyncpg
 
-from ...errors import Unavailable
+from ...errors import HoldfastError, Unavailable
 from . import faults
 
 T = TypeVar("T")
@@ -32,6 +32,7 @@ class Pool:
         self._idle: list[tuple[Any, float]] = []
         self.made = 0  # connections ever made
         self.closed = False
+        self.refusal: HoldfastError | None = None  # why nothing is done for now
 
     async def fetch(self, sql: str, *args: Any, queue: str | None = None) -> list[Any]:
         """The rows of one statement."""
@@ -63,6 +64,8 @@ class Pool:
 
     async def run(self, step: Callable[[Any], Awaitable[T]], *, queue: str | None = None) -> T:
         """What the step answers on some connection; repeated while the server is away, until the deadline."""
+        if self.refusal is not None:
+            raise self.refusal
         tries = _Tries()
         try:
             async with asyncio.timeout(self._timeout):

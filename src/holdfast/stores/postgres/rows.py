@@ -115,12 +115,12 @@ def ready(found: Iterable[Any], claim: str, expires_at: float) -> list[Claimed]:
 
 
 def stored(row: Any) -> Stored:
-    """A row of get.sql or scan_*.sql."""
+    """A row of get.sql or scan_*.sql; those of messages that have not ended say nothing of their claim."""
     (id, status, payload, kind, headers, place, attempts, most, enqueued_at, visible_at, finished_at, result, error,
-     worker) = row  # fmt: skip
+     worker, *claimed_at) = row  # fmt: skip
     return Stored(
         str(id), status, payload, kind or JSON, headers_from(headers), 255 - place, attempts, most, enqueued_at,
-        visible_at, finished_at, result, error, worker,
+        visible_at, finished_at, result, error, worker, *claimed_at,
     )  # fmt: skip
 
 

@@ -291,4 +291,4 @@ def _batch(row: Any, queue: str, view: View, piece: _Range) -> pa.RecordBatch:
     return batch
 
 
-_ENDED = ("status", "finished_at", "worker", "result", "error")
+_ENDED = ("status", "claimed_at", "finished_at", "worker", "result", "error")

@@ -37,6 +37,13 @@ class Schema:
 
     async def check(self) -> bool:
         """Whether it is installed; StoreError when it does not fit this version of Holdfast."""
+        installed = await self.open()
+        if self._pool.refusal is not None:
+            raise self._pool.refusal
+        return installed
+
+    async def open(self) -> bool:
+        """The same, but an older schema is refused only when it is used: `install` brings it up to date."""
         applied = await self.applied()
         if applied is None:
             return False
@@ -46,15 +53,22 @@ class Schema:
                 f"schema {self.name} was made by a newer version of Holdfast (it has {newer[-1]}); use that version"
             )
         if set(ours) - set(applied):
-            raise StoreError(f"schema {self.name} is of an older version of Holdfast; run `holdfast install`")
+            self._pool.refusal = StoreError(
+                f"schema {self.name} is of an older version of Holdfast; run `holdfast install`"
+            )
         return True
 
     async def install(self, *, dry_run: bool = False) -> list[str]:
         """The steps (to be) taken, in words."""
-        if dry_run:
-            applied = await self.applied()
-            return self._steps(applied)
-        return await self._pool.transact(self._install)
+        refusal, self._pool.refusal = self._pool.refusal, None
+        try:
+            if dry_run:
+                return self._steps(await self.applied())
+            steps = await self._pool.transact(self._install)
+            refusal = None
+            return steps
+        finally:
+            self._pool.refusal = refusal
 
     def _steps(self, applied: list[str] | None) -> list[str]:
         missing = [name for name in statements.migrations() if name not in (applied or [])]
@@ -81,6 +95,7 @@ class Schema:
             if await self._applied(connection) is not None:
                 await connection.execute(self._sql.whole("uninstall"))
 
+        self._pool.refusal = None
         await self._pool.transact(step)
 
 

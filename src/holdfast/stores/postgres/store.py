@@ -56,8 +56,9 @@ class PostgresStore:
 
     async def open(self) -> None:
         """Connect, and see that the schema fits."""
-        await self._schema.check()
-        await self.clock()
+        await self._schema.open()
+        if self._pool.refusal is None:
+            await self.clock()
 
     def _topic(self, queue: str) -> Topic:
         name = queue.removesuffix(DEAD)

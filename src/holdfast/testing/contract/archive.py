@@ -7,7 +7,8 @@ from typing import Any
 
 import pytest
 
-from .base import SHORT, StoreContract
+from ...retry import Fixed
+from .base import LONG, SHORT, StoreContract
 
 
 class Archive(StoreContract):
@@ -28,6 +29,39 @@ class Archive(StoreContract):
         for delivery in reversed(await self.take_all(queue, 4)):
             await delivery.complete()
         assert [record.id for record in await queue.archive.list()] == ids
+
+    @pytest.mark.parametrize("end", ["complete", "kill"])
+    async def test_record_says_when_the_attempt_that_ended_it_was_claimed(self, end: str) -> None:
+        """Not an earlier one, and an extension of the lease does not matter."""
+        queue = await self.queue(retry=Fixed(0), max_attempts=3)
+        id = await queue.enqueue(1)
+        await (await self.take(queue)).fail("once")
+        await self.advance(SHORT)
+        before = await self.clock()
+        delivery = await self.take(queue)
+        after = await self.clock()
+        assert [one.claimed_at for one in (await queue.get(id),) if one] == [None]
+        await self.advance(SHORT)
+        await delivery.extend(LONG)
+        await (delivery.complete() if end == "complete" else delivery.kill("enough"))
+        for _ in range(2):  # as it is, and once it is filed
+            [listed] = await (queue.archive if end == "complete" else queue.dead).list()
+            for record in (await queue.get(id), listed):
+                assert record is not None
+                assert record.claimed_at is not None
+                assert record.finished_at is not None
+                assert before - SHORT / 2 < record.claimed_at.timestamp() < after + SHORT / 2
+                assert record.claimed_at < record.finished_at
+            await self.broker.maintain()
+
+    async def test_record_names_no_claim_when_nobody_held_the_message(self) -> None:
+        queue = await self.queue(retry=Fixed(60))
+        fresh, tried = await queue.enqueue_many([1, 2])
+        await queue.cancel(fresh)
+        await (await self.take(queue)).fail("once")
+        await queue.cancel(tried)
+        records = [await queue.get(id) for id in (fresh, tried)]
+        assert [record and (record.status, record.claimed_at) for record in records] == [("failed", None)] * 2
 
     async def test_archive_replay_copies(self) -> None:
         queue = await self.queue()

@@ -25,6 +25,28 @@ class DeadLetters(StoreContract):
         assert record.enqueued_at <= record.finished_at
         assert await queue.dead.count() == 1
 
+    async def test_dead_letter_tells_of_the_claim_that_ended_it(self) -> None:
+        """Of the one it died in, whatever a worker on dead letters tries, until that completes it."""
+        queue = await self.queue(retry=Fixed(0))
+        [id] = await self.bury(queue, 1)
+        [died] = await queue.dead.list()
+        await self.advance(SHORT)
+        seen: list[Any] = []
+
+        async def mend(value: int) -> None:
+            seen.extend([record.claimed_at for record in await queue.dead.list()])
+            if len(seen) == 1:
+                raise ValueError("not yet")
+
+        async with working(queue.dead.worker(mend)):
+            await eventually(lambda: self.is_now(queue, id, "completed"), "the mended message")
+        mended = await queue.get(id)
+        assert seen == [died.claimed_at] * 2
+        assert mended is not None
+        instants = [died.claimed_at, died.finished_at, mended.claimed_at, mended.finished_at]
+        told = [instant for instant in instants if instant is not None]
+        assert (len(told), told) == (4, sorted(told))
+
     async def test_killed_message_is_dead_at_once(self) -> None:
         queue = await self.queue(max_attempts=9)
         id = await queue.enqueue(1)

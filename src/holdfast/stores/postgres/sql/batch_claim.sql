@@ -13,8 +13,8 @@ ready AS MATERIALIZED (
 taken AS (
     UPDATE {q} q
     SET token = $3::bigint, visible_at = '9999-12-31 00:00+00', attempts = q.attempts + 1,
-        recovered = q.recovered OR c.token IS NOT NULL
-    FROM ready c
+        recovered = q.recovered OR c.token IS NOT NULL, claimed_at = t.now
+    FROM ready c, t
     WHERE q.ctid = c.place AND NOT c.spent
     RETURNING q.rank, q.id, c.size
 ),

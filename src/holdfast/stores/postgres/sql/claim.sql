@@ -47,7 +47,7 @@ chosen AS MATERIALIZED (
 taken AS (
     UPDATE {q} q
     SET token = $4::bigint, visible_at = t.now + $3::float8 * interval '1 second', attempts = q.attempts + 1,
-        recovered = c.recovered OR c.token IS NOT NULL
+        recovered = c.recovered OR c.token IS NOT NULL, claimed_at = t.now
     FROM chosen c, t
     WHERE q.ctid = c.place
     RETURNING q.id, q.rank, q.payload, q.content_type, q.headers, q.attempts,
@@ -60,10 +60,10 @@ brought AS MATERIALIZED (
 ),
 moved AS (
     INSERT INTO {q} (id, enqueued_at, visible_at, token, attempts, max_attempts, rank, recovered, used, content_type,
-        headers, error, worker, payload)
+        headers, error, worker, payload, claimed_at)
     SELECT id, enqueued_at, CASE WHEN picked THEN t.now + $3::float8 * interval '1 second' ELSE visible_at END,
         CASE WHEN picked THEN $4::bigint END, attempts + picked::integer, max_attempts, rank, recovered, used,
-        content_type, headers, error, worker, payload
+        content_type, headers, error, worker, payload, CASE WHEN picked THEN t.now END
     FROM brought, t
 ),
 counted AS (

@@ -6,7 +6,8 @@ chosen AS MATERIALIZED (
     ORDER BY d.rank, d.id LIMIT $1::integer FOR UPDATE SKIP LOCKED
 )
 UPDATE {d} d
-SET token = $3::bigint, visible_at = t.now + $2::float8 * interval '1 second', tries = d.tries + 1
+SET token = $3::bigint, visible_at = t.now + $2::float8 * interval '1 second', tries = d.tries + 1,
+    tried_at = t.now
 FROM chosen c, t, {schema}.queues
 WHERE d.rank = c.rank AND d.id = c.id AND queues.name = $4
 RETURNING d.id, d.rank, d.payload, d.content_type, d.headers, d.tries AS attempts,

@@ -22,7 +22,8 @@ unusual AS MATERIALIZED (
 ),
 taken AS (
     UPDATE {q} q
-    SET token = $4::bigint, visible_at = (SELECT now FROM t) + $3::float8 * interval '1 second', attempts = q.attempts + 1
+    SET token = $4::bigint, visible_at = (SELECT now FROM t) + $3::float8 * interval '1 second', attempts = q.attempts + 1,
+        claimed_at = (SELECT now FROM t)
     FROM ready c
     WHERE q.ctid = c.place AND NOT (SELECT so FROM unusual)
     RETURNING q.id, q.rank, q.payload, q.content_type, q.headers, q.attempts,

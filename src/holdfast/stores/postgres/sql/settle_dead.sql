@@ -14,9 +14,9 @@ gone AS (
 ),
 kept AS (
     INSERT INTO {a} (id, enqueued_at, finished_at, token, attempts, max_attempts, rank, used, status, content_type, headers,
-        error, worker, result, payload)
+        error, worker, result, payload, claimed_at)
     SELECT id, enqueued_at, t.now, token, attempts, max_attempts, rank, used, 'completed', content_type, headers,
-        error, by, result, payload
+        error, by, result, payload, tried_at
     FROM gone, t WHERE keep
 ),
 forgotten AS (

@@ -6,13 +6,14 @@ WITH queue AS MATERIALIZED (
 ),
 gone AS (
     DELETE FROM {q} q WHERE q.rank = $3::smallint AND q.id = ANY ($2::uuid[]) AND q.token = $4::bigint
-    RETURNING q.id, q.enqueued_at, q.attempts, q.max_attempts, q.used, q.content_type, q.headers, q.error, q.payload
+    RETURNING q.id, q.enqueued_at, q.attempts, q.max_attempts, q.used, q.content_type, q.headers, q.error, q.payload,
+        q.claimed_at
 ),
 kept AS (
     INSERT INTO {a} (id, enqueued_at, finished_at, token, attempts, max_attempts, rank, used, status, content_type, headers,
-        error, worker, payload)
+        error, worker, payload, claimed_at)
     SELECT gone.id, enqueued_at, queue.now, $4::bigint, attempts, max_attempts, $3::smallint, used, 'completed',
-        content_type, headers, error, $6::text, payload
+        content_type, headers, error, $6::text, payload, claimed_at
     FROM gone, queue WHERE queue.keep
 ),
 done AS MATERIALIZED (

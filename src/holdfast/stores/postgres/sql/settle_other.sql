@@ -43,16 +43,16 @@ waiting AS (
 ),
 dead AS (
     INSERT INTO {d} (id, enqueued_at, visible_at, attempts, max_attempts, rank, recovered, used, content_type, headers,
-        error, worker, payload, finished_at)
+        error, worker, payload, finished_at, claimed_at)
     SELECT id, enqueued_at, now, attempts, max_attempts, rank, recovered, tokens, content_type, headers,
-        coalesce(last_error, 'dead'), by, payload, now
+        coalesce(last_error, 'dead'), by, payload, now, claimed_at
     FROM judged WHERE verdict = 'dead'
 ),
 failed AS (
     INSERT INTO {a} (id, enqueued_at, finished_at, attempts, max_attempts, rank, used, status, content_type, headers, error,
-        worker, payload)
+        worker, payload, claimed_at)
     SELECT id, enqueued_at, now, attempts, max_attempts, rank, tokens, 'failed', content_type, headers,
-        coalesce(last_error, 'dead'), by, payload
+        coalesce(last_error, 'dead'), by, payload, claimed_at
     FROM judged WHERE verdict = 'failed' AND archive
 ),
 forgotten AS (

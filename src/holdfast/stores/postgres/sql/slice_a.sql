@@ -4,6 +4,7 @@ SELECT count(*), array_agg(id::text ORDER BY id), array_agg(payload ORDER BY id)
     array_agg(headers::text ORDER BY id), array_agg(255 - rank ORDER BY id), array_agg(attempts ORDER BY id),
     array_agg(coalesce(max_attempts, $6::integer) ORDER BY id),
     array_agg((extract(epoch FROM enqueued_at) * 1000000)::bigint ORDER BY id), array_agg(status ORDER BY id),
+    array_agg((extract(epoch FROM claimed_at) * 1000000)::bigint ORDER BY id),
     array_agg((extract(epoch FROM finished_at) * 1000000)::bigint ORDER BY id), array_agg(worker ORDER BY id),
     array_agg(result ORDER BY id), array_agg(error ORDER BY id)
 FROM (

@@ -5,7 +5,8 @@ SELECT count(*), array_agg(id::text ORDER BY rank, id), array_agg(payload ORDER 
     array_agg(255 - rank ORDER BY rank, id), array_agg(attempts ORDER BY rank, id),
     array_agg(coalesce(max_attempts, $6::integer) ORDER BY rank, id),
     array_agg((extract(epoch FROM enqueued_at) * 1000000)::bigint ORDER BY rank, id),
-    array_agg('dead'::text), array_agg((extract(epoch FROM finished_at) * 1000000)::bigint ORDER BY rank, id),
+    array_agg('dead'::text), array_agg((extract(epoch FROM claimed_at) * 1000000)::bigint ORDER BY rank, id),
+    array_agg((extract(epoch FROM finished_at) * 1000000)::bigint ORDER BY rank, id),
     array_agg(worker ORDER BY rank, id), array_agg(NULL::bytea), array_agg(error ORDER BY rank, id)
 FROM (
     SELECT * FROM {d} d
