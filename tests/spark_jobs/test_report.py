@@ -26,6 +26,7 @@ from holdfast.spark.lake import Lake
 from holdfast.spark.lake.manifest import Change
 from holdfast.spark.lake.tables import MESSAGES, arrow_schema, cause
 from holdfast.spark.lake.writing import Writer, as_table
+from holdfast.spark.report.charts import Dots, Series, duration, lines, ranges
 from holdfast.spark.report.figures import Figures, Minute
 from holdfast.spark.report.measure import measure
 from holdfast.spark.report.page import buckets, page
@@ -206,6 +207,26 @@ def test_a_page_escapes_what_users_wrote() -> None:
     tries = [Tries("<b>", 1, 1, 0, 0)]
     figures = Figures("/l", 1, 0.0, None, None, queue_figures([minute], tries, latency), [minute], latency, tries, [])
     assert "<b>" not in page(figures)
+
+
+def test_one_reason_is_one_line_in_all_queues() -> None:
+    from holdfast.spark.report.figures import Reason
+    from holdfast.spark.report.page import _by_reason
+
+    found = [
+        Reason("f1", "a", "dead", "", "no street", 3, 0.0, 0.0, ""),
+        Reason("f2", "a", "dead", "", "no town", 4, 0.0, 0.0, ""),
+        Reason("f1", "b", "failed", "", "no street", 2, 0.0, 0.0, ""),
+    ]
+    told = [(reason, {one.name: one.values[0] for one in parts}) for reason, parts in _by_reason(found)]
+    assert told == [("no street", {"failed": 2, "dead": 3}), ("no town", {"failed": 0, "dead": 4})]
+
+
+def test_scales_of_time_have_lines_that_people_count_in() -> None:
+    chart = ranges([Dots("q", [0.5, 400.0])], ("p50", "p99"), title="t", show=duration)
+    assert re.findall(r'class="axis"[^>]*>([^<]+)<', chart) == ["100 ms", "1 s", "10 s", "60 s", "10 min"]
+    chart = lines(["a", "b"], [Series("q", "line0", [50.0, 200.0])], title="t", show=duration)
+    assert re.findall(r'class="axis"[^>]*>([^<]+)<', chart)[:5] == ["0", "60 s", "2 min", "3 min", "4 min"]
 
 
 def test_columns_are_few_enough_to_read() -> None:

@@ -12,6 +12,10 @@ _LEFT, _RIGHT, _TOP, _BOTTOM = 56, 12, 12, 30
 _ROW = 34  # of a chart with a line per thing
 _LABEL = 190
 _WIDEST = 90  # a column
+_CHARACTER = 8  # pixels of the width of a name's letter
+# Seconds, where scales of time have their lines: logarithmic ones, and the steps of others.
+_TICKS = (1e-6, 1e-5, 1e-4, 1e-3, 0.01, 0.1, 1.0, 10.0, 60.0, 600.0, 3600.0, 36000.0, 864e3, 864e4, 864e5)
+_STEPS = (10, 15, 30, 60, 120, 300, 600, 900, 1800, 3600, 7200, 14400, 21600, 43200, 86400, 172800, 432000, 864000)
 
 
 class Series(NamedTuple):
@@ -60,8 +64,8 @@ def columns(
 
 
 def lines(labels: Sequence[str], series: Sequence[Series], *, title: str, show: Callable[[float], str]) -> str:
-    """One line for each series over the same places."""
-    top, steps = _scale(max((value for one in series for value in one.values), default=0.0))
+    """One line for each series over the same places; values are seconds."""
+    top, steps = _time_scale(max((value for one in series for value in one.values), default=0.0))
     width, height = WIDTH - _LEFT - _RIGHT, HEIGHT - _TOP - _BOTTOM
     each = width / max(len(labels), 1)
     parts = [_grid(steps, top, height, show)]
@@ -109,19 +113,22 @@ def bars(
 def ranges(rows: Sequence[Dots], names: Sequence[str], *, title: str, show: Callable[[float], str]) -> str:
     """A line for each thing on a logarithmic scale: a bar from its first value to its last, a dot for each."""
     known = [value for row in rows for value in row.values if value > 0]
-    low = math.floor(math.log10(min(known, default=0.001)))
-    high = max(math.ceil(math.log10(max(known, default=1.0))), low + 1)
+    least, most = min(known, default=0.001), max(known, default=1.0)
+    start = max(place for place, tick in enumerate(_TICKS[:-1]) if tick <= least or not place)
+    end = next((place for place, tick in enumerate(_TICKS) if tick >= most and place > start), len(_TICKS) - 1)
+    ticks = _TICKS[start : end + 1]
+    low, high = math.log10(ticks[0]), math.log10(ticks[-1])
     room, height = WIDTH - _LABEL - 20, max(len(rows), 1) * _ROW
 
     def at(value: float) -> float:
-        return _LABEL + room * (min(max(math.log10(max(value, 10.0**low)), low), high) - low) / (high - low)
+        return _LABEL + room * (min(max(math.log10(max(value, ticks[0])), low), high) - low) / (high - low)
 
     parts = []
-    for power in range(low, high + 1):
-        x = at(10.0**power)
+    for tick in ticks:
+        x = at(tick)
         parts.append(f'<line class="grid" x1="{x:.1f}" x2="{x:.1f}" y1="0" y2="{height}"/>')
         parts.append(
-            f'<text class="axis" text-anchor="middle" x="{x:.1f}" y="{height + 18}">{_safe(show(10.0**power))}</text>'
+            f'<text class="axis" text-anchor="middle" x="{x:.1f}" y="{height + 18}">{_safe(show(tick))}</text>'
         )
     for place, row in enumerate(rows):
         y = place * _ROW + _ROW / 2
@@ -166,6 +173,15 @@ def _scale(most: float) -> tuple[float, list[float]]:
     return step * count, [step * number for number in range(count + 1)]
 
 
+def _time_scale(most: float) -> tuple[float, list[float]]:
+    """The same for seconds: from half a minute on in steps that people count in."""
+    step = next((size for size in _STEPS if size >= most / 4), None)
+    if most < 30 or step is None:
+        return _scale(most)
+    count = math.ceil(most / step - 1e-9)
+    return float(step * count), [float(step * number) for number in range(count + 1)]
+
+
 def _grid(steps: Sequence[float], top: float, height: float, show: Callable[[float], str]) -> str:
     parts = []
     for step in steps:
@@ -188,7 +204,7 @@ def _under(labels: Sequence[str], each: float, height: float) -> list[str]:
 
 
 def _label(name: str, y: float, room: int) -> str:
-    most = room // 7  # characters of about seven pixels
+    most = (room - 10) // _CHARACTER
     shown = name if len(name) <= most else name[: most - 1] + "…"
     return f'<text class="name" text-anchor="end" x="{room - 10}" y="{y + _ROW / 2 + 4:.1f}">{_safe(shown)}</text>'
 

@@ -8,7 +8,7 @@ from typing import Literal, TypeAlias
 import msgspec
 
 Metric: TypeAlias = Literal["wait", "run", "total"]
-METRICS: tuple[Metric, ...] = ("wait", "run", "total")
+METRICS: tuple[Metric, ...] = ("total", "wait", "run")
 QUANTILES = (0.5, 0.9, 0.95, 0.99)
 EVERY = ""  # stands for all queues together
 

@@ -10,7 +10,7 @@ from importlib import resources
 from typing import NamedTuple
 
 from .charts import Dots, Series, bars, columns, duration, lines, number, ranges
-from .figures import EVERY, METRICS, Figures, Latency, Metric, Minute
+from .figures import EVERY, METRICS, Figures, Latency, Metric, Minute, Reason
 
 MOST_COLUMNS = 120
 MOST_ROWS = 20  # of a chart with a line per queue or reason
@@ -23,6 +23,7 @@ _MEANING: dict[Metric, str] = {
 }
 _POINTS = ("p50", "p90", "p95", "p99")
 _NUMBER = re.compile(r"-|[\d,.]+(e[+-]\d+)?( (µs|ms|s|min|h|d))?")
+_INSTANT = re.compile(r"\d{4}-\d\d-\d\d \d\d:\d\d")
 
 
 class Table(NamedTuple):
@@ -97,7 +98,7 @@ def _throughput(figures: Figures) -> str:
 
 def _latencies(figures: Figures) -> list[str]:
     made = []
-    for metric in reversed(METRICS):
+    for metric in METRICS:
         rows = [one for one in figures.latency if one.metric == metric and one.day == ""]
         rows.sort(key=lambda one: (one.queue != EVERY, -one.p95))
         if not rows:
@@ -109,7 +110,8 @@ def _latencies(figures: Figures) -> list[str]:
             show=duration,
         )
         legend = _legend([(point, f"dot{place}") for place, point in enumerate(_POINTS)])
-        made.append(_section(_MEANING[metric].partition(":")[0], f"{_MEANING[metric]}. {legend}", chart, _times(rows)))
+        head, _, meaning = _MEANING[metric].partition(": ")
+        made.append(_section(head, f"{meaning.capitalize()}. {legend}", chart, _times(rows), wide=True))
     if not figures.of("wait"):
         made.append(
             '<p class="none">The store does not say when a message was claimed: wait and run are not known.</p>'
@@ -144,7 +146,7 @@ def _days(figures: Figures) -> str:
     chart = lines(days, series, title="p95 end to end by day", show=duration)
     legend = _legend([(one.name, one.look) for one in series])
     table = _times([one for one in rows if one.queue in busiest], lambda one: f"{one.queue} · {one.day}")
-    return _section("By day", f"p95 from enqueue to the end, the busiest queues. {legend}", chart, table)
+    return _section("By day", f"p95 from enqueue to the end, the busiest queues. {legend}", chart, table, wide=True)
 
 
 def _retries(figures: Figures) -> str:
@@ -165,10 +167,8 @@ def _retries(figures: Figures) -> str:
 def _reasons(figures: Figures) -> str:
     if not figures.reasons:
         return _section("Why messages died", "No message ended with an error.", "", None)
-    shown = figures.reasons[:MOST_ROWS]
-    looks = dict(_ENDS)
     chart = bars(
-        [(one.reason, [Series(one.status, looks.get(one.status, "bad"), [one.count])]) for one in shown],
+        _by_reason(figures.reasons)[:MOST_ROWS],
         title="Messages by the reason they ended",
         label=360,
     )
@@ -186,6 +186,20 @@ def _reasons(figures: Figures) -> str:
     return _section("Why messages died", note, chart, table, wide=True)
 
 
+def _by_reason(reasons: Sequence[Reason]) -> list[tuple[str, list[Series]]]:
+    """One line for a reason in all queues, with how its messages ended; the most frequent first."""
+    counts: dict[tuple[str, str], dict[str, int]] = {}
+    for one in reasons:
+        ends = counts.setdefault((one.fingerprint, one.reason), dict.fromkeys(("failed", "dead"), 0))
+        ends[one.status] = ends.get(one.status, 0) + one.count
+    looks = dict(_ENDS)
+    ordered = sorted(counts.items(), key=lambda pair: -sum(pair[1].values()))
+    return [
+        (reason, [Series(end, looks.get(end, "bad"), [count]) for end, count in ends.items()])
+        for (_, reason), ends in ordered
+    ]
+
+
 def _hottest(figures: Figures) -> str:
     shown = figures.queues[:MOST_ROWS]
     chart = bars(
@@ -201,7 +215,7 @@ def _hottest(figures: Figures) -> str:
         )
         for one in figures.queues
     ]
-    return _section("Hottest queues", "Where most messages ended.", chart, Table(heads, rows))
+    return _section("Hottest queues", "Where most messages ended.", chart, Table(heads, rows), wide=True)
 
 
 def _slowest(figures: Figures) -> str:
@@ -241,8 +255,7 @@ def _section(title: str, note: str, chart: str, table: Table | None, *, wide: bo
 
 
 def _table(table: Table) -> str:
-    numeric = [all(_is_number(row[place]) for row in table.rows) for place in range(len(table.heads))]
-    kinds = [' class="n"' if each else "" for each in numeric]
+    kinds = [_kind([row[place] for row in table.rows]) for place in range(len(table.heads))]
     heads = "".join(f"<th{kind}>{_safe(head)}</th>" for head, kind in zip(table.heads, kinds, strict=True))
     rows = "".join(
         "<tr>" + "".join(f"<td{kind}>{_safe(cell)}</td>" for cell, kind in zip(row, kinds, strict=True)) + "</tr>"
@@ -281,8 +294,11 @@ def _moment(at: int, step: int) -> str:
     return datetime.fromtimestamp(at, UTC).strftime("%H:%M" if step < 6 * 3600 else "%d %b")
 
 
-def _is_number(cell: str) -> bool:
-    return _NUMBER.fullmatch(cell) is not None
+def _kind(cells: Sequence[str]) -> str:
+    """How a column looks: numbers to the right, instants in one line, text as it comes."""
+    if all(_NUMBER.fullmatch(cell) for cell in cells):
+        return ' class="n"'
+    return ' class="t"' if all(_INSTANT.fullmatch(cell) for cell in cells) else ""
 
 
 def _safe(text: str) -> str:
