@@ -46,6 +46,44 @@ async def nothing(value):
     return None
 
 
+class Dear(Watched):
+    """Says that claims are dear: they share a trip."""
+
+    prefetch = 90
+
+
+async def test_where_claims_are_dear_several_calls_go_together_none_larger_than_batch_size():
+    store = Dear()
+    async with Broker(store) as broker:
+        queue = await broker.queue("q")
+        ids = await queue.enqueue_many(list(range(6000)))
+        async with queue.worker(nothing, concurrency=20):
+            assert set(await finished(queue, *ids)) == {"completed"}
+    assert 1 < store.most_claiming <= 8
+    assert max(limit for limit, _ in store.claims) == 100
+    assert sum(store.settles) == 6000
+
+
+async def test_what_some_of_several_calls_brought_is_kept_when_others_fail():
+    class Limping(Dear):
+        failures = 0
+
+        async def claim(self, queue, limit, lease, *, wait=0.0):
+            claims = await super().claim(queue, limit, lease, wait=wait)
+            if self.claiming and not claims.messages and self.failures < 20:
+                self.failures += 1
+                raise OSError("gone")
+            return claims
+
+    store = Limping()
+    async with Broker(store) as broker:
+        queue = await broker.queue("q")
+        ids = await queue.enqueue_many(list(range(3000)))
+        async with queue.worker(nothing, concurrency=20):
+            assert set(await finished(queue, *ids)) == {"completed"}
+    assert sum(store.settles) == 3000
+
+
 async def test_claims_are_one_at_a_time_and_settles_are_gathered():
     store = Watched()
     async with Broker(store) as broker:

@@ -124,6 +124,27 @@ class Stored(msgspec.Struct, frozen=True, gc=False):
     claimed_at: float | None = None  # finished: when the lease began under which it ended; None: nobody held it
 
 
+class Usage(msgspec.Struct, frozen=True):
+    """What this process has asked of a store that pays for requests, for one queue, since it was opened."""
+
+    requests: dict[str, int]  # by kind: put get head list delete
+    bytes_sent: int
+    bytes_received: int
+    messages: int  # that were enqueued or settled here, whichever are more
+
+    @property
+    def requests_per_message(self) -> dict[str, float]:
+        """By kind; empty before the first message."""
+        if not self.messages:
+            return {}
+        return {kind: count / self.messages for kind, count in self.requests.items()}
+
+    @property
+    def bytes_per_message(self) -> float | None:
+        """Bytes written for each message; None before the first."""
+        return self.bytes_sent / self.messages if self.messages else None
+
+
 class Stats(msgspec.Struct, frozen=True):
     """Counts of one queue. `completed` and `failed` count since creation; the rest is what is there now."""
 
@@ -138,3 +159,4 @@ class Stats(msgspec.Struct, frozen=True):
     failed: int = 0
     oldest_age: float | None = None  # seconds the oldest pending message has waited
     exact: bool = True
+    usage: Usage | None = None  # None where requests cost nothing and are not counted

@@ -116,6 +116,25 @@ async def test_requests_per_message():
             assert "put" in lines["requests"]
 
 
+async def test_stats_tell_what_a_message_costs():
+    with BucketServer() as server:
+        async with holdfast.connect(server.url("x")) as broker:
+            queue, other = await broker.queue("jobs", archive=False), await broker.queue("other")
+            assert (await queue.stats()).usage.requests_per_message == {}
+            assert (await queue.stats()).usage.bytes_per_message is None
+            await drained_after(queue, 200, 50)
+            usage = (await queue.stats()).usage
+            assert usage.messages == 200
+            assert usage.requests_per_message["put"] == usage.requests["put"] / 200 > 4 / 200
+            assert usage.bytes_per_message > 100, "more than the payload"
+            assert (await other.stats()).usage.messages == 0
+            assert (await other.stats()).usage.bytes_sent < usage.bytes_sent
+            in_all = broker.store.requests()
+            assert usage.bytes_sent < in_all["bytes_sent"], "opening writes too"
+    async with holdfast.connect("memory://") as broker:
+        assert (await (await broker.queue("jobs")).stats()).usage is None
+
+
 async def drained_after(queue: Any, count: int, batch: int) -> None:
     for _ in range(0, count, batch):
         await queue.enqueue_many(["x" * 100] * batch)

@@ -48,6 +48,30 @@ def test_neglected_shards_come_first_the_longest_waiting_before_the_others():
     assert order == [2, 1, 5, 6]
 
 
+def test_quiet_shards_are_tried_before_those_that_somebody_looks_after():
+    turn = Round(8)
+    turn.home = 5
+    assert turn.order([Busy(1, 0.1), Busy(2, 4.0), Busy(3, 0.3)])[0] == 2
+
+
+def test_a_home_is_left_when_others_are_there_and_another_shard_is_nobodys():
+    turn = Round(8)
+    turn.home = 5
+    turn.seen([Busy(5, 0.1), Busy(6, 4.0)], shared=False)
+    assert turn.pick() == 5
+    turn.seen([Busy(5, 0.1), Busy(6, 0.2)], shared=True)
+    assert turn.pick() == 5
+    turn.seen([Busy(5, 0.1), Busy(6, 4.0)], shared=True)
+    assert turn.pick() == 6
+
+
+def test_neglected_shards_are_visited_once():
+    turn = Round(8)
+    turn.home = 5
+    turn.seen([Busy(1, 14.0), Busy(2, 60.0), Busy(5, 0.1)], shared=False)
+    assert [turn.pick() for _ in range(4)] == [2, 1, 5, 5]
+
+
 def test_an_empty_home_is_left():
     turn = Round(8)
     turn.home = 5

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import asyncio
+from collections.abc import Sequence
 from time import monotonic
 
 from ..messages import Claims
@@ -36,6 +37,7 @@ class Claimer:
         at_work: int,
         per_lane: int,
         most: int,
+        calls: int = 1,
     ) -> None:
         self._source = source
         self._hands = hands
@@ -45,7 +47,8 @@ class Claimer:
         self._prefetch = prefetch
         self._at_work = at_work
         self._per_lane = per_lane
-        self._most = most
+        self._most = most  # messages of one call
+        self._calls = calls  # at once, where all of them cost one trip
         self._patience = Patience(outage, f"claim from {source.name}")
         self._wait = 0.0
         self._claimed_before = False  # whether the last answer was full
@@ -105,19 +108,26 @@ class Claimer:
         jobs = self._hands.take(claims.messages, monotonic())
         if self._closing:
             self._settler.release(jobs)
-        elif jobs and jobs[0].message.alone:
-            await self._meet(jobs[0])
         elif jobs:
-            self._source.gate.suspect(job for job in jobs if job.message.recovered)
-            self._lanes.put(jobs)
-            self._thin_later()
+            await self._pass_on(jobs)
         await self._pace(len(jobs), room)
+
+    async def _pass_on(self, jobs: Sequence[Job]) -> None:
+        """To the lanes; one that must run alone came in a call of its own."""
+        dangerous = [job for job in jobs if job.message.alone]
+        others = [job for job in jobs if not job.message.alone]
+        if others:
+            self._source.gate.suspect(job for job in others if job.message.recovered)
+            self._lanes.put(others)
+            self._thin_later()
+        for job in dangerous:
+            await self._meet(job)
 
     async def _room(self) -> int:
         hands = self._hands
         while (room := self._at_work + self._prefetch.extra - hands.open - hands.blocked * self._per_lane) <= 0:
             await hands.wait_for_room()
-        return min(room, self._most)
+        return min(room, self._most * (1 if self._wait else self._calls))
 
     async def _claim(self, limit: int) -> Claims:
         """One call to the store, which `recall` can end when it only waits."""
@@ -137,6 +147,20 @@ class Claimer:
         return claims
 
     async def _ask(self, limit: int) -> Claims:
+        if limit <= self._most:
+            return await self._ask_once(limit)
+        parts = [min(self._most, limit - start) for start in range(0, limit, self._most)]
+        answers = await asyncio.gather(*map(self._ask_once, parts), return_exceptions=True)
+        found = [each for each in answers if isinstance(each, Claims)]
+        if not any(each.messages or each.expired for each in found):
+            for answer in answers:
+                if isinstance(answer, BaseException):
+                    raise answer  # else what was claimed comes first: a store that is away shows at the next call
+        return Claims(
+            [message for each in found for message in each.messages], [gone for each in found for gone in each.expired]
+        )
+
+    async def _ask_once(self, limit: int) -> Claims:
         return await self._source.store.claim(self._source.name, limit, self._source.lease, wait=self._wait)
 
     async def _pace(self, got: int, asked: int) -> None:

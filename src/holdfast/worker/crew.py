@@ -33,6 +33,8 @@ _CLAIM_DEADLINE = 5.0  # seconds a claim under way gets to be answered on stop
 _CANCEL_DEADLINE = 5.0  # seconds a cancelled handler gets to clean up
 _SETTLE_DEADLINE = 30.0  # seconds to make the last outcomes durable
 _SHORT = 5.0  # seconds for everything else on the way out
+_CALLS = 8  # claims at once where a claim is dear: they share a trip
+_LEARNED = 10  # times what a store asks for in advance may be learned
 _MOMENT = 1.0  # seconds for cancelled loops to end
 
 
@@ -88,6 +90,7 @@ class Crew:
             at_work=at_work,
             per_lane=per_lane,
             most=max(options.batch_size, at_work),
+            calls=_CALLS if _dear(self._source) else 1,
         )
 
     def _make_lanes(self, handler: Handler, options: WorkerOptions, judge: Judge) -> Lanes:
@@ -218,5 +221,11 @@ class Crew:
 def _prefetch(source: Source, options: WorkerOptions, at_work: int) -> Prefetch:
     if options.prefetch is not None:
         return Prefetch(options.prefetch, step=0, most=0)
-    known: int = getattr(source.store, "prefetch", 0)  # where a claim is dear the store says so
-    return Prefetch(known, step=at_work, most=options.batch_size)
+    known = _dear(source)
+    return Prefetch(known, step=at_work, most=max(options.batch_size, _LEARNED * known))
+
+
+def _dear(source: Source) -> int:
+    """How many messages to claim in advance at the least: where a claim is dear the store says so."""
+    known: int = getattr(source.store, "prefetch", 0)
+    return known

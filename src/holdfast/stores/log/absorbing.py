@@ -4,11 +4,11 @@ from __future__ import annotations
 
 from collections.abc import Callable
 from functools import partial
-from typing import TYPE_CHECKING, TypeAlias
+from typing import TYPE_CHECKING, Protocol, TypeAlias, cast
 
 from . import names, queues
 from .head import wanted
-from .late import Late
+from .late import Late, Listing
 from .space import LAST, Range, Reading, Transaction
 from .state import Absorb, Head, Rules
 
@@ -22,17 +22,19 @@ _AHEAD = 4  # times what a claim asks for is absorbed where lists are dear
 _AHEAD_MOST = 4000
 _AHEAD_BLOCKS = 16
 
+
+class _Showing(Protocol):
+    def shown(self, key: str) -> str | None:
+        """The tag of a key on the pages that were listed; None: it is not there."""
+
+
 RangesOf: TypeAlias = Callable[[str, int], list[Range]]  # of a log's root, and how many blocks it holds
 Survey: TypeAlias = "Callable[[Reading, RangesOf], tuple[Seen, list[list[str]]]]"
 Absorbable: TypeAlias = "tuple[Seen, Absorb, float | None]"  # also when the next block under `later/` is due
 
 
-def absorbable(
-    survey: Survey, tx: Transaction, demand: int, late: Late | None, look: Callable[[Reading], Seen]
-) -> Absorbable:
+def absorbable(survey: Survey, tx: Transaction, demand: int) -> Absorbable:
     """The log, and the blocks to absorb for claims of so many messages."""
-    if late is not None:
-        return _late(survey, tx, demand, late, look)
     seen, (inbox, later) = survey(tx, _first_ranges)
     if seen.rules.paused:
         return seen, Absorb([]), None
@@ -62,29 +64,59 @@ def _listed(survey: Survey, tx: Transaction, demand: int) -> Absorbable:
         look = most
 
 
-def _late(survey: Survey, tx: Transaction, demand: int, late: Late, look: Callable[[Reading], Seen]) -> Absorbable:
+def absorbable_late(
+    survey: Survey, tx: Transaction, demand: int, late: Late, look: Callable[[Reading], Seen]
+) -> Absorbable:
     """The same where one list shows a page at once, and where not everything it shows may be absorbed.
 
-    A list costs as much as the commit. So more is absorbed than asked for, and claims that follow at once need none.
+    A list costs as much as the commit. So it serves all claims that follow at once, as far as it shows enough.
     """
-    if late.has_listed():
+    listing = late.listing()
+    if listing is not None:
         seen = look(tx)
-        if not seen.rules.paused and wanted(seen.head, [], demand)[1]:
-            return seen, Absorb([]), late.next_due
-    seen, (inbox, due, coming) = survey(tx, partial(_ranges, tx.now, min(demand, _PAGE)))
+        absorb = None if seen.rules.paused else _from_list(tx, seen, listing, demand, late, enough=True)
+        if absorb is not None:
+            return seen, absorb, listing.next_due
+    additions = late.additions
+    seen, found = survey(tx, ranges_at(tx.now, demand))
     if seen.rules.paused:
         return seen, Absorb([]), None
-    cut, beside = len(seen.root), queues.beside(seen.root, seen.config)
-    listed = late.choose(tx, seen.root, seen.head, [key[cut:] for key in inbox + due], seen.rules, beside=beside)
-    chosen, _ = wanted(seen.head, listed.blocks, min(_AHEAD * demand, max(demand, _AHEAD_MOST)))
-    absorb = late.absorb(chosen[: max(_AHEAD_BLOCKS, demand)], listed.bundled, seen.head.beyond.forgets)
-    late.listed(names.due_of(coming[0]) if coming else None)
-    return seen, absorb, late.next_due
+    listing = listing_of(tx, seen.root, seen.head.beyond.forgets, found)
+    late.listed(listing, additions)
+    return seen, _from_list(tx, seen, listing, demand, late) or Absorb([]), listing.next_due
+
+
+def listing_of(view: Reading, root: str, forgets: int, found: list[list[str]]) -> Listing:
+    """What was just listed by `ranges_at`."""
+    inbox, due, coming = found
+    cut = len(root)
+    made = {key[cut:]: view.made(key) for key in (*inbox, *due)}
+    due_at = names.due_of(coming[0]) if coming else None
+    return Listing(root, list(made), made, forgets, due_at, cast(_Showing, view).shown(root + names.HEED))
+
+
+def _from_list(
+    tx: Transaction, seen: Seen, listing: Listing, demand: int, late: Late, *, enough: bool = False
+) -> Absorb | None:
+    """What to absorb; None: the list is of no use to this head, or, with `enough`, it does not show so many."""
+    head = seen.head
+    if listing.root != seen.root or listing.forgets != head.beyond.forgets:
+        return None
+    listed = late.choose(tx, listing, head, seen.rules, beside=queues.beside(seen.root, seen.config))
+    if enough and not wanted(head, listed.blocks, demand)[1]:
+        return None
+    chosen, _ = wanted(head, listed.blocks, min(_AHEAD * demand, max(demand, _AHEAD_MOST)))
+    return late.absorb(chosen[: max(_AHEAD_BLOCKS, demand)], listed.bundled, head.beyond.forgets)
 
 
 def _first_ranges(root: str, held: int) -> list[Range]:
     inbox, later = root + "inbox/", root + "later/"
     return [(inbox, inbox + LAST, 1), (later, later + LAST, 1)]
+
+
+def ranges_at(now: float, demand: int) -> RangesOf:
+    """The keys that claims of so many messages may need."""
+    return partial(_ranges, now, min(2 * demand, _PAGE))  # others take from the same
 
 
 def _ranges(now: float, demand: int, root: str, held: int) -> list[Range]:

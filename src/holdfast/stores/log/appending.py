@@ -15,9 +15,9 @@ from ...errors import Unavailable
 from ...ids import Ids
 from ...messages import Envelope, Uniform
 from . import drafts, names, queues, rows
-from .committer import work_topic
 from .names import BlockName
 from .space import Buffer, Reading, Space, Transaction
+from .topics import work_topic
 
 _IN_FLIGHT = 3  # appends under way before further calls gather
 

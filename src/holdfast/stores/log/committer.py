@@ -12,7 +12,7 @@ import msgspec
 
 from ...config import QueueOptions
 from ...errors import QueueNotFound, Unavailable
-from . import absorbing, headfile, names, queues, shards
+from . import absorbing, headfile, names, queues, topics
 from .cache import BlockCache
 from .head import apply
 from .late import Late
@@ -23,9 +23,8 @@ from .state import Absorb, Block, Claim, Exhausted, Expire, Head, Intent, Purge,
 
 T = TypeVar("T")
 _PAGE = 1000
-_WORK, _DONE = "work", "done"
-_BOTH = frozenset((_WORK, _DONE))
-_ENDED = frozenset((_DONE,))
+_BOTH = frozenset((topics.WORK, topics.DONE))
+_ENDED = frozenset((topics.DONE,))
 _NOTHING_NEW: frozenset[str] = frozenset()
 
 
@@ -109,13 +108,14 @@ Committed: TypeAlias = tuple[Head | None, list[Answer | None]]  # the head if it
 class Request:
     """Intents of one caller; `then` writes more in the same transaction."""
 
-    __slots__ = ("answer", "future", "intents", "then")
+    __slots__ = ("answer", "failure", "future", "intents", "then")
 
     def __init__(self, intents: Sequence[Intent], then: Then | None = None) -> None:
         self.intents = intents
         self.then = then
         self.future: asyncio.Future[Answer] | None = None
         self.answer: Answer | None = None
+        self.failure: Exception | None = None  # it was carried out, but its messages cannot be read
 
     @property
     def is_abandoned(self) -> bool:
@@ -125,6 +125,8 @@ class Request:
 
 class Committer:
     """See the module. `written` is called with the head after every commit that wrote it."""
+
+    late: Late | None = None  # where the space has a repeat window: see `late_committer.py`
 
     def __init__(
         self, space: Space, address: Address, cache: BlockCache, *, timeout: float, written: Callable[[Head], None]
@@ -139,13 +141,12 @@ class Committer:
         self._writer = headfile.HeadWriter()
         self._known = _NOTHING
         self._head: tuple[bytes, Head] = (b"", Head())
-        self.late = Late(space.window) if space.window else None
 
     # What callers use.
 
     def token(self) -> str:
         """For a claim."""
-        return os.urandom(8).hex() if self.late is None else shards.token(self.late.token(), self.address.shard)
+        return os.urandom(8).hex()
 
     async def ask(self, *intents: Intent, then: Then | None = None) -> Answer:
         """The answers once they are durable. Requests that wait together share one commit."""
@@ -162,7 +163,10 @@ class Committer:
     def _submit(self, request: Request) -> None:
         self._waiting.append(request)
         if not self._under_way:
-            self._begin()
+            self._begin_soon()
+
+    def _begin_soon(self) -> None:
+        self._begin()
 
     def _give_back(self, request: Request) -> None:
         """Nobody waits for this claim any more: its messages go back without costing an attempt."""
@@ -201,6 +205,7 @@ class Committer:
                 self._space.transact(partial(self._step, taken), deadline=self._timeout, lane=self.address.text)
             )
         except Exception as error:  # noqa: BLE001  every caller must learn of it, whatever it is
+            self._under_way = False
             self._refuse(self._take(), error)
             return
         committed.add_done_callback(partial(self._ended, taken))
@@ -221,14 +226,18 @@ class Committer:
             if head is not None:
                 self._written(head)
         if self._waiting and not self._under_way:
-            self._begin()
+            self._begin_soon()
 
     def _tell(self, request: Request) -> None:
         assert request.answer is not None
         if request.future is None:
             return
-        if request.future.cancelled():
+        if request.future.cancelled() or request.failure is not None:
             self._give_back(request)
+        if request.future.cancelled():
+            return
+        if request.failure is not None:
+            request.future.set_exception(request.failure)
         else:
             request.future.set_result(request.answer)
 
@@ -276,7 +285,7 @@ class Committer:
         """The log, and the keys of ranges that depend on its root and on how many blocks it holds; in one trip."""
         known = self._known  # a local: the reading and the committing thread are both here, on snapshots of their own
         while True:
-            before = self._head[1]
+            before = self._stored()
             held = before.held
             ranges = ranges_of(known.root, held) if ranges_of and known.root else []
             heads = [known.root + "head"] if known.root else []
@@ -294,9 +303,12 @@ class Committer:
                 continue  # what was listed may be older than what has been forgotten
             return seen, keys
 
+    def _stored(self) -> Head:
+        """A head that was there."""
+        return self._head[1]
+
     def _rules(self, config: Config) -> Rules:
-        rules = self.address.rules(config)
-        return rules if self.late is None else self.late.rules(rules)
+        return self.address.rules(config)
 
     def _known_from(self, stored: bytes) -> _Known:
         config = queues.decode(stored)
@@ -322,16 +334,17 @@ class Committer:
         intents: list[Intent] = [absorbed, Expire()]
         for request in requests:
             intents += request.intents
-        if self.late is not None:
-            intents += self.late.forgetting(seen.head)
+        intents += self._beside(seen.head)
         results = session.do(intents)
         self._answer(session, requests, results, next_due)
         return self._save(session)
 
+    def _beside(self, head: Head) -> list[Intent]:
+        """What this commit does besides what was asked for."""
+        return []
+
     def _absorbable(self, tx: Transaction, demand: int) -> absorbing.Absorbable:
-        if not demand:
-            return self._survey(tx)[0], Absorb([]), None
-        return absorbing.absorbable(self._survey, tx, demand, self.late, self.look)
+        return absorbing.absorbable(self._survey, tx, demand) if demand else (self._survey(tx)[0], Absorb([]), None)
 
     def _edit(self, tx: Transaction, change: Callable[[Session], T], demand: int) -> tuple[T, Head | None]:
         seen, absorbed, _ = self._absorbable(tx, demand)
@@ -344,32 +357,32 @@ class Committer:
         if not session.changed:
             return None
         tx, root = session.tx, session.seen.root
-        if self.late is None:
-            data = self._writer.encode(session.head)
-            tx.put(root + "head", data)
-        else:
-            session.head, attempt = self.late.sign(session.head)
-            data = self._writer.encode(session.head)
-            tx.put(root + "head", data, proof=partial(self.late.is_signed, attempt=attempt))
-        self._head = (data, session.head)
+        self._head = (self._put(session), session.head)
         for key in session.finished:
             tx.delete(root + key)
             self._cache.forget(root + key)
         for topic in session.topics:
-            tx.signal(_topic(self.address.text, topic))
+            tx.signal(topics.topic(self.address.text, topic))
         return session.head
+
+    def _put(self, session: Session) -> bytes:
+        data = self._writer.encode(session.head)
+        session.tx.put(session.seen.root + "head", data)
+        return data
+
+    def _load(self, session: Session, request: Request, numbers: set[int]) -> dict[int, tuple[Block, Rows]]:
+        """The blocks that the answer to a request is about."""
+        return {no: session.block(no) for no in numbers}
 
     def _answer(self, session: Session, requests: list[Request], results: list[Result], later: float | None) -> None:
         place = 2
         expired = cast(list[Exhausted], results[1])
         next_due = absorbing.next_due(session.head, session.seen.rules, later)
-        if self.late is not None:
-            self.late.fetch(session.tx, self._cache, results, session.key_of)
         for request in requests:
             own = results[place : place + len(request.intents)]
             place += len(request.intents)
             taken = [each for result in own if isinstance(result, list) for each in result]
-            blocks = {each.block: session.block(each.block) for each in [*taken, *expired]}
+            blocks = self._load(session, request, {each.block for each in [*taken, *expired]})
             now = max(session.head.now, session.tx.now)
             request.answer = Answer(own, session.head, now, session.seen.rules, blocks, next_due, expired)
             expired = []  # told once, to the first
@@ -384,17 +397,3 @@ def _signals(intent: Intent) -> frozenset[str]:
     if isinstance(intent, Remove | Purge):
         return _BOTH
     return _ENDED if isinstance(intent, Expire) else _NOTHING_NEW
-
-
-def _topic(queue: str, what: str) -> str:
-    return f"{queue.partition('#')[0]}/{what}"  # all shards of a queue are one topic
-
-
-def work_topic(queue: str) -> str:
-    """Signalled when there may be something to claim."""
-    return _topic(queue, _WORK)
-
-
-def done_topic(queue: str) -> str:
-    """Signalled when a message may have ended."""
-    return _topic(queue, _DONE)

@@ -17,10 +17,11 @@ from ...ids import Ids
 from ..base import DEAD
 from . import leaving, names, queues, window
 from .cache import BlockCache
-from .committer import Committer, Seen, Session, work_topic
+from .committer import Committer, Seen, Session
 from .leaving import Leaving, Moved, Written
 from .space import Reading, Space, Transaction
 from .state import Drop, Expire, Freeze, Frozen, Refreeze, Settled, Waiting
+from .topics import work_topic
 
 _PAUSE = 0.05
 _TRIES = 200

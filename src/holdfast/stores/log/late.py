@@ -8,23 +8,36 @@ from __future__ import annotations
 import itertools
 import os
 import time
-from collections.abc import Callable, Iterable, Sequence
-from typing import Protocol, cast
+from collections.abc import Sequence
 
 import msgspec
 from msgspec.structs import replace
 
 from . import bundles, headfile, window
-from .cache import BlockCache
 from .names import parse_block
 from .space import Reading
-from .state import Absorb, Forget, Head, Intent, Result, Rules
+from .state import Absorb, Forget, Head, Intent, Rules
+from .turns import Turns
 
-_CURRENT = 0.25  # seconds in which a list counts as current while the head has enough to give
+_UNKNOWN = "unknown"
+_AGING = 0.08  # seconds after which the next list is asked for meanwhile, while claims follow each other
+_STEADY = 0.5  # seconds between claims that follow each other
+_CURRENT = 0.25  # seconds in which a list counts as current while it shows enough to give
+_NEAR = 5.0  # seconds in which a replacement of the head makes somebody a rival for it
 
 
-class _Fetching(Protocol):
-    def fetch(self, keys: Sequence[str]) -> None: ...
+class Listing(msgspec.Struct, frozen=True):
+    """What one list showed of a log: keys of the inbox and of what is due, and when the server wrote them.
+
+    `forgets` is the head's count as known before the list was asked for: another count, and it may be absorbed no more.
+    """
+
+    root: str
+    keys: list[str]
+    made: dict[str, float | None]
+    forgets: int
+    next_due: float | None  # of the blocks under `later/` that are not due
+    plea: str | None = None  # changes when somebody cannot replace the head
 
 
 class Chosen(msgspec.Struct, frozen=True):
@@ -46,21 +59,62 @@ class Late:
         self._deleted: set[str] = set()  # buried blocks whose deletion is final
         self._bundles: dict[str, list[str]] = {}
         self._written: set[str] = set()  # listed blocks of flushes that are over
+        self._listing: Listing | None = None
         self._listed = float("-inf")
-        self.next_due: float | None = None
+        self._added = 0
+        self._claimed = float("-inf")
+        self._steady = False
+        self.demand = 0  # messages that the last claims asked for
+        self._plea: str | None = _UNKNOWN
+        self.turns = Turns()
         self.wrong: set[str] = set()  # full keys of blocks that must never be absorbed
 
-    def listed(self, next_due: float | None) -> None:
-        """The inbox was listed just now; when the next block under `later/` is due."""
-        self._listed = time.monotonic()
-        self.next_due = next_due
+    # Lists.
+
+    @property
+    def additions(self) -> int:
+        """How often something was added here: a list that was asked for before may not show it."""
+        return self._added
+
+    def listed(self, listing: Listing, additions: int) -> None:
+        """The log was listed just now; `additions` were counted before that."""
+        if listing.plea != self._plea:
+            if self._plea is not _UNKNOWN:
+                self.turns.asked()
+            self._plea = listing.plea
+        if additions == self._added:
+            self._listing, self._listed = listing, time.monotonic()
 
     def unlist(self) -> None:
         """Something was added here: the next claim looks."""
-        self._listed = float("-inf")
+        self._added += 1
+        self._listing = None
 
-    def has_listed(self) -> bool:
-        return time.monotonic() - self._listed < _CURRENT
+    def listing(self) -> Listing | None:
+        """The last list, while it counts as current; one of the commit under way always does."""
+        is_new = self._listed > self.turns.begun_at or self.age() < _CURRENT
+        return self._listing if is_new else None
+
+    def is_list_due(self, demand: int) -> bool:
+        """Whether to list meanwhile for claims that will follow; `demand` is what those under way ask for.
+
+        Only while claims follow each other: else most likely nobody would need it.
+        """
+        now = time.monotonic()
+        if demand:
+            self.demand, self._steady = demand, now - self._claimed < _STEADY
+            self._claimed = now
+        is_wanted = self._steady and now - self._claimed < _STEADY
+        return is_wanted and self._listing is not None and self.age() > _AGING
+
+    def age(self) -> float:
+        """Seconds since the last list."""
+        return time.monotonic() - self._listed
+
+    def rivals(self, head: Head) -> int:
+        """How many others replace this head, too."""
+        since = head.now - _NEAR
+        return sum(at > since for name, (_, at) in head.beyond.sessions.items() if name != self.session)
 
     def token(self) -> str:
         """For a claim; its beginning says whose it is."""
@@ -69,11 +123,10 @@ class Late:
     def rules(self, rules: Rules) -> Rules:
         return replace(rules, window=self.window, margin=window.MARGIN, own=self.session)
 
-    def choose(
-        self, view: Reading, root: str, head: Head, keys: Sequence[str], rules: Rules, *, beside: Sequence[str]
-    ) -> Chosen:
+    def choose(self, view: Reading, listing: Listing, head: Head, rules: Rules, *, beside: Sequence[str]) -> Chosen:
         """Sort what was listed (keys relative to the log); `beside` are logs whose flushes write here too."""
-        good, wrong = window.split(head, keys, {key: view.made(root + key) for key in keys}, rules)
+        root = listing.root
+        good, wrong = window.split(head, listing.keys, listing.made, rules)
         self.wrong.update(root + key for key in wrong)
         good = self._without_unfinished(view, beside, head, good)
         known = set(head.beyond.graveyard)
@@ -107,13 +160,6 @@ class Late:
     def absorb(self, chosen: list[str], bundled: dict[str, list[str]], forgets: int) -> Absorb:
         parts = [part for some in bundled.values() for part in some]
         return Absorb([*chosen, *parts], forgets, [key for key, some in bundled.items() if some])
-
-    def fetch(self, view: Reading, cache: BlockCache, results: Iterable[Result], key_of: Callable[[int], str]) -> None:
-        """Read the blocks that an answer needs together: one after the other they would cost a trip each."""
-        given = [each.block for result in results if isinstance(result, list) for each in result]
-        missing = [key for key in map(key_of, dict.fromkeys(given)) if cache.get(key) is None]
-        if len(missing) > 1:
-            cast(_Fetching, view).fetch(missing)
 
     # Burying.
 

@@ -20,7 +20,6 @@ from ...messages import Envelope
 from . import bundles, queues, rows
 from .appending import Appender, Block, Call, dedup_key, hand_out
 from .cache import BlockCache
-from .committer import work_topic
 from .names import BlockName, plain
 from .outlasting import Repeat
 from .promised import PromisedAppends
@@ -28,6 +27,7 @@ from .promises import Promises
 from .replaying import Replays
 from .rows import Rows
 from .space import Reading, Space, Unclear
+from .topics import work_topic
 
 _CERTAIN = 2.0  # seconds for which the queue we write to is certainly the one we looked up
 _OFFERED = 1  # blocks of an append that are kept at hand

@@ -6,24 +6,35 @@ import asyncio
 import os
 import random
 import time
+from collections import Counter
 from collections.abc import Awaitable, Callable, Sequence
 from functools import partial
-from typing import Any
+from typing import Any, Protocol, cast
+
+from msgspec.structs import replace
 
 from ...config import QueueOptions, StoreOptions
-from ...messages import Answer, Claims, Envelope, Settlement
+from ...messages import Answer, Claims, Envelope, Settlement, Stats, Usage
 from ..base import DEAD, QueueInfo
 from . import names, queues, shards
-from .committer import work_topic
 from .finder import Finder
 from .log import Log
 from .polling import Polling
 from .shards import Round
 from .space import Reading, Space, Transaction
 from .store import LogStore
+from .topics import work_topic
 
 _FETCHING_MOST = 4
 _PREFETCH = 90  # messages a worker claims beyond the running ones: a claim is dear
+
+
+class Far(Protocol):
+    """What the view of a bucket can do besides."""
+
+    def fetch(self, keys: Sequence[str]) -> None: ...
+
+    def renew_changed(self, keys: Sequence[str]) -> None: ...
 
 
 class LateStore(LogStore):
@@ -35,9 +46,12 @@ class LateStore(LogStore):
         self, space: Space, options: StoreOptions, *, steps: Callable[[str], Awaitable[None]] | None = None
     ) -> None:
         super().__init__(space, options, steps=steps)
+        self._appended: Counter[str] = Counter()  # messages, by queue
+        self._settled: Counter[str] = Counter()
         self._pollings: dict[str, Polling] = {}
         self._rounds: dict[str, Round] = {}
         self._fetching: set[asyncio.Future[Any]] = set()
+        self._looks: dict[str, tuple[float, asyncio.Future[list[shards.Busy]]]] = {}  # at all shards, and when begun
         self._home = random.getrandbits(30)  # a producer stays on one shard
 
     # Shards.
@@ -62,7 +76,22 @@ class LateStore(LogStore):
         return Finder(lives, self._log(queue + DEAD).committer, self._cache)
 
     async def append(self, queue: str, messages: Sequence[Envelope]) -> list[str]:
-        return await super().append(queues.shard(queue, self._home % await self._shards(queue)), messages)
+        made = await super().append(queues.shard(queue, self._home % await self._shards(queue)), messages)
+        self._appended[queue] += len(made)
+        return made
+
+    # Costs.
+
+    async def stats(self, queue: str) -> Stats:
+        return replace(await super().stats(queue), usage=self._usage(queue))
+
+    def _usage(self, queue: str) -> Usage | None:
+        tally = getattr(self._space, "tally", None)
+        if tally is None:
+            return None
+        counts = tally.read(queues.address(queue).queue)
+        sent, received = counts.pop("bytes_sent"), counts.pop("bytes_received")
+        return Usage(counts, sent, received, max(self._appended[queue], self._settled[queue]))
 
     async def extend(self, queue: str, held: Sequence[tuple[str, str]], seconds: float) -> list[float | None]:
         ends: list[float | None] = [None] * len(held)
@@ -98,6 +127,7 @@ class LateStore(LogStore):
                 answers[place] = answer
 
         await asyncio.gather(*(part(*each) for each in shards.grouped(settlements, lambda each: each.token).items()))
+        self._settled[queue] += answers.count("ok")
         return answers
 
     # Options.
@@ -152,31 +182,32 @@ class LateStore(LogStore):
         round = self._rounds.get(queue)
         if round is None or round.count != count:
             round = self._rounds[queue] = Round(count)
-        soonest: float | None = None
-        tried: set[int] = set()
-        if not round.is_due():
-            own = round.pick()
-            claims, soonest = await self._claim_from(queue, round, own, limit, lease)
+        begun, own = time.monotonic(), round.pick()
+        claims, soonest = await self._claim(queues.shard(queue, own), limit, lease)
+        if claims.messages or claims.expired:
+            self._look_round(queue, round)
+            return claims, soonest
+        for shard in [each for each in round.order(await self._busy(queue, begun)) if each != own]:
+            claims, next_due = await self._claim(queues.shard(queue, shard), limit, lease)
             if claims.messages or claims.expired:
-                return claims, soonest
-            tried.add(own)
-        for shard in [each for each in round.order(await self._busy(queue)) if each not in tried]:
-            claims, next_due = await self._claim_from(queue, round, shard, limit, lease)
-            if claims.messages or claims.expired:
-                if round.home in tried:  # it gives nothing any more: this one is home now
+                if round.home == own:  # it gives nothing any more: this one is home now
                     round.home = shard
                 return claims, next_due
             soonest = min((each for each in (soonest, next_due) if each is not None), default=None)
         return Claims([]), soonest
 
-    async def _claim_from(
-        self, queue: str, round: Round, shard: int, limit: int, lease: float
-    ) -> tuple[Claims, float | None]:
-        round.under_way[shard] += 1
-        try:
-            return await self._claim(queues.shard(queue, shard), limit, lease)
-        finally:
-            round.under_way[shard] -= 1
+    def _look_round(self, queue: str, round: Round) -> None:
+        """Now and then look at the other shards, meanwhile."""
+        late = self._log(queues.shard(queue, round.home)).committer.late
+        shared = late is not None and late.turns.is_shared
+        if not round.is_due(shared=shared):
+            return
+        round.looking()
+
+        async def look() -> None:
+            round.seen(await self._busy(queue, time.monotonic()), shared=shared)
+
+        self._meanwhile(look())
 
     async def _claim(self, queue: str, limit: int, lease: float) -> tuple[Claims, float | None]:
         claims = await super()._claim(queue, limit, lease)
@@ -188,9 +219,16 @@ class LateStore(LogStore):
         """Have the block at hand that the next claim will most likely take from."""
         key = log.committer.next_block()
         if key is not None and self._cache.get(key) is None and len(self._fetching) < _FETCHING_MOST:
-            task = asyncio.ensure_future(self._space.read(lambda view: self._cache.load(view, key)))
-            self._fetching.add(task)
-            task.add_done_callback(self._fetched)
+            self._meanwhile(self._space.read(partial(self._load_meanwhile, key=key)))
+
+    def _meanwhile(self, work: Awaitable[Any]) -> None:
+        task = asyncio.ensure_future(work)
+        self._fetching.add(task)
+        task.add_done_callback(self._fetched)
+
+    def _load_meanwhile(self, view: Reading, key: str) -> None:
+        cast(Far, view).fetch([key])  # who needs it before it is here does not ask again
+        self._cache.load(view, key)
 
     def _fetched(self, task: asyncio.Future[Any]) -> None:
         self._fetching.discard(task)
@@ -202,9 +240,23 @@ class LateStore(LogStore):
             await asyncio.wait(self._fetching)
         await super().close()
 
-    async def _busy(self, queue: str) -> list[shards.Busy]:
+    async def _busy(self, queue: str, since: float) -> list[shards.Busy]:
+        """The shards with messages, by a look that was begun after an instant: callers that come together share one."""
+        begun, looking = self._looks.get(queue, (0.0, None))
+        if looking is None or begun < since:
+            looking = asyncio.ensure_future(self._look_at_shards(queue))
+            looking.add_done_callback(self._fetched)  # its error is for whoever waits
+            self._looks[queue] = time.monotonic(), looking
+        return await asyncio.shield(looking)
+
+    async def _look_at_shards(self, queue: str) -> list[shards.Busy]:
+        committers = [log.committer for log in await self._logs_of(queue)]
+
         def look(view: Reading) -> list[shards.Busy]:
-            return shards.busy(view, queue, self._log(queue).committer.look(view).config)
+            config = committers[0].look(view).config
+            heads = [each.address.root(config) + "head" for each in committers]
+            cast(Far, view).renew_changed(heads)
+            return shards.busy(view, [each.look(view) for each in committers])
 
         return await self._space.read(look, deadline=self._timeout)
 

@@ -15,7 +15,7 @@ from ...ids import Ids
 from ...messages import Stored
 from . import archive, bundles, leaving, names, queues, window
 from .cache import BlockCache
-from .committer import Session, work_topic
+from .committer import Session
 from .leaving import Leaving
 from .lookup import Found, Glance, dead_sources
 from .names import ArchiveName
@@ -23,6 +23,7 @@ from .queues import Address
 from .space import Found as SpaceFound
 from .space import Reading, Space, Transaction
 from .state import Absorb, Block, Expire, Purge, Remove
+from .topics import work_topic
 
 # Dead letters: they move.
 

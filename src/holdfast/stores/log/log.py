@@ -15,6 +15,7 @@ from .committer import Committer
 from .flush import TAKEOVER, Flusher
 from .head import flush_due
 from .late_appending import Found, LateAppender
+from .late_committer import LateCommitter
 from .queues import Address
 from .space import Space
 from .state import Gathered, Head
@@ -40,7 +41,8 @@ class Log:
     ) -> None:
         self.address = address
         self.cache = cache
-        self.committer = Committer(space, address, cache, timeout=timeout, written=self._written)
+        kind = LateCommitter if space.window else Committer
+        self.committer = kind(space, address, cache, timeout=timeout, written=self._written)
         self.appender = (
             LateAppender(
                 space, address.text, maker, timeout=timeout, step=step, found=found, cache=cache, added=self._unlist

@@ -20,11 +20,19 @@ from ... import ids
 
 CONFIGS = "queues/"
 _SHARD = re.compile(r"s\d{4}")
+HEED = "heed"  # beside the head: touched by whoever is beaten again and again, so that a list of the log shows it
 HINT = "hint"  # beside the head: changes with the options, so that a list of the log shows it
 
 
 def config_key(queue: str) -> str:
     return CONFIGS + queue
+
+
+def queue_of(key: str) -> str:
+    """Whose key it is; empty: nobody's."""
+    if key.startswith(CONFIGS):
+        return key[len(CONFIGS) :]
+    return key.partition("/")[0].rpartition("@")[0]
 
 
 class BlockName(msgspec.Struct, frozen=True, gc=False):

@@ -4,20 +4,23 @@ from __future__ import annotations
 
 import random
 import time
-from collections import Counter
 from collections.abc import Callable, Iterable, Sequence
-from typing import TypeVar
+from typing import TYPE_CHECKING, TypeVar
 
 import msgspec
 
-from . import names, queues
-from .queues import Config
+from . import names
 from .space import Reading
+
+if TYPE_CHECKING:
+    from .committer import Seen
 
 T = TypeVar("T")
 _MARK = "-"
 _NEGLECTED = 10.0  # seconds a shard with messages may see no commit before somebody else's consumer looks after it
+UNATTENDED = 2.5  # seconds without a commit after which a shard is nobody's; dates have whole seconds
 _LOOK_ROUND = 5.0  # seconds between looks at all shards, while one's own has messages
+_LOOK_ROUND_SHARED = 0.5  # the same while others take from one's own
 
 
 def token(claim: str, shard: int) -> str:
@@ -45,17 +48,31 @@ class Busy(msgspec.Struct, frozen=True):
     quiet: float
 
 
-def busy(view: Reading, queue: str, config: Config) -> list[Busy]:
-    """The shards in which something may be found, by their keys."""
+def busy(view: Reading, seen: Sequence[Seen]) -> list[Busy]:
+    """The shards in which a claim may find something: new blocks, or messages of known ones."""
     found = []
-    for shard in range(config.options.shards):
-        root = queues.Address(queue, False, shard).root(config)
-        coming = view.list(root + "later/", limit=1)
-        due = bool(coming) and names.due_of(coming[0]) <= view.now
-        if due or view.list(root + "inbox/", limit=1) or view.list(root + "parts/", limit=1):
-            made = view.made(root + "head")
-            found.append(Busy(shard, view.now - made if made is not None else 0.0))
+    for shard, each in enumerate(seen):
+        if _has_new(view, each) or _has_ready(each, view.now):
+            made = view.made(each.root + "head")
+            found.append(Busy(shard, view.now - made if made is not None else UNATTENDED))
     return found
+
+
+def _has_new(view: Reading, seen: Seen) -> bool:
+    """A listed block that its head does not know; whether it may be absorbed is found out by whoever tries."""
+    root, held = seen.root, seen.head.held
+    known = {block.key for block in seen.head.blocks.values()} | set(seen.head.beyond.graveyard)
+    due = [key for key in view.list(root + "later/", limit=held + 1) if names.due_of(key) <= view.now]
+    return any(key[len(root) :] not in known for key in (*view.list(root + "inbox/", limit=held + 1), *due))
+
+
+def _has_ready(seen: Seen, now: float) -> bool:
+    head = seen.head
+    return (
+        any(block.ready(now) for block in head.blocks.values())
+        or any(group.due <= now for group in head.waiting[:1])
+        or any(lease.is_over(now, seen.rules) for lease in head.leases)
+    )
 
 
 class Round:
@@ -64,26 +81,35 @@ class Round:
     def __init__(self, count: int) -> None:
         self.count = count
         self.home = random.randrange(count)
-        self.under_way: Counter[int] = Counter()  # claims of this process, by shard
-        self._seen: list[int] = []
+        self._visits: list[int] = []  # where messages wait and nobody looks after them
         self._looked = time.monotonic()
 
     def pick(self) -> int:
-        """Where to claim: at home, or, while others of this process claim there, where messages were seen last."""
-        if not self.under_way[self.home]:
-            return self.home
-        return min([self.home, *self._seen], key=lambda shard: self.under_way[shard])
+        """Where to claim. One replacement of a head serves any number of claims, so all of a process go to one."""
+        return self._visits.pop(0) if self._visits else self.home
 
-    def is_due(self) -> bool:
-        """Whether to look at the others, although one's own gives messages."""
-        return time.monotonic() - self._looked > _LOOK_ROUND
+    def is_due(self, *, shared: bool) -> bool:
+        """Whether to look at the others, although one's own gives messages; `shared`: it gives them to others too."""
+        return time.monotonic() - self._looked > (_LOOK_ROUND_SHARED if shared else _LOOK_ROUND)
+
+    def looking(self) -> None:
+        """All shards are being looked at."""
+        self._looked = time.monotonic()
+
+    def seen(self, busy: Sequence[Busy], *, shared: bool) -> None:
+        """Visit shards that nobody looks after; leave a home that is shared with others for one that nobody has."""
+        neglected = sorted((each for each in busy if each.quiet > _NEGLECTED), key=lambda each: -each.quiet)
+        self._visits = [each.shard for each in neglected]
+        free = [each.shard for each in busy if each.quiet >= UNATTENDED and each.shard != self.home]
+        if shared and free:
+            self.home = random.choice(free)
 
     def order(self, busy: Sequence[Busy]) -> list[int]:
-        """Which shards to try: those that nobody looks after, one's own, then the others in any order."""
-        self._looked = time.monotonic()
-        self._seen = [each.shard for each in busy]
+        """Which shards to try: those that nobody looks after, one's own, then the others, the quiet ones first."""
+        self.looking()
         neglected = sorted((each for each in busy if each.quiet > _NEGLECTED), key=lambda each: -each.quiet)
-        others = [each.shard for each in busy if each.quiet <= _NEGLECTED and each.shard != self.home]
+        others = [each for each in busy if each.quiet <= _NEGLECTED and each.shard != self.home]
         random.shuffle(others)
+        others.sort(key=lambda each: each.quiet < UNATTENDED)
         own = [self.home] if any(each.shard == self.home and each.quiet <= _NEGLECTED for each in busy) else []
-        return [*(each.shard for each in neglected), *own, *others]
+        return [*(each.shard for each in neglected), *own, *(each.shard for each in others)]

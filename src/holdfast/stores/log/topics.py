@@ -9,6 +9,7 @@ from collections.abc import Callable, Iterable
 from typing import Any, TypeVar
 
 T = TypeVar("T")
+WORK, DONE = "work", "done"
 Outcome = tuple["asyncio.Future[Any]", Any, BaseException | None]
 
 
@@ -97,3 +98,17 @@ def _resolve(outcomes: list[Outcome]) -> None:
 def _answer(waiter: asyncio.Future[bool], value: bool) -> None:
     if not waiter.done():
         waiter.set_result(value)
+
+
+def topic(queue: str, what: str) -> str:
+    return f"{queue.partition('#')[0]}/{what}"  # all shards of a queue are one topic
+
+
+def work_topic(queue: str) -> str:
+    """Signalled when there may be something to claim."""
+    return topic(queue, WORK)
+
+
+def done_topic(queue: str) -> str:
+    """Signalled when a message may have ended."""
+    return topic(queue, DONE)

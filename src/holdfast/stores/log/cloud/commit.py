@@ -7,6 +7,7 @@ given up may still arrive.
 
 from __future__ import annotations
 
+import random
 import time
 from collections.abc import Callable
 from concurrent.futures import ThreadPoolExecutor
@@ -18,7 +19,7 @@ from ....errors import Unavailable, UnknownOutcome
 from .. import bundles, names
 from ..space import Buffer, Stale, Transaction, Unclear
 from .faults import Doubt, Refused, unanswered
-from .shelf import Shelf, is_kept
+from .shelf import Shelf, is_head, is_kept
 from .view import View, Write
 from .wire import Got, Listed, Pause, Tag
 
@@ -26,6 +27,9 @@ T = TypeVar("T")
 WINDOW = 15.0  # seconds in which a producer may repeat a write: R of the protocol
 _SURE = 5.0  # an object written so long before the end of the window is within it, whatever our clock is off
 _PARALLEL = 8
+_TWICE = 2  # refusals after which others are asked for a turn
+_ASKING = 8  # and again after so many more
+_BEATEN_PAUSE = 0.05  # seconds at most: whoever is beaten is not far from its turn
 
 
 class Attempt(msgspec.Struct, frozen=True):
@@ -36,6 +40,7 @@ class Attempt(msgspec.Struct, frozen=True):
     write: Write
     condition: Tag | None
     result: Any
+    refused: bool = False  # that is, answered: somebody was faster, or this is the answer to a repeat of our success
 
     def happened(self, now: Got | None) -> bool:
         data = now.data if now is not None else None
@@ -44,6 +49,23 @@ class Attempt(msgspec.Struct, frozen=True):
     def is_over(self, now: Got | None) -> bool:
         """The object has left the version it waits for, so it can never happen any more."""
         return (now.tag.e_tag if now else None) != (self.condition.e_tag if self.condition else None)
+
+
+class _Pauses(Pause):
+    """That somebody else was faster is no reason to wait, unless it goes on like that."""
+
+    def __init__(self, until: float) -> None:
+        super().__init__(until)
+        self._beaten = 0
+
+    def after(self, attempt: Attempt) -> None:
+        self._beaten = self._beaten + 1 if attempt.refused else 0
+        if self._beaten % _ASKING == _TWICE and is_head(attempt.key):
+            attempt.view.ask_for_turn(attempt.key)
+        if self._beaten >= _TWICE:
+            time.sleep(random.uniform(0.0, _BEATEN_PAUSE))
+        elif not attempt.refused:
+            self.wait()
 
 
 class Commits:
@@ -63,13 +85,17 @@ class Commits:
         open_attempts: list[Attempt] = []
         missing: set[str] = set()
         fresh = False
-        pause = Pause(until)
+        view: View | None = None
+        pause = _Pauses(until)
         began = time.monotonic()
         while True:
+            read = open_attempts[0].key if open_attempts else None
             settled = self._settle(open_attempts, until)
             if settled is not None:
                 return settled.result, settled.view
-            view = View(self._shelf, self._clock(), until, fresh=fresh, snapshot=False)
+            view = View(self._shelf, self._clock(), until, fresh=fresh, snapshot=False, before=view)
+            if read is not None:
+                view.has_read(read)
             try:
                 result = step(view)
             except Exception as error:
@@ -85,7 +111,7 @@ class Commits:
             if self._carry_out(view, result, open_attempts, until):
                 return result, view
             fresh = True
-            pause.wait()
+            pause.after(open_attempts[-1])
             if pause.over():
                 raise self._given_up(open_attempts, time.monotonic() - began)
 
@@ -102,8 +128,9 @@ class Commits:
         began = time.monotonic()
         try:
             tag = self._shelf.wire.swap(attempt.key, attempt.write.data, attempt.condition)
-        except (Refused, Doubt):
-            open_attempts.append(attempt)  # refused too: the refusal may answer a repeat of our own success
+        except (Refused, Doubt) as error:
+            # Refused too: the refusal may answer a repeat of our own success.
+            open_attempts.append(msgspec.structs.replace(attempt, refused=isinstance(error, Refused)))
             return False
         if is_kept(attempt.key):
             self._shelf.wrote(attempt.key, attempt.write.data, tag, began)

@@ -2,8 +2,10 @@
 
 from __future__ import annotations
 
+import os
+import threading
 import time
-from concurrent.futures import ThreadPoolExecutor
+from concurrent.futures import Future, ThreadPoolExecutor
 
 import msgspec
 
@@ -34,6 +36,8 @@ class Shelf:
         self.pool = ThreadPoolExecutor(_AT_ONCE, thread_name_prefix="holdfast-get")
         self.clock = clock  # None: a test's own clock, which dates of the server say nothing about
         self._known: dict[str, Known] = {}
+        self._fetching: dict[str, Future[Got | None]] = {}
+        self._lock = threading.Lock()
         self.hints: dict[str, list[str | None] | None] = {}  # as last shown by a list
         self._written: dict[str, tuple[Tag, float, float]] = {}  # our last write of a key, and when it was under way
 
@@ -59,6 +63,24 @@ class Shelf:
         self._known[key] = Known(got, since)
         return got
 
+    def fetch(self, key: str, until: float) -> Future[Got | None]:
+        """An object that never changes, read once however many ask for it meanwhile."""
+        with self._lock:
+            if key not in self._fetching:
+                self._fetching[key] = self.pool.submit(self._fetch, key, until)
+            return self._fetching[key]
+
+    def _fetch(self, key: str, until: float) -> Got | None:
+        try:
+            return self.wire.get(key, until)
+        finally:
+            with self._lock:
+                self._fetching.pop(key, None)
+
+    def touch(self, key: str, until: float) -> None:
+        """Write a key so that its tag changes; nobody waits for that."""
+        self.pool.submit(self.wire.put, key, os.urandom(8), until)
+
     def wrote(self, key: str, data: bytes, tag: Tag, began: float) -> None:
         """Our own write is the current version as far as anybody knows."""
         ended = time.monotonic()
@@ -76,6 +98,10 @@ class Shelf:
         self._known.pop(key, None)
 
 
+def is_head(key: str) -> bool:
+    return key.endswith("/head")
+
+
 def is_kept(key: str) -> bool:
     """Whether the shelf holds such keys."""
-    return key.startswith(CONFIGS) or key.endswith("/head")
+    return key.startswith(CONFIGS) or is_head(key)

@@ -108,6 +108,8 @@ class CloudSpace:
         finally:
             if turn is not None:
                 turn.release()
+        for call in view.after:
+            call()
         if view.topics:
             deliver(self._topics.signal(view.topics))
         return result

@@ -5,26 +5,33 @@ from __future__ import annotations
 import threading
 from collections import Counter
 
+from ..names import queue_of
+
+KINDS = ("put", "get", "head", "list", "delete")
+
 
 class Tally:
-    """Counts of one space since it was opened; safe from any thread."""
+    """Counts of one space since it was opened, in all and by queue; safe from any thread."""
 
     def __init__(self) -> None:
         self._lock = threading.Lock()
-        self._counts: Counter[str] = Counter()
+        self._counts: dict[str, Counter[str]] = {}
 
-    def add(self, kind: str, *, sent: int = 0, received: int = 0) -> None:
+    def add(self, kind: str, *, key: str = "", sent: int = 0, received: int = 0) -> None:
+        """A request for a key, or for several of one queue."""
+        queue = queue_of(key)
         with self._lock:
-            self._counts[kind] += 1
-            self._counts["bytes_sent"] += sent
-            self._counts["bytes_received"] += received
+            counts = self._counts.setdefault(queue, Counter())
+            counts[kind] += 1
+            counts["bytes_sent"] += sent
+            counts["bytes_received"] += received
 
     def total(self) -> int:
         """All requests."""
         return sum(count for kind, count in self.read().items() if not kind.startswith("bytes"))
 
-    def read(self) -> dict[str, int]:
-        """`put get list delete head`, and `bytes_sent bytes_received`."""
+    def read(self, queue: str | None = None) -> dict[str, int]:
+        """`put get list delete head`, and `bytes_sent bytes_received`; of one queue, or of all and whatever else."""
         with self._lock:
-            kinds = ("put", "get", "head", "list", "delete", "bytes_sent", "bytes_received")
-            return {kind: self._counts[kind] for kind in kinds}
+            some = list(self._counts.values()) if queue is None else [self._counts.get(queue, Counter())]
+            return {kind: sum(counts[kind] for counts in some) for kind in (*KINDS, "bytes_sent", "bytes_received")}

@@ -4,11 +4,12 @@ from __future__ import annotations
 
 from bisect import bisect_left
 from collections.abc import Callable, Sequence
+from concurrent.futures import Future
 
 import msgspec
 
 from ....errors import StoreError
-from ..names import CONFIGS, HINT
+from ..names import CONFIGS, HEED, HINT
 from ..space import LAST, Buffer, Found, Range, Survey
 from .shelf import CONFIG_AGE, HINTED_AGE, SETTLE_AGE, Shelf, is_kept
 from .wire import PAGE, Got, Listed, Tag
@@ -54,8 +55,11 @@ class Write(msgspec.Struct, frozen=True):
 class View:
     """One run of a step, in one thread."""
 
-    def __init__(self, shelf: Shelf, now: float, until: float, *, fresh: bool, snapshot: bool) -> None:
+    def __init__(
+        self, shelf: Shelf, now: float, until: float, *, fresh: bool, snapshot: bool, before: View | None = None
+    ) -> None:
         self.now = now
+        self.after: list[Callable[[], None]] = []  # what is done when everything is durable
         self.assumed: set[str] = set()  # heads taken from memory that nothing has confirmed yet
         self.tags: dict[str, Tag | None] = {}  # what replacements are conditional on
         self.creates: dict[str, Buffer] = {}
@@ -67,9 +71,10 @@ class View:
         self._fresh = fresh
         self._snapshot = snapshot
         self._read: set[str] = set()  # heads that were read here
+        self._renewed: dict[str, Future[Got | None]] = {}  # heads that are being read
         self._pages: Pages = []
         self._made: dict[str, float] = {}
-        self._fetched: dict[str, Got | None] = {}
+        self._fetched: dict[str, Future[Got | None]] = before._fetched if before is not None else {}
 
     # Looking.
 
@@ -82,16 +87,41 @@ class View:
             return None
         wire = self._shelf.wire
         if key in self._fetched:
-            got = self._fetched.pop(key)
+            got = self._fetched[key].result()
             return _found(got.data) if got is not None else None
         got = self._shelf.refresh(key, self._until) if is_kept(key) else wire.get(key, self._until)
         self.tags[key] = got.tag if got is not None else None
         return _found(got.data) if got is not None else None
 
     def fetch(self, keys: Sequence[str]) -> None:
-        """Read several objects at once, for the `get`s that follow."""
-        pool = self._shelf.pool
-        self._fetched.update(zip(keys, pool.map(lambda key: self._shelf.wire.get(key, self._until), keys), strict=True))
+        """Have objects read meanwhile, for the `get`s that follow, in this run of the step or in another."""
+        for key in keys:
+            if key not in self._fetched:
+                self._fetched[key] = self._shelf.fetch(key, self._until)
+
+    def afterwards(self, call: Callable[[], None]) -> None:
+        """Call this once everything is durable, in the same thread."""
+        self.after.append(call)
+
+    def renew(self, key: str) -> None:
+        """Have a head read that we most likely know an old version of; a list is asked for meanwhile."""
+        if key not in self._read and key not in self._renewed:
+            self._renewed[key] = self._shelf.pool.submit(self._shelf.refresh, key, self._until)
+
+    def renew_changed(self, keys: Sequence[str]) -> None:
+        """Have those heads read together that are others than we know, as far as the lists here show."""
+        for key in keys:
+            known, shown = self._shelf.known(key), self._shown(key)
+            if known is None or shown != _tags(known.got):
+                self.renew(key)
+
+    def ask_for_turn(self, key: str) -> None:
+        """Others replace this head so often that we cannot: let their lists show it."""
+        self._shelf.touch(key.removesuffix("head") + HEED, self._until)
+
+    def has_read(self, key: str) -> None:
+        """It is known as it is now."""
+        self._read.add(key)
 
     def made(self, key: str) -> float | None:
         """When the server wrote a key that was listed here; None: not known, or not comparable with our clock."""
@@ -108,7 +138,8 @@ class View:
             self._assume(key)
         if ranges:  # one list from the head on shows the inbox and what is due later, too
             root = ranges[0][0].removesuffix("inbox/")
-            self._list(root, root + "hea")
+            if keys or not any(page.folder == root for page in self._pages):
+                self._list(root, root + "hea")
         found = [
             [each.key for each in self._between(start, end, limit, start[: start.rindex("/") + 1])]
             for start, end, limit in ranges
@@ -126,7 +157,8 @@ class View:
         if not heads:
             return CONFIG_AGE
         if not listed:
-            return CONFIG_AGE if self._fresh else SETTLE_AGE
+            known = self._shelf.known(heads[0])
+            return CONFIG_AGE if self._fresh and (known is None or known.got is None) else SETTLE_AGE
         hint = heads[0].removesuffix("head") + HINT
         known = self._shelf.known(heads[0])
         if hint not in self._shelf.hints:
@@ -142,7 +174,7 @@ class View:
 
     def _assume(self, key: str) -> None:
         """Have some version of the head before anything is listed: what is absorbed must be judged by an older one."""
-        if key in self.assumed or key in self._read:
+        if key in self.assumed or key in self._read or key in self._renewed:
             return
         if self._fresh or self._shelf.known(key) is None:
             self._shelf.refresh(key, self._until)
@@ -157,6 +189,9 @@ class View:
 
     def _confirm(self, key: str) -> bytes | None:
         """The head: from memory where a list shows its tag, or where a swap will check it; else read."""
+        if key in self._renewed:
+            self._renewed.pop(key).result()
+            self._read.add(key)
         known = self._shelf.known(key)
         got = known.got if known is not None else None
         if key in self.assumed:
@@ -168,6 +203,11 @@ class View:
                 self._read.add(key)
         self.tags[key] = got.tag if got is not None else None
         return got.data if got is not None else None
+
+    def shown(self, key: str) -> str | None:
+        """The tag of a key on the pages listed here; None: it is absent, or they do not say."""
+        tags = self._shown(key)
+        return tags[0] if tags else None
 
     def _shown(self, key: str) -> Tags | None:
         """The tags of a key on the pages listed here: [] when it is absent; None: they do not say."""

@@ -78,11 +78,11 @@ class Wire:
 
     def _get(self, key: str, options: Any) -> Got | None:
         try:
-            result = self._ask("get", lambda: self._store.get(key, options=options))
-            data = self._ask("", lambda: result.bytes().to_bytes())
+            result = self._ask("get", key, lambda: self._store.get(key, options=options))
+            data = self._ask("", key, lambda: result.bytes().to_bytes())
         except Absent:
             return None
-        self.tally.add("", received=len(data))
+        self.tally.add("", key=key, received=len(data))
         meta = result.meta
         return Got(data, _tag(meta), meta["last_modified"].timestamp())
 
@@ -91,7 +91,7 @@ class Wire:
 
         def ask() -> Listed | None:
             try:
-                return _listed(self._ask("head", lambda: self._store.head(key)))
+                return _listed(self._ask("head", key, lambda: self._store.head(key)))
             except Absent:
                 return None
 
@@ -114,9 +114,9 @@ class Wire:
 
     def _write(self, key: str, data: Buffer, mode: Any) -> Tag:
         body = data if isinstance(data, bytes) else bytes(data)
-        self.tally.add("", sent=len(body))
+        self.tally.add("", key=key, sent=len(body))
         # Never multipart: only a single request can carry a condition.
-        answer = self._ask("put", lambda: self._store.put(key, body, mode=mode, use_multipart=False))
+        answer = self._ask("put", key, lambda: self._store.put(key, body, mode=mode, use_multipart=False))
         return Tag(answer["e_tag"], answer["version"])
 
     def page(self, folder: str, after: str, until: float) -> list[Listed]:
@@ -124,7 +124,7 @@ class Wire:
 
         def ask() -> list[Listed]:
             stream = self._store.list(folder or None, offset=after or None, chunk_size=PAGE)
-            chunk: Any = self._ask("list", lambda: next(iter(stream), []))
+            chunk: Any = self._ask("list", f"{folder}/", lambda: next(iter(stream), []))
             return [_listed(each) for each in chunk]
 
         return self._patiently(ask, until)
@@ -134,7 +134,7 @@ class Wire:
         for start in range(0, len(keys), PAGE):
             some = list(keys[start : start + PAGE])
             try:
-                self._patiently(lambda some=some: self._ask("delete", lambda: self._store.delete(some)), until)  # type: ignore[misc]  # bound now
+                self._patiently(lambda some=some: self._ask("delete", some[0], lambda: self._store.delete(some)), until)  # type: ignore[misc]  # bound now
             except Absent:
                 continue
 
@@ -150,9 +150,9 @@ class Wire:
                 if pause.over():
                     raise unanswered(self.place, time.monotonic() - began, error) from None
 
-    def _ask(self, kind: str, call: Callable[[], T]) -> T:
+    def _ask(self, kind: str, key: str, call: Callable[[], T]) -> T:
         if kind:
-            self.tally.add(kind)
+            self.tally.add(kind, key=key)
         try:
             return call()
         except Exception as error:  # noqa: BLE001  whatever the driver raises is sorted out in one place

@@ -1,0 +1,144 @@
+"""The committer where a write can be repeated or arrive late, and where every request to the space is dear.
+
+What a claim gives is read beside the replacement of the head, not before it. Callers that were answered together are
+waited for, so that what they ask next shares one replacement. Several processes on one head take turns.
+"""
+
+from __future__ import annotations
+
+import asyncio
+from collections.abc import Callable, Sequence
+from functools import partial
+from typing import Protocol, cast
+
+from ...errors import HoldfastError, StoreError
+from . import absorbing, names, shards
+from .cache import BlockCache
+from .committer import Committed, Committer, Request, Session
+from .late import Late
+from .queues import Address, Config
+from .rows import Rows
+from .space import Reading, Space, Transaction
+from .state import Block, Claim, Head, Intent, Result, Rules
+
+
+class _Far(Protocol):
+    """What the view of a bucket can do besides."""
+
+    def fetch(self, keys: Sequence[str]) -> None: ...
+
+    def afterwards(self, call: Callable[[], None]) -> None: ...
+
+    def renew(self, key: str) -> None: ...
+
+
+class LateCommitter(Committer):
+    """One per log and process."""
+
+    late: Late
+
+    def __init__(
+        self, space: Space, address: Address, cache: BlockCache, *, timeout: float, written: Callable[[Head], None]
+    ) -> None:
+        super().__init__(space, address, cache, timeout=timeout, written=written)
+        self.late = Late(space.window)
+        self._sure = Head()  # as read, or written for certain
+        self._own: Head | None = None  # as we have written it last
+        self._looking: asyncio.Future[None] | None = None
+
+    def token(self) -> str:
+        return shards.token(self.late.token(), self.address.shard)
+
+    # When to commit.
+
+    def _begin_soon(self) -> None:
+        self._under_way = True
+        asyncio.get_running_loop().call_later(self.late.turns.pause(), self._begin)
+
+    def _begin(self) -> None:
+        self.late.turns.begun()
+        demand = sum(each.limit for request in self._waiting for each in request.intents if type(each) is Claim)
+        if self.late.is_list_due(demand) and self._looking is None:
+            looking = partial(self._look_ahead, root=self.root, head=self._sure)
+            self._looking = asyncio.ensure_future(self._space.read(looking, deadline=self._timeout))
+            self._looking.add_done_callback(self._looked)
+        super()._begin()
+
+    def _look_ahead(self, view: Reading, *, root: str, head: Head) -> None:
+        """List for the claims that will follow, while the head is replaced."""
+        additions = self.late.additions
+        ranges = absorbing.ranges_at(view.now, self.late.demand)(root, head.held)
+        found = view.survey([names.config_key(self.address.queue)], ranges)[1]
+        self.late.listed(absorbing.listing_of(view, root, head.beyond.forgets, found), additions)
+
+    def _looked(self, looking: asyncio.Future[None]) -> None:
+        self._looking = None
+        if not looking.cancelled():
+            looking.exception()  # whoever needs a list asks again
+
+    def _ended(self, taken: list[Request], committed: asyncio.Future[Committed]) -> None:
+        head = committed.result()[0] if not committed.cancelled() and committed.exception() is None else None
+        if head is not None:
+            self._sure = self._own = head
+            self.late.turns.ended(self.late.rivals(head))
+        super()._ended(taken, committed)
+
+    # What runs inside the transaction.
+
+    def _decoded(self, stored: bytes | None) -> Head:
+        self._sure = super()._decoded(stored)
+        return self._sure
+
+    def _stored(self) -> Head:
+        return self._sure  # not one that we tried to write: by its count of what is forgotten lists are judged
+
+    def _rules(self, config: Config) -> Rules:
+        return self.late.rules(super()._rules(config))
+
+    def _beside(self, head: Head) -> list[Intent]:
+        return self.late.forgetting(head)
+
+    def _absorbable(self, tx: Transaction, demand: int) -> absorbing.Absorbable:
+        own, turns = self._own, self.late.turns
+        turns.tried()
+        is_back = bool(self.root) and turns.is_back
+        if is_back:
+            cast(_Far, tx).renew(self.root + "head")
+        found = (
+            absorbing.absorbable_late(self._survey, tx, demand, self.late, self.look)
+            if demand
+            else super()._absorbable(tx, 0)
+        )
+        if is_back:
+            turns.found(changed=found[0].head is not own)
+        return found
+
+    def _put(self, session: Session) -> bytes:
+        session.head, attempt = self.late.sign(session.head)
+        data = self._writer.encode(session.head)
+        proof = partial(self.late.is_signed, attempt=attempt)
+        session.tx.put(session.seen.root + "head", data, proof=proof)
+        return data
+
+    def _answer(self, session: Session, requests: list[Request], results: list[Result], later: float | None) -> None:
+        given = [each.block for result in results if isinstance(result, list) for each in result]
+        keys = map(session.key_of, dict.fromkeys(given))
+        cast(_Far, session.tx).fetch([key for key in keys if self._cache.get(key) is None])
+        super()._answer(session, requests, results, later)
+
+    def _load(self, session: Session, request: Request, numbers: set[int]) -> dict[int, tuple[Block, Rows]]:
+        """Filled when the head is replaced: a block in it is there, whoever finishes what."""
+        blocks: dict[int, tuple[Block, Rows]] = {}
+        if numbers:
+            cast(_Far, session.tx).afterwards(partial(self._fill, session, request, numbers, blocks))
+        return blocks
+
+    @staticmethod
+    def _fill(session: Session, request: Request, numbers: set[int], blocks: dict[int, tuple[Block, Rows]]) -> None:
+        try:
+            blocks.update((no, session.block(no)) for no in numbers)
+        except HoldfastError as error:
+            request.failure = error
+        except Exception as error:  # noqa: BLE001  whatever a block is, the others of this commit have their answers
+            request.failure = StoreError(f"a block of {session.seen.root} cannot be read: {type(error).__name__}")
+            request.failure.__cause__ = error

@@ -1,0 +1,181 @@
+"""What a commit on a bucket asks for: lists and blocks beside the swap, two requests for who was beaten, turns."""
+
+from __future__ import annotations
+
+import asyncio
+import threading
+import time
+from collections import Counter
+from typing import Any
+
+import pytest
+from far_bucket import Door, FarBucket, process
+
+from holdfast.config import QueueOptions
+from holdfast.errors import StoreError
+from holdfast.messages import Envelope, Settlement
+from holdfast.stores.log import late
+from holdfast.stores.log.late_store import LateStore
+
+DEADLINE = 30.0
+
+
+class Asked(Door):
+    """A door that notes what is asked for, each request taking a moment."""
+
+    def __init__(self, bucket: FarBucket, seconds: float) -> None:
+        super().__init__(bucket)
+        self.seconds = seconds
+        self.kinds: list[str] = []
+        self.at_once = self.most_at_once = 0
+        self._count = threading.Lock()
+
+    def _note(self, kind: str) -> None:
+        with self._count:
+            self.kinds.append(kind)
+            self.at_once += 1
+            self.most_at_once = max(self.most_at_once, self.at_once)
+        time.sleep(self.seconds)
+        with self._count:
+            self.at_once -= 1
+
+    def put(self, path: str, file: bytes, *, mode: Any = "overwrite", **options: Any) -> Any:
+        self._note("swap" if path.endswith("/head") else "put")
+        return super().put(path, file, mode=mode, **options)
+
+    def get(self, path: str, *, options: Any = None) -> Any:
+        self._note("head" if path.endswith("/head") else "block" if "/inbox/" in path else "get")
+        return super().get(path, options=options)
+
+    def list(self, prefix: str | None = None, *, offset: str | None = None, chunk_size: int = 50) -> Any:
+        self._note("list")
+        return super().list(prefix, offset=offset, chunk_size=chunk_size)
+
+
+async def opened(bucket: FarBucket, seconds: float = 0.0) -> tuple[LateStore, Asked]:
+    store, door = await process(bucket)
+    asked = Asked(bucket, seconds)
+    door.__class__, door.__dict__ = asked.__class__, asked.__dict__
+    return store, asked
+
+
+async def filled(bucket: FarBucket, blocks: int, size: int = 10) -> None:
+    store, _ = await process(bucket)
+    await store.create_queue("q", QueueOptions(archive=False))
+    for number in range(blocks):
+        await store.append("q", [Envelope(f"{number}-{place}".encode()) for place in range(size)])
+    await store.close()
+
+
+async def complete(store: LateStore, messages: Any) -> list[Any]:
+    return await store.settle("q", [Settlement(each.id, each.token, "complete") for each in messages])
+
+
+@pytest.fixture
+def bucket() -> FarBucket:
+    return FarBucket(time.time, resolution=0.001)
+
+
+async def test_blocks_are_read_while_the_head_is_replaced(bucket: FarBucket) -> None:
+    await filled(bucket, 5)
+    store, asked = await opened(bucket, 0.1)
+    asked.kinds.clear()
+    claims = await store.claim("q", 50, 30.0)
+    assert len(claims.messages) == 50
+    assert Counter(asked.kinds)["block"] == 5
+    assert asked.most_at_once >= 3, "blocks and the swap"
+    await store.close()
+
+
+async def test_claims_that_follow_each_other_do_not_wait_for_lists(bucket: FarBucket) -> None:
+    await filled(bucket, 40)
+    store, asked = await opened(bucket, 0.02)
+    for _ in range(12):
+        held = (await store.claim("q", 10, 30.0)).messages
+        assert await complete(store, held) == ["ok"] * 10
+    lists = asked.kinds.count("list")
+    assert lists <= 10, "fewer than claims"
+    await store.close()
+
+
+async def test_callers_that_come_together_share_a_replacement_again_and_again(bucket: FarBucket) -> None:
+    await filled(bucket, 40)
+    store, asked = await opened(bucket, 0.03)
+    rounds = 6
+
+    async def caller() -> None:
+        for _ in range(rounds):
+            held = (await store.claim("q", 10, 30.0)).messages
+            assert await complete(store, held) == ["ok"] * len(held)
+
+    await caller()
+    asked.kinds.clear()
+    await asyncio.gather(*(caller() for _ in range(4)))
+    assert asked.kinds.count("swap") <= 2 * rounds + 3, "a claim and a settlement for all, not for each"
+    await store.close()
+
+
+async def test_who_was_beaten_needs_the_head_and_one_more_swap(bucket: FarBucket) -> None:
+    await filled(bucket, 10)
+    (one, _), (two, asked) = await opened(bucket), await opened(bucket)
+    first = (await two.claim("q", 10, 30.0)).messages
+    await one.claim("q", 10, 30.0)  # `two` does not know
+    asked.kinds.clear()
+    assert await complete(two, first) == ["ok"] * 10
+    assert Counter(asked.kinds) == {"swap": 2, "head": 1}
+    await one.close()
+    await two.close()
+
+
+async def test_nobody_is_kept_out_for_long(bucket: FarBucket) -> None:
+    """One process replaces the head without a pause; another, which must read it first, gets its turn."""
+    await filled(bucket, 400, 2)
+    (busy, _), (other, _) = await opened(bucket, 0.01), await opened(bucket, 0.01)
+    stop = asyncio.Event()
+
+    async def hurry() -> None:
+        while not stop.is_set():
+            held = (await busy.claim("q", 2, 30.0)).messages
+            if held:
+                await complete(busy, held)
+
+    hurrying = [asyncio.create_task(hurry()) for _ in range(2)]
+    async with asyncio.timeout(DEADLINE):
+        for _ in range(5):
+            held = (await other.claim("q", 1, 30.0)).messages
+            assert await complete(other, held) == ["ok"] * len(held)
+    stop.set()
+    await asyncio.gather(*hurrying)
+    await busy.close()
+    await other.close()
+
+
+async def test_a_claim_whose_messages_cannot_be_read_is_given_back(bucket: FarBucket) -> None:
+    await filled(bucket, 1, 3)
+    store, _ = await opened(bucket)
+    (key,) = [key for key in bucket.objects if "/inbox/" in key]
+    data, tag, written = bucket.objects[key]
+    bucket.objects[key] = (b"no block at all", tag, written)
+    with pytest.raises(StoreError):
+        await store.claim("q", 3, 30.0)
+    bucket.objects[key] = (data, tag, written)
+    async with asyncio.timeout(DEADLINE):
+        while not (held := (await store.claim("q", 3, 30.0, wait=1.0)).messages):
+            pass
+    assert [each.attempt for each in held] == [1, 1, 1], "it cost them no attempt"
+    await store.close()
+
+
+async def test_a_list_from_before_something_was_forgotten_is_not_used(bucket: FarBucket) -> None:
+    await filled(bucket, 3)
+    store, asked = await opened(bucket)
+    await store.claim("q", 10, 30.0)
+    committer = store._log("q").committer
+    assert committer.late is not None
+    listing = committer.late.listing()
+    assert listing is not None
+    committer.late._listing = late.replace(listing, forgets=listing.forgets + 1)
+    asked.kinds.clear()
+    assert len((await store.claim("q", 10, 30.0)).messages) == 10
+    assert "list" in asked.kinds
+    await store.close()
