@@ -158,8 +158,10 @@ def _pickups(report: Report) -> list[str]:
     made = []
     if (both := report.pickups) is not None:
         for name, times in (("holdfast (bar 3, 10)", both.ours), ("bare LISTEN/NOTIFY", both.bare)):
-            rounds = " ".join(f"{one:.2f}" for one in times.rounds)
-            made.append(f"pick-up, {name}: p50 {times.p50:.2f} ms, p99 {times.p99:.2f} ms; p50 of the rounds {rounds}")
+            made.append(f"pick-up, {name}: p50 {times.p50:.2f} ms, p99 {times.p99:.2f} ms of {times.count}")
+            for what, those in (("p50 of the rounds", times.rounds), ("their first messages", times.firsts),
+                                ("slowest of all", times.slowest)):  # fmt: skip
+                made.append(f"    {what}: {' '.join(f'{one:.2f}' for one in those)}")
     for name in _PEERS:
         if any(one.picked for one in report.rounds.get(name, ())):
             middle, late = (median(getattr(one, f) for one in report.rounds[name]) for f in ("picked", "picked_late"))

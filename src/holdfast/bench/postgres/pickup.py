@@ -14,6 +14,7 @@ import msgspec
 import holdfast
 
 EVERY = 0.02  # seconds between two messages
+_SETTLING = 0.3  # seconds after which a consumer that says it is ready has done what it does at its start
 
 
 class Pickup(msgspec.Struct, frozen=True):
@@ -23,6 +24,8 @@ class Pickup(msgspec.Struct, frozen=True):
     p99: float
     count: int
     rounds: list[float]  # the p50 of each
+    firsts: list[float] = []  # the first message of each; they count like all others
+    slowest: list[float] = []  # of them all, slowest first
 
 
 class Pickups(msgspec.Struct, frozen=True):
@@ -45,7 +48,8 @@ def pickups(url: str, *, count: int, rounds: int = 4) -> Pickups:
 def _summed(rounds: list[list[float]]) -> Pickup:
     every = sorted(wait * 1000 for waits in rounds for wait in waits)
     middles = [median(waits) * 1000 for waits in rounds]
-    return Pickup(median(every), every[int(len(every) * 0.99)], len(every), middles)
+    firsts = [waits[0] * 1000 for waits in rounds]
+    return Pickup(median(every), every[int(len(every) * 0.99)], len(every), middles, firsts, every[:-11:-1])
 
 
 async def pickup(url: str, *, count: int, every: float) -> list[float]:
@@ -83,6 +87,7 @@ async def _timed(
     waits: list[float] = []
     try:
         await child.stdout.readline()
+        await asyncio.sleep(_SETTLING)
         for _ in range(count):
             sent = time.monotonic()
             await send(sent)

@@ -8,6 +8,7 @@ from typing import Any
 import asyncpg
 
 from ...config import StoreOptions
+from . import arrays
 from .uri import hosts
 
 _NEXT = 5.0  # seconds a host may take while there is another one to try
@@ -54,6 +55,7 @@ class Address:
         try:
             async with asyncio.timeout(limit):
                 await connection.execute(self._settings())
+                arrays.teach(connection)
         except BaseException:
             connection.terminate()
             raise

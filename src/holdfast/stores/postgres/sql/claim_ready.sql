@@ -5,27 +5,28 @@
 WITH t AS MATERIALIZED (SELECT {schema}.now() AS now),
 queue AS MATERIALIZED (SELECT max_attempts FROM {schema}.queues WHERE name = $1 AND NOT paused),
 ready AS MATERIALIZED (
-    SELECT r.*
-    FROM unnest($5::smallint[], $6::uuid[], $7::smallint[]) AS range (low_rank, low_id, end_rank), queue,
-    LATERAL (
-        SELECT q.ctid AS place, q.token IS NOT NULL OR q.recovered AS lapsed
-        FROM {q} q
-        WHERE (q.rank, q.id) >= (range.low_rank, range.low_id) AND q.rank < range.end_rank
-            AND q.visible_at <= (SELECT now FROM t)
-        ORDER BY q.rank, q.id LIMIT $2::integer FOR UPDATE SKIP LOCKED
-    ) r
-    LIMIT $2::integer
+    SELECT array_agg(place) AS places, coalesce(bool_or(lapsed), false) AS lapsed
+    FROM (
+        SELECT r.*
+        FROM unnest($5::smallint[], $6::uuid[], $7::smallint[]) AS range (low_rank, low_id, end_rank), queue,
+        LATERAL (
+            SELECT q.ctid AS place, q.token IS NOT NULL OR q.recovered AS lapsed
+            FROM {q} q
+            WHERE (q.rank, q.id) >= (range.low_rank, range.low_id) AND q.rank < range.end_rank
+                AND q.visible_at <= (SELECT now FROM t)
+            ORDER BY q.rank, q.id LIMIT $2::integer FOR UPDATE SKIP LOCKED
+        ) r
+        LIMIT $2::integer
+    ) first
 ),
 unusual AS MATERIALIZED (
-    SELECT coalesce((SELECT bool_or(lapsed) FROM ready), false)
-        OR EXISTS (SELECT FROM {w} w, queue WHERE w.visible_at <= (SELECT now FROM t)) AS so
+    SELECT lapsed OR EXISTS (SELECT FROM {w} w, queue WHERE w.visible_at <= (SELECT now FROM t)) AS so FROM ready
 ),
 taken AS (
     UPDATE {q} q
     SET token = $4::bigint, visible_at = (SELECT now FROM t) + $3::float8 * interval '1 second', attempts = q.attempts + 1,
         claimed_at = (SELECT now FROM t)
-    FROM ready c
-    WHERE q.ctid = c.place AND NOT (SELECT so FROM unusual)
+    WHERE q.ctid = ANY ((SELECT places FROM ready)::tid[]) AND NOT (SELECT so FROM unusual)
     RETURNING q.id, q.rank, q.payload, q.content_type, q.headers, q.attempts,
         coalesce(q.max_attempts, (SELECT max_attempts FROM queue)) AS most,
         date_part('epoch', q.enqueued_at) AS enqueued_at
