@@ -133,6 +133,20 @@ async def test_claim_is_a_hot_update(postgres: Database) -> None:
     assert hot >= 0.98 * all_of_them
 
 
+async def test_claim_writes_no_payload_to_the_log(postgres: Database) -> None:
+    """What a claim changes lies before the payload, so that the log of the update leaves the payload out."""
+    async with holdfast.connect(postgres.url) as broker:
+        await (await broker.queue("jobs")).enqueue_many([b"x" * 1000] * 100)
+        connection = await Address(postgres.url, StoreOptions()).connect()
+        explained = f"EXPLAIN (ANALYZE, WAL, FORMAT JSON) {Statements('holdfast', 'jobs')['claim_ready']}"
+        [(text,)] = await connection.fetch(explained, "jobs", 100, 60.0, 9, *EVERYTHING)
+        await connection.close()
+        [taken] = [node for node in nodes(json.loads(text)[0]["Plan"]) if node.get("Operation") == "Update"]
+        assert taken["Actual Rows"] == 100
+        whole_pages = 8192 * taken["WAL FPI"]  # written once after every checkpoint
+        assert taken["WAL Bytes"] - whole_pages < 300 * 100
+
+
 async def test_claims_walk_over_litter_once_a_second_not_always(postgres: Database) -> None:
     """An open transaction keeps vacuum away: finished messages stay in the index, and the claims begin behind them."""
     async with holdfast.connect(postgres.url) as broker:

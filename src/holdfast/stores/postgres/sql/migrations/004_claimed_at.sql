@@ -24,9 +24,10 @@ DECLARE
     vacuum text := 'autovacuum_vacuum_scale_factor = 0, autovacuum_vacuum_threshold = 20000,'
         ' autovacuum_vacuum_cost_delay = 0, autovacuum_analyze_scale_factor = 0.5';
 BEGIN
-    -- Ready and held. Half of each page is free and no index covers what a claim changes: a claim is a HOT update.
-    EXECUTE format('CREATE TABLE %1$I.%2$I (%3$s, claimed_at timestamptz, PRIMARY KEY (rank, id))'
-        ' WITH (fillfactor = 50, %4$s)', {schema_text}, 'q_' || slug, common, vacuum);
+    -- Ready and held. Half of each page is free and no index covers what a claim changes: a claim is a HOT update. The
+    -- payload stays last: what a claim changes lies before it, and the log of an update leaves out an end that is the same.
+    EXECUTE format('CREATE TABLE %1$I.%2$I (%3$s, PRIMARY KEY (rank, id)) WITH (fillfactor = 50, %4$s)',
+        {schema_text}, 'q_' || slug, replace(common, ' payload ', ' claimed_at timestamptz, payload '), vacuum);
     -- Waiting for their time: delayed messages and retries. Claims bring over what is due.
     EXECUTE format('CREATE TABLE %1$I.%2$I (%3$s, waits text NOT NULL, PRIMARY KEY (id)) WITH (%4$s)',
         {schema_text}, 'w_' || slug, common, vacuum);
