@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import asyncio
 import time
-from collections.abc import Mapping, Sequence
+from collections.abc import Awaitable, Mapping, Sequence
 from typing import TYPE_CHECKING, Any, TypeAlias
 
 from .config import QueueOptions, StoreOptions
@@ -36,6 +36,7 @@ class Opened:
         self._room = Room()
         self._said: Mapping[str, Any] | None = None  # what the code said about the options, and is so
         self._read_at = time.monotonic()
+        self._believed = store_options.maintenance_interval
 
     def learn(self, info: QueueInfo, said: Mapping[str, Any]) -> None:
         """The queue as the store has it now, and what the code said about it."""
@@ -45,9 +46,14 @@ class Opened:
         """Whether this was just said and seen to, so that opening a queue for every message costs nothing."""
         return said == self._said and time.monotonic() - self._read_at < _FRESH
 
+    def current(self) -> QueueOptions | None:
+        """The stored options; None: it is time to look again, for others may change them at run time."""
+        is_old = time.monotonic() - self._read_at > self._believed
+        return None if is_old else self.info.options
+
     async def options(self) -> QueueOptions:
-        """The stored options, looked up again now and then: others may change them at run time."""
-        if time.monotonic() - self._read_at > self.store_options.maintenance_interval:
+        """The same, looked up again now and then."""
+        if self.current() is None:
             await self.refresh()
         return self.info.options
 
@@ -58,7 +64,13 @@ class Opened:
         if info is not None and info != self.info:
             self.info, self._said = info, None
 
-    async def append(self, messages: Sequence[Envelope], *, connection: Any = None) -> list[str]:
+    def append(self, messages: Sequence[Envelope], *, connection: Any = None) -> Awaitable[list[str]]:
+        """Their ids; no coroutine of ours in between where there is nothing to add: single calls are many."""
+        if connection is None and self.info.options.max_messages is None and not self.events.wants("message.enqueued"):
+            return self.store.append(self.name, messages)
+        return self._append(messages, connection)
+
+    async def _append(self, messages: Sequence[Envelope], connection: Any) -> list[str]:
         store = self.store if connection is None else within(self.store, connection)
         limit = self.info.options.max_messages
         if limit is None:

@@ -86,9 +86,11 @@ class Queue(Generic[T]):
         travel = terms(
             priority=priority, delay=delay, at=at, headers=headers, dedup_key=dedup_key, max_attempts=max_attempts
         )
-        options = await self._opened.options()
+        opened = self._opened
+        options = opened.current() or await opened.options()
         message = envelope(self.codec, options.max_message_size, value, travel)
-        return (await self._opened.append((message,), connection=connection))[0]
+        ids = await opened.append((message,), connection=connection)
+        return ids[0]
 
     async def enqueue_many(
         self,

@@ -160,6 +160,19 @@ class SpaceSuite:
         assert await space.transact(lambda tx: tx.delete("q/inbox/1"))
         assert await space.read(value("q/inbox/1")) is None
 
+    async def test_files_are_written_before_their_step(self, space: Space):
+        def show(number: int):
+            key = f"q/inbox/{number}"
+            return space.transact(lambda tx: tx.adopt(key), files=[(key, b"large %d" % number)])
+
+        assert await show(0)
+        others = (space.transact(lambda tx, n=n: tx.create(f"a/{n}", b"x")) for n in range(1, 9))
+        assert all(await asyncio.gather(*(show(number) for number in range(1, 9)), *others))
+        assert [await space.read(value(f"q/inbox/{number}")) for number in range(9)] == [
+            b"large %d" % number for number in range(9)
+        ]
+        assert len(await space.read(keys("a/"))) == 8
+
     async def test_an_adoption_can_be_undone(self, space: Space):
         await space.write_file("q/inbox/1", b"large")
 

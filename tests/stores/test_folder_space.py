@@ -3,6 +3,7 @@ from __future__ import annotations
 import asyncio
 import os
 import threading
+import time
 from pathlib import Path
 
 import apsw
@@ -223,3 +224,35 @@ async def test_doctor_lines(space: FolderSpace):
     assert lines["integrity"].detail == "quick check: ok"
     assert lines["sync"].state == "ok"
     assert {"sqlite", "file system", "free space", "wake-up", "clock"} <= set(lines)
+
+
+@pytest.mark.parametrize("beside", [0, 5])
+async def test_a_file_that_cannot_be_written_fails_its_step_alone(space: FolderSpace, tmp_path: Path, beside: int):
+    await space.write_file("q/inbox/0", b"so that the root is known")
+    (tmp_path / "store" / "q" / "full").write_bytes(b"a file where a directory is wanted")
+    ran = []
+    files = [("q/full/1", b"large")]
+    steps = [space.transact(lambda tx: ran.append(1), files=files) for _ in range(1 + bool(beside))]
+    steps += [space.transact(lambda tx, n=n: tx.create(f"a/{n}", b"x")) for n in range(beside)]
+    outcomes = await asyncio.gather(*steps, return_exceptions=True)
+    assert [type(each) for each in outcomes if isinstance(each, Exception)] == [Unavailable] * (1 + bool(beside))
+    assert len(await space.read(keys("a/"))) == beside
+    assert not ran
+
+
+async def test_closing_finishes_files_on_their_way(space: FolderSpace, monkeypatch):
+    await space.write_file("q/inbox/0", b"so that the root is known")
+    write = space._files.write
+
+    def slowly(key: str, data: bytes) -> None:
+        time.sleep(0.1)
+        write(key, data)
+
+    monkeypatch.setattr(space._files, "write", slowly)
+    steps = [
+        space.transact(lambda tx, n=n: tx.adopt(f"q/inbox/{n}"), files=[(f"q/inbox/{n}", b"large")])
+        for n in range(1, 9)
+    ]
+    await space.close()
+    async with asyncio.timeout(10):
+        assert await asyncio.gather(*steps) == [True] * 8

@@ -16,23 +16,23 @@ from ...ids import Ids
 from ...messages import Envelope, Uniform
 from . import drafts, names, queues, rows
 from .names import BlockName
-from .space import Buffer, Reading, Space, Transaction
+from .space import Buffer, Files, Reading, Space, Transaction
 from .topics import work_topic
 
 _IN_FLIGHT = 3  # appends under way before further calls gather
 
 
-class Call:
-    __slots__ = ("future", "ids", "messages")
-
-    def __init__(self, messages: Sequence[Envelope], future: asyncio.Future[list[str]]) -> None:
-        self.messages = messages
-        self.future = future
-        self.ids: list[str] = []
+class Call(msgspec.Struct, eq=False):
+    messages: Sequence[Envelope]
+    future: asyncio.Future[list[str]]
+    ids: list[str] = []
 
     @property
     def has_dedup_keys(self) -> bool:
-        return type(self.messages) is not Uniform and any(each.dedup_key is not None for each in self.messages)
+        messages = self.messages
+        if len(messages) == 1:
+            return messages[0].dedup_key is not None
+        return type(messages) is not Uniform and any(each.dedup_key is not None for each in messages)
 
 
 class Block(msgspec.Struct, frozen=True, gc=False):
@@ -63,16 +63,19 @@ class Appender:
         self._root = ""  # of the queue, as last seen
 
     def append(self, messages: Sequence[Envelope]) -> asyncio.Future[list[str]]:
-        """Ids, once the messages are durable; there must be some."""
+        """Ids, once the messages are durable."""
         loop = asyncio.get_running_loop()
-        call = Call(messages, loop.create_future())
-        self._waiting.append(call)
+        future: asyncio.Future[list[str]] = loop.create_future()
+        if not messages:
+            future.set_result([])
+            return future
+        self._waiting.append(Call(messages, future))
         if not self._under_way and not self._scheduled:
             self._start()  # a lone caller does not wait for others
         elif not self._scheduled and len(self._under_way) < _IN_FLIGHT:
             self._scheduled = True
             loop.call_soon(self._start)
-        return call.future
+        return future
 
     def _start(self) -> None:
         self._scheduled = False
@@ -114,8 +117,8 @@ class Appender:
         hand_out(calls, blocks, now)
         return written
 
-    def _commit(self, step: Callable[[Transaction], object]) -> asyncio.Future[Any]:
-        written = asyncio.ensure_future(self._space.transact(step, deadline=self._timeout))
+    def _commit(self, step: Callable[[Transaction], object], files: Files = ()) -> asyncio.Future[Any]:
+        written = asyncio.ensure_future(self._space.transact(step, deadline=self._timeout, files=files))
         return written if self._step is None else asyncio.ensure_future(self._stopped(written, self._step))
 
     @staticmethod
@@ -126,22 +129,18 @@ class Appender:
         return result
 
     async def _write_large(self, blocks: list[Block], large: list[Block], meanwhile: Callable[[], None]) -> None:
-        """Large blocks are written as files first, then one transaction shows them all."""
-        root = await self._write_files(large, meanwhile)
-        while not await self._commit(partial(self._publish, blocks=blocks, large=large, root=root)):
-            root = await self._write_files(large)
-
-    async def _write_files(self, large: list[Block], meanwhile: Callable[[], None] | None = None) -> str:
-        """Write the large blocks where they belong as far as we know; the root they lie under."""
+        """Large blocks are files, written where they belong as far as we know; then a transaction shows them all."""
         if not self._root:
             await self._space.read(self._look, deadline=self._timeout)
+        written = self._commit_large(blocks, large)
+        meanwhile()  # the disk has begun
+        while not await written:
+            written = self._commit_large(blocks, large)
+
+    def _commit_large(self, blocks: list[Block], large: list[Block]) -> asyncio.Future[Any]:
         root = self._root
-        writing = asyncio.gather(*(self._space.write_file(root + block.key, block.data) for block in large))
-        if meanwhile is not None:
-            await asyncio.sleep(0)  # the disk has begun
-            meanwhile()
-        await writing
-        return root
+        files = [(root + block.key, block.data) for block in large]
+        return self._commit(partial(self._publish, blocks=blocks, large=large, root=root), files)
 
     def _look(self, view: Reading) -> None:
         """Find out where the queue lies now; the options are only read again when they have changed."""

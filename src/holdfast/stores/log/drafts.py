@@ -100,8 +100,8 @@ def drafts(calls: Sequence[Sequence[Envelope]], now: float) -> list[Draft]:
 
 
 def _runs(calls: Sequence[Sequence[Envelope]], now: float) -> Iterator[tuple[tuple[int, float, int], Run]]:
-    for is_uniform, group in groupby(calls, key=lambda call: type(call) is Uniform):
-        if is_uniform:
+    for type_, group in groupby(calls, key=type):
+        if type_ is Uniform:
             for call in group:
                 yield _uniform_run(call, now)  # type: ignore[arg-type]  # as the group says
             continue

@@ -12,7 +12,7 @@ from typing import TypeVar
 
 from ...errors import Unavailable
 from ..base import Check
-from .space import Buffer, Found, Range, Reading, Survey, Transaction
+from .space import Buffer, Files, Found, Range, Reading, Survey, Transaction
 from .topics import Topics, deliver
 
 T = TypeVar("T")
@@ -129,7 +129,11 @@ class MemorySpace:
     def clock(self) -> float:
         return self._clock()
 
-    async def transact(self, step: Callable[[Transaction], T], *, deadline: float | None = None, lane: str = "") -> T:
+    async def transact(
+        self, step: Callable[[Transaction], T], *, deadline: float | None = None, lane: str = "", files: Files = ()
+    ) -> T:
+        for key, data in files:
+            await self.write_file(key, data)
         await asyncio.sleep(0)  # a caller in a tight loop must not keep the event loop to itself
         return self.transact_from_thread(step, deadline=deadline)
 

@@ -80,6 +80,9 @@ class Transaction(Reading, Protocol):
         """Wake everybody who watches the topic, in every process, once this is durable."""
 
 
+Files: TypeAlias = Sequence[tuple[str, Buffer]]
+
+
 class Space(Protocol):
     """An open space."""
 
@@ -91,9 +94,16 @@ class Space(Protocol):
         """Seconds since 1970, the same for everybody who shares the space; steps of the wall clock do not move it."""
 
     def transact(
-        self, step: Callable[[Transaction], T], *, deadline: float | None = None, lane: str = ""
+        self,
+        step: Callable[[Transaction], T],
+        *,
+        deadline: float | None = None,
+        lane: str = "",
+        files: Files = (),
     ) -> Awaitable[T]:
         """Run the step in a transaction; the result comes when its writes are durable.
+
+        `files` are written before, as by `write_file`, for the step to adopt.
 
         Steps of one lane replace the same object; a space that cannot run them together runs them one by one.
 

@@ -12,7 +12,7 @@ from typing import Any, TypeVar
 
 from ....errors import ConfigError, HoldfastError, Unavailable
 from ...base import Check
-from ..space import Buffer, Reading, Transaction, Unclear
+from ..space import Buffer, Files, Reading, Transaction, Unclear
 from ..topics import Topics, deliver
 from . import clock as clocks
 from . import doctor
@@ -92,7 +92,11 @@ class CloudSpace:
     def clock(self) -> float:
         return self._clock()
 
-    async def transact(self, step: Callable[[Transaction], T], *, deadline: float | None = None, lane: str = "") -> T:
+    async def transact(
+        self, step: Callable[[Transaction], T], *, deadline: float | None = None, lane: str = "", files: Files = ()
+    ) -> T:
+        for key, data in files:
+            await self.write_file(key, data)
         return await self._in_thread(lambda: self.transact_from_thread(step, deadline=deadline, lane=lane), deadline)
 
     def transact_from_thread(

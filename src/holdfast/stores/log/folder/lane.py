@@ -5,6 +5,7 @@ from __future__ import annotations
 import asyncio
 import threading
 from collections.abc import Callable
+from concurrent.futures import Executor
 from queue import SimpleQueue
 from typing import Any, TypeVar, cast
 
@@ -19,10 +20,16 @@ CLOSED = "the store is closed"
 class Work:
     """A step with somebody waiting for it: a future of an event loop, or a thread at a gate."""
 
-    __slots__ = ("_turn", "error", "future", "gate", "result", "step", "timer")
+    __slots__ = ("_turn", "before", "error", "future", "gate", "result", "step", "timer")
 
-    def __init__(self, step: Callable[[Any], Any], future: asyncio.Future[Any] | None) -> None:
+    def __init__(
+        self,
+        step: Callable[[Any], Any],
+        future: asyncio.Future[Any] | None,
+        before: Callable[[], None] | None = None,
+    ) -> None:
         self.step = step
+        self.before = before
         self.future = future
         self.timer: asyncio.TimerHandle | None = None
         self.gate: threading.Lock | None = None
@@ -42,6 +49,16 @@ class Work:
         except IndexError:
             return False
         return True
+
+    def prepare(self) -> None:
+        """Do what comes before the step, if somebody still waits for it."""
+        before, self.before = self.before, None
+        if before is None or (self.future is not None and self.future.cancelled()):
+            return
+        try:
+            before()
+        except BaseException as error:  # noqa: BLE001 - it is the caller's, whatever it is
+            self.fail(translated(error))
 
     def fail(self, error: BaseException) -> None:
         self.result, self.error = None, error
@@ -68,21 +85,29 @@ class Lane:
         *,
         finish: Callable[[], None],
         gather: Callable[[], None] | None = None,  # may wait for more to come before a group is taken
+        elsewhere: Executor | None = None,  # prepares steps that are not alone
     ) -> None:
         self._run = run
         self._finish = finish
         self._gather = gather
+        self._elsewhere = elsewhere
         self._waiting: SimpleQueue[Work | None] = SimpleQueue()
+        self._away: set[Work] = set()  # being prepared elsewhere
         self._ended = False
         # A daemon: stuck behind another process's lock, it must not keep the interpreter from exiting.
         self._thread = threading.Thread(target=self._loop, name=name, daemon=True)
         self._thread.start()
 
-    def submit(self, step: Callable[[Any], T], *, deadline: float) -> asyncio.Future[T]:
-        """The step's result, or after `deadline` seconds Unavailable; cancelled in time, it does not run."""
+    def submit(
+        self, step: Callable[[Any], T], *, deadline: float, before: Callable[[], None] | None = None
+    ) -> asyncio.Future[T]:
+        """The step's result, or after `deadline` seconds Unavailable; cancelled in time, it does not run.
+
+        `before` comes before the step, and outside of its group.
+        """
         loop = asyncio.get_running_loop()
         future: asyncio.Future[T] = loop.create_future()
-        work = Work(step, future)
+        work = Work(step, future, before)
         work.timer = loop.call_later(deadline, _expire, work, deadline)
         self._put(work)
         return future
@@ -124,7 +149,7 @@ class Lane:
         first = self._waiting.get()
         if self._gather is not None and first is not None:
             self._gather()
-        works = self._take(first)
+        works = self._prepared(self._take(first))
         after = None
         if works:
             try:
@@ -135,7 +160,28 @@ class Lane:
             _answer(works)
         if after is not None:
             after()
-        return first is not None and not self._ended
+        return not self._ended or bool(self._away)
+
+    def _prepared(self, works: list[Work]) -> list[Work]:
+        """Those whose step can run. A lone one is prepared here, without a hand-over; others would have to wait."""
+        if len(works) == 1:
+            works[0].prepare()
+        ready: list[Work] = []
+        failed: list[Work] = []
+        for work in works:
+            if work.before is not None:
+                self._away.add(work)
+                cast(Executor, self._elsewhere).submit(self._prepare, work)
+                continue
+            self._away.discard(work)
+            (ready if work.error is None else failed).append(work)
+        if failed:
+            _answer(failed)
+        return ready
+
+    def _prepare(self, work: Work) -> None:
+        work.prepare()
+        self._waiting.put(work)
 
     def _take(self, *first: Work | None) -> list[Work]:
         items = [*first, *(self._waiting.get() for _ in range(self._waiting.qsize()))]

@@ -14,6 +14,7 @@ from typing import TypeVar, cast
 from ....errors import ConfigError, Unavailable
 from ...base import Check
 from ..space import Buffer, Reading, Transaction
+from ..space import Files as NewFiles
 from . import doctor
 from .committer import Committer, Reader
 from .database import NAME, Snapshot, Writing
@@ -62,7 +63,7 @@ class FolderSpace:
             announce=self._wake.announce,
             remove=lambda keys: self._pool.submit(self._files.remove, keys),
         )
-        self._writes = Lane("holdfast-commit", self._committer.run, finish=self._finish)
+        self._writes = Lane("holdfast-commit", self._committer.run, finish=self._finish, elsewhere=self._pool)
         self._reads: Lane | None = None
         on_advance = getattr(clock, "on_advance", None)
         if on_advance is not None:
@@ -97,10 +98,24 @@ class FolderSpace:
         return self._committer.clock.now()
 
     def transact(
-        self, step: Callable[[Transaction], T], *, deadline: float | None = None, lane: str = ""
+        self,
+        step: Callable[[Transaction], T],
+        *,
+        deadline: float | None = None,
+        lane: str = "",
+        files: NewFiles = (),
     ) -> asyncio.Future[T]:
         self._usable()
-        return self._writes.submit(step, deadline=self._timeout if deadline is None else deadline)
+        within = self._timeout if deadline is None else deadline
+        if any(_root(key) not in self._roots for key, _ in files):
+            return asyncio.ensure_future(self._transact_there(step, within, files))
+        before = partial(self._write_all, files) if files else None
+        return self._writes.submit(step, deadline=within, before=before)
+
+    async def _transact_there(self, step: Callable[[Transaction], T], deadline: float, files: NewFiles) -> T:
+        for key, _ in files:
+            await self._note_root(key)
+        return await self.transact(step, deadline=deadline, files=files)
 
     def transact_from_thread(
         self, step: Callable[[Transaction], T], *, deadline: float | None = None, lane: str = ""
@@ -114,14 +129,21 @@ class FolderSpace:
 
     async def write_file(self, key: str, data: Buffer) -> None:
         self._usable()
-        root = key.partition("/")[0]
+        await self._note_root(key)
+        await self._in_pool(partial(self._files.write, key, data))
+
+    async def _note_root(self, key: str) -> None:
+        """Before the first file, so that a sweep finds what a crash leaves and touches nobody else's files."""
+        root = _root(key)
         if root not in self._roots:
-            # Noted before the first file, so that a sweep finds what a crash leaves and touches nobody else's files.
             note = "INSERT INTO roots (name) VALUES (?) ON CONFLICT DO NOTHING"
             self._files.path(key)
             await self.transact(lambda view: cast(Writing, view).execute(note, (root,)))
             self._roots.add(root)
-        await self._in_pool(partial(self._files.write, key, data))
+
+    def _write_all(self, files: NewFiles) -> None:
+        for key, data in files:
+            self._files.write(key, data)
 
     async def remove(self, keys: list[str]) -> None:
         await self.transact(lambda tx: [tx.delete(key) for key in keys])
@@ -210,6 +232,10 @@ class FolderSpace:
         for directory in (wake, self._folder):
             with contextlib.suppress(OSError):  # something else is in it
                 directory.rmdir()
+
+
+def _root(key: str) -> str:
+    return key.partition("/")[0]
 
 
 def _roots(view: Reading) -> list[str]:
