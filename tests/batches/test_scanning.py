@@ -143,6 +143,20 @@ def _plain(value):
     return round(value.timestamp() * 1e6) if hasattr(value, "timestamp") else value
 
 
+@pytest.mark.parametrize("only", [("value",), ("id", "attempt"), ("headers", "enqueued_at", "value")], ids=str)
+@pytest.mark.parametrize("view", VIEWS)
+async def test_columns_that_are_asked_for_are_the_same(store, view, only):
+    await mess(store)
+    slices, filters = await plan(store, view), [Filter("priority", "<=", 1)]
+    found = []
+    for each in slices:
+        async for batch in store.batches.read_slice(each, filters=filters, only=only):
+            found += batch.select(list(only)).to_pylist()
+    rows = await read(store, slices, filters=filters)
+    assert rows
+    assert found == [{name: row[name] for name in only} for row in rows]
+
+
 async def test_filters_on_outcomes(store):
     await mess(store)
     rows = await read(store, await plan(store, "archive"))

@@ -17,7 +17,8 @@ def test_a_round(spark, tmp_path):
 
 
 def test_ratios_are_judged_by_their_bars():
-    slow = Round(stream=40, stream_archived=1, batch=1, sink=60, parquet_stream=100, parquet_batch=1, parquet_sink=100)
+    sides = dict.fromkeys(Round.__struct_fields__, 1.0)
+    slow = Round(**sides | {"stream": 40, "sink": 60, "parquet_stream": 100, "parquet_sink": 100})
     told = program.lines([slow])
     assert "stream against parquet stream: 0.40 ×, bar 0.5 ×: below" in told
     assert "sink against parquet sink: 0.60 ×, bar 0.5 ×: ok" in told

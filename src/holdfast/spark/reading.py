@@ -62,7 +62,9 @@ class Reader(DataSourceReader):
             yield fitting.rows(partition.rows)
         elif isinstance(partition, SlicePartition):  # Spark makes an empty one of no partitions
             at = link(self._options.place.url)
-            batches = at.batches.read_slice(partition.slice, filters=partition.filters, lenient=self._options.lenient)
+            batches = at.batches.read_slice(
+                partition.slice, filters=partition.filters, lenient=self._options.lenient, only=self._wanted.names
+            )
             for batch in at.each(batches):
                 if batch.num_rows:
                     yield fitting.fit(batch)

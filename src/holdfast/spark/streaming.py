@@ -116,7 +116,9 @@ class StreamReader(DataSourceStreamReader, SupportsTriggerAvailableNow):
         assert isinstance(partition, SlicePartition)
         fitting = schema.Fitting(self._wanted)
         at = link(self._options.place.url)
-        for batch in at.each(at.batches.read_slice(partition.slice, lenient=self._options.lenient)):
+        for batch in at.each(
+            at.batches.read_slice(partition.slice, lenient=self._options.lenient, only=self._wanted.names)
+        ):
             yield fitting.fit(batch)
 
     def commit(self, end: Offset) -> None:

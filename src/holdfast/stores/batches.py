@@ -218,9 +218,9 @@ class Batches(Protocol):
         """One snapshot of a view in slices; filters leave out what cannot pass, `read_slice` applies them exactly."""
 
     def read_slice(
-        self, part: Slice, *, filters: Sequence[Filter] = (), lenient: bool = False
+        self, part: Slice, *, filters: Sequence[Filter] = (), lenient: bool = False, only: Sequence[str] | None = None
     ) -> AsyncIterator[pa.RecordBatch]:
-        """The rows of a slice, as the plan saw them, in batches of a few megabytes.
+        """The rows of a slice, as the plan saw them, in batches of a few megabytes; `only` these columns are needed.
 
         Messages that left the queue since are found where they went. What was deleted altogether is a StoreError, or
         left out when `lenient`.

@@ -18,8 +18,10 @@ _WARM = 10_000
 _BARS = (
     ("stream", "parquet_stream", 0.5),
     ("stream", "parquet_batch", None),
+    ("stream_rows", "parquet_stream", None),
     ("stream_archived", "parquet_stream", None),
     ("batch", "parquet_batch", None),
+    ("batch_rows", "parquet_batch", None),
     ("sink", "parquet_sink", 0.5),
 )
 

@@ -52,9 +52,9 @@ class LogBatches:
         return plan.slices(queue, view, sizing)
 
     def read_slice(
-        self, part: Slice, *, filters: Sequence[Filter] = (), lenient: bool = False
+        self, part: Slice, *, filters: Sequence[Filter] = (), lenient: bool = False, only: Sequence[str] | None = None
     ) -> AsyncIterator[pa.RecordBatch]:
-        return self._reader.read(part, filters, lenient=lenient)
+        return self._reader.read(part, filters, lenient=lenient, only=only)
 
     # Claim batches.
 

@@ -49,14 +49,27 @@ def of_block(
     limit: int,
     result: Callable[[bytes], bytes | None],
     hold: str = "",
+    only: tuple[str, ...] | None = None,
 ) -> pa.RecordBatch:
     """The rows of one group; `result` finds what is behind a packed one. Held ones get a column of tokens."""
     name, stored = parse_block(key), rows.columns(data)
     places = group.places(name.count)
     if len(places) < name.count:
         stored = _picked(stored, places)
-    made = _assembled(_Source(name, stored, places, group), queue, view, limit, result)
-    return made.append_column("token", _tokens(hold, places, made.column("id"))) if hold else made
+    source = _Source(name, stored, places, group)
+    made = _assembled(source, queue, _schema(view, only), limit, result)
+    if not hold or (only is not None and "token" not in only):
+        return made
+    ids = made.column("id") if "id" in made.schema.names else source.id()
+    return made.append_column("token", _tokens(hold, places, ids))
+
+
+@cache
+def _schema(view: View, only: tuple[str, ...] | None) -> pa.Schema:
+    """The columns of a view that are needed."""
+    schema = batches.arrow_schema(view)
+    needed = [field for field in schema if only is None or field.name in only]
+    return pa.schema(needed or [schema.field("id")])  # without a column nobody could count the rows
 
 
 def _tokens(hold: str, places: Any, ids: pa.Array) -> pa.Array:
@@ -115,10 +128,9 @@ class _Source:
 
 
 def _assembled(
-    source: _Source, queue: str, view: View, limit: int, result: Callable[[bytes], bytes | None]
+    source: _Source, queue: str, schema: pa.Schema, limit: int, result: Callable[[bytes], bytes | None]
 ) -> pa.RecordBatch:
     group, name = source.group, source.name
-    attempts = source.attempts()
     made: dict[str, Callable[[], pa.Array]] = {
         "id": source.id,
         "queue": lambda: source.all(queue, pa.string()),
@@ -126,19 +138,18 @@ def _assembled(
         "content_type": lambda: source.column("content_type", ""),
         "headers": lambda: source.column("headers", None),
         "priority": lambda: source.column("priority", name.priority),
-        "attempt": lambda: attempts,
+        "attempt": source.attempts,
         "max_attempts": lambda: source.column("max_attempts", name.max_attempts or limit),
         "enqueued_at": source.enqueued_at,
         "visible_at": lambda: source.instant("visible_at", group.visible_at),
         "status": lambda: source.all(group.status, pa.string()),
-        "attempts": lambda: attempts,
+        "attempts": source.attempts,
         "claimed_at": lambda: source.instant("claimed_at", group.claimed_at),
         "finished_at": lambda: source.instant("finished_at", group.finished_at),
         "worker": lambda: source.text("worker", group.worker),
         "error": lambda: source.text("error", group.error),
         "result": lambda: _results(source, result),
     }
-    schema = batches.arrow_schema(view)
     return pa.RecordBatch.from_arrays([made[each]() for each in schema.names], schema=schema)
 
 
@@ -179,12 +190,12 @@ def _made_ids(block: str, places: Any) -> pa.Array:
     return pa.StringArray.from_buffers(len(texts), pa.py_buffer(_offsets(len(texts))), pa.py_buffer(data))
 
 
-def of_file(data: bytes, view: View) -> list[pa.RecordBatch]:
+def of_file(data: bytes, view: View, only: tuple[str, ...] | None = None) -> list[pa.RecordBatch]:
     """The rows of an archive file."""
     file = pq.ParquetFile(pa.BufferReader(data))
     archive.check_format(file.schema_arrow)
-    schema = batches.arrow_schema(view)
-    wanted = [name for name in schema.names if name in file.schema_arrow.names]
+    schema = _schema(view, only)
+    wanted = [name for name in file.schema_arrow.names if name in schema.names or name == "attempts"]
     found = []
     for batch in file.iter_batches(batch_size=4000, columns=wanted):
         named = {name: batch.column(name) for name in wanted}
@@ -197,9 +208,11 @@ def of_file(data: bytes, view: View) -> list[pa.RecordBatch]:
     return found
 
 
-def of_records(found: Sequence[Stored], group: Group, *, queue: str, view: View) -> pa.RecordBatch:
+def of_records(
+    found: Sequence[Stored], group: Group, *, queue: str, view: View, only: tuple[str, ...] | None = None
+) -> pa.RecordBatch:
     """Messages found one by one, in the state of the group."""
-    schema = batches.arrow_schema(view)
+    schema = _schema(view, only)
     told = {
         "queue": queue,
         "status": group.status,

@@ -29,7 +29,7 @@ if TYPE_CHECKING:
     from .columns import Group
 
 _SAMPLES = 3  # objects looked at to learn how large a row is
-_TOGETHER = 2 << 20  # bytes of small batches that become one
+_TOGETHER = 512 << 10  # bytes up to which small batches become one; a usual block goes as it is, without a copy
 _FETCH = 16  # objects read in one step
 
 
@@ -203,6 +203,15 @@ def _file_may_pass(file: ArchiveName, filters: Sequence[Filter]) -> bool:
 # Reading.
 
 
+class _Asked(msgspec.Struct, frozen=True):
+    """What one read wants."""
+
+    part: Slice
+    body: _Body
+    lenient: bool
+    only: tuple[str, ...] | None  # columns that are needed; None: all
+
+
 class SliceReader:
     """Reads the slices of a plan; what left since is looked for where it went."""
 
@@ -211,13 +220,17 @@ class SliceReader:
         self._finder = finder
         self._timeout = timeout
 
-    async def read(self, part: Slice, filters: Sequence[Filter], *, lenient: bool) -> AsyncIterator[pa.RecordBatch]:
+    async def read(
+        self, part: Slice, filters: Sequence[Filter], *, lenient: bool, only: Sequence[str] | None = None
+    ) -> AsyncIterator[pa.RecordBatch]:
         body = msgspec.msgpack.decode(part.body, type=_Body)
         filters = [each for each in filters if each.column != "queue"]
+        needed = None if only is None else (*only, *(each.column for each in filters))
+        asked = _Asked(part, body, lenient, needed)
         waiting: list[pa.RecordBatch] = []
         for start in range(0, len(body.parts), _FETCH):
             some = body.parts[start : start + _FETCH]
-            for batch in await self._load(part, body, some, lenient=lenient):
+            for batch in await self._load(asked, some):
                 waiting.append(filtered(batch, filters))
                 if sum(each.nbytes for each in waiting) >= _TOGETHER:
                     yield _joined(waiting)
@@ -225,30 +238,29 @@ class SliceReader:
         if waiting:
             yield _joined(waiting)
 
-    async def _load(self, part: Slice, body: _Body, some: list[Part], *, lenient: bool) -> list[pa.RecordBatch]:
+    async def _load(self, asked: _Asked, some: list[Part]) -> list[pa.RecordBatch]:
         def step(chosen: list[Part], view: Reading) -> list[pa.RecordBatch]:
             found: list[pa.RecordBatch] = []
             for each in chosen:
-                found += self._batches(view, part, body, each, lenient=lenient)
+                found += self._batches(view, asked, each)
             return found
 
         if not self._space.window:
             return await self._space.read(partial(step, some), deadline=self._timeout)
         # Every object is a trip of its own: all of them at once.
-        asked = [self._space.read(partial(step, [each]), deadline=self._timeout) for each in some]
-        return [batch for found in await asyncio.gather(*asked) for batch in found]
+        trips = [self._space.read(partial(step, [each]), deadline=self._timeout) for each in some]
+        return [batch for found in await asyncio.gather(*trips) for batch in found]
 
-    def _batches(
-        self, view: Reading, part: Slice, body: _Body, each: Part, *, lenient: bool
-    ) -> Iterator[pa.RecordBatch]:
+    def _batches(self, view: Reading, asked: _Asked, each: Part) -> Iterator[pa.RecordBatch]:
         from . import columns
 
+        part = asked.part
         stored = view.get(each.key)
         groups = [columns.Group(*group) for group in each.groups]  # type: ignore[arg-type]  # as planning packed them
         if not groups:
             if stored is not None:
-                yield from columns.of_file(stored.data, part.view)
-            elif not lenient:
+                yield from columns.of_file(stored.data, part.view, asked.only)
+            elif not asked.lenient:
                 raise columns.missing(f"the archive file {each.key}")
             return
         for group in groups:
@@ -259,30 +271,32 @@ class SliceReader:
                     group,
                     queue=part.queue,
                     view=part.view,
-                    limit=body.limit,
+                    limit=asked.body.limit,
                     result=partial(result_of, view=view, root=names.log_of(each.key)),
                     hold=each.hold,
+                    only=asked.only,
                 )
             else:
-                yield from self._gone(view, part, each, group, lenient=lenient)
+                yield from self._gone(view, asked, each, group)
 
-    def _gone(self, view: Reading, part: Slice, each: Part, group: Group, *, lenient: bool) -> Iterator[pa.RecordBatch]:
+    def _gone(self, view: Reading, asked: _Asked, each: Part, group: Group) -> Iterator[pa.RecordBatch]:
         """Messages whose block has left, from wherever they are now, in the state the plan saw."""
         from . import columns
 
         name = names.parse_block(each.key)
         if name.first:  # the block kept its ids to itself
-            if not lenient:
+            if not asked.lenient:
                 raise columns.missing(f"the block {each.key}")
             return
-        finder = self._finder(part.queue)
+        finder = self._finder(asked.part.queue)
         texts = ids.texts(int(name.block, 16), name.count)
         found = [finder.find(view, texts[place]) for place in group.places(name.count)]
-        if not lenient and None in found:
+        if not asked.lenient and None in found:
             raise columns.missing(f"the block {each.key}")
         kept = [stored for stored in found if stored is not None]
         if kept:
-            yield columns.of_records(kept, group, queue=part.queue, view=part.view)
+            part = asked.part
+            yield columns.of_records(kept, group, queue=part.queue, view=part.view, only=asked.only)
 
 
 def _joined(batches: list[pa.RecordBatch]) -> pa.RecordBatch:

@@ -63,8 +63,8 @@ class PostgresBatches:
         return await self._scanner.plan(queue, view, filters=filters, sizing=sizing, usual=usual)
 
     def read_slice(
-        self, part: Slice, *, filters: Sequence[Filter] = (), lenient: bool = False
-    ) -> AsyncIterator[pa.RecordBatch]:
+        self, part: Slice, *, filters: Sequence[Filter] = (), lenient: bool = False, only: Sequence[str] | None = None
+    ) -> AsyncIterator[pa.RecordBatch]:  # every column is in the answer of the server anyway
         return self._scanner.read(part, filters, lenient=lenient)
 
     # Claim batches.
