@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from pathlib import Path
+from typing import Literal
 
 import msgspec
 import pytest
@@ -28,6 +29,16 @@ async def test_everything_is_measured_and_told(tmp_path: Path) -> None:
     assert all(one.requests > 0 for one in report.usage[:4])
     assert all(turn.completed >= 160 and turn.rate > 0 for _, turns in report.turns for turn in turns)
     assert msgspec.json.encode(report)
+
+
+def test_what_callers_cannot_exceed() -> None:
+    def best(how: Literal["calls", "worker"], processes: int, consumers: int, shards: int) -> float | None:
+        return Shape(how, processes, consumers, shards).at_best(latency=0.06, batch=50)
+
+    assert best("calls", 1, 4, 1) == pytest.approx(4 * 50 / 0.12)
+    assert best("calls", 4, 1, 1) == pytest.approx(50 / 0.12), "one at a time"
+    assert best("calls", 4, 1, 8) == pytest.approx(4 * 50 / 0.12)
+    assert best("worker", 4, 1, 8) is None
 
 
 def test_usage_is_per_message_and_judged_by_its_bar() -> None:

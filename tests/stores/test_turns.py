@@ -81,6 +81,28 @@ def test_who_was_beaten_begins_a_turn_of_its_own(time: Time) -> None:
     assert turns.pause() < PACE
 
 
+def test_who_is_beaten_by_somebody_who_goes_on_waits_for_the_end_of_its_turn(time: Time) -> None:
+    turns = Turns(time)
+    turns.begun()
+    pauses = []
+    for attempt in range(1, 12):
+        turns.tried()
+        pauses.append(turns.behind("them", attempt))
+        time.now += 2 * PACE + pauses[-1]
+    assert pauses[:2] == [0.0, 0.0], "that somebody was faster once or twice says nothing"
+    assert any(pause > 0 for pause in pauses[2:])
+    assert pauses[-1] == 0.0, "its turn must be over"
+
+
+def test_who_is_beaten_by_one_after_the_other_does_not_wait(time: Time) -> None:
+    turns = Turns(time)
+    turns.begun()
+    for attempt in range(12):
+        turns.tried()
+        assert turns.behind(f"them {attempt}", 1) == 0.0
+        time.now += 2 * PACE
+
+
 def test_after_a_natural_rest_nobody_is_waited_for(time: Time) -> None:
     turns = Turns(time)
     for _ in range(int(_TURN / PACE) + 1):

@@ -37,7 +37,7 @@ def parser() -> argparse.ArgumentParser:
     made.add_argument("--lone", type=int, default=5, help="messages that come one by one")
     made.add_argument("--rest", type=float, default=8.0, help="seconds after a lone message, for its flush")
     made.add_argument("--window", type=float, default=30.0, help="seconds until blocks of lone messages are gone")
-    made.add_argument("--drained", type=int, default=8000, help="messages of one turn with latency")
+    made.add_argument("--drained", type=int, default=8000, help="messages of one turn with latency; twice with shards")
     made.add_argument("--latency", type=float, default=0.06, help="seconds added to every request")
     made.add_argument("--repeats", type=int, default=3)
     made.add_argument("--idle", type=float, default=300.0, help="seconds of idleness before counting")
@@ -86,7 +86,13 @@ async def _throughput(
             tell(f"{shape.name}, turn {number + 1} of {arguments.repeats}")
             turns.append(
                 await throughput.measure(
-                    proxy, url, shape, count=arguments.drained, batch=50, size=arguments.size, latency=arguments.latency
+                    proxy,
+                    url,
+                    shape,
+                    count=arguments.drained * (2 if shape.shards > 1 else 1),
+                    batch=50,
+                    size=arguments.size,
+                    latency=arguments.latency,
                 )
             )
     return found

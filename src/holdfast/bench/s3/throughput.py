@@ -30,6 +30,17 @@ class Shape(msgspec.Struct, frozen=True):
         heads = "one head" if self.shards == 1 else f"{self.shards} shards"
         return f"{self.how}, {self.processes} × {self.consumers} consumers, {heads}"
 
+    def at_best(self, *, latency: float, batch: int) -> float | None:
+        """What callers cannot exceed whatever the queue does: each waits for its claim, then for its completion.
+
+        Those of one process share replacements of a head; processes on one head exclude each other. A worker claims
+        ahead, and is not bound by this.
+        """
+        if self.how == "worker" or not latency:
+            return None
+        together = self.consumers * min(self.processes, self.shards)
+        return together * batch / (2 * latency)
+
 
 class Turn(msgspec.Struct, frozen=True):
     """One drain: everything was completed once when `completed` is the number of messages."""
@@ -44,13 +55,14 @@ SHAPES = (
     Shape("calls", 1, 1, 1),
     Shape("calls", 1, 4, 1, 1.5),
     Shape("calls", 4, 1, 1, 1.5),
-    Shape("worker", 1, 4, 1),
-    Shape("worker", 4, 1, 1),
+    Shape("worker", 1, 4, 1, 1.5),
+    Shape("worker", 4, 1, 1, 1.5),
     Shape("calls", 1, 4, 8, 10.0),
     Shape("calls", 4, 1, 8, 10.0),
-    Shape("worker", 1, 4, 8),
-    Shape("worker", 4, 4, 8),
+    Shape("worker", 4, 1, 8, 10.0),
+    Shape("worker", 4, 4, 8, 10.0),
 )
+_PAIRS = ((SHAPES[0], SHAPES[2]), (SHAPES[3], SHAPES[4]))  # one process, and four, on one head
 
 
 async def measure(proxy: Proxy, url: str, shape: Shape, *, count: int, batch: int, size: int, latency: float) -> Turn:
@@ -88,5 +100,10 @@ def lines(found: dict[Shape, list[Turn]], *, latency: float, batch: int) -> list
         row += f", handed out again {sum(turn.again for turn in turns)}"
         if shape.bar is not None:
             row += f"  bar {shape.bar:g} ×: {'ok' if rate / PUBLISHED >= shape.bar else 'BELOW'}"
-        rows.append(row)
+        best = shape.at_best(latency=latency, batch=batch)
+        rows.append(row if best is None else f"{row}  (callers: at most {best / PUBLISHED:.1f} ×)")
+    for one, four in _PAIRS:
+        if found.get(one) and found.get(four):
+            ratio = median(turn.rate for turn in found[four]) / median(turn.rate for turn in found[one])
+            rows.append(f"{four.name} against {one.name}: {ratio:.2f}")
     return rows

@@ -21,7 +21,7 @@ from .turns import Turns
 
 _UNKNOWN = "unknown"
 _AGING = 0.08  # seconds after which the next list is asked for meanwhile, while claims follow each other
-_STEADY = 0.5  # seconds between claims that follow each other
+_STEADY = 0.5  # seconds between commits that follow each other
 _CURRENT = 0.25  # seconds in which a list counts as current while it shows enough to give
 _NEAR = 5.0  # seconds in which a replacement of the head makes somebody a rival for it
 
@@ -62,7 +62,6 @@ class Late:
         self._listing: Listing | None = None
         self._listed = float("-inf")
         self._added = 0
-        self._claimed = float("-inf")
         self._steady = False
         self.demand = 0  # messages that the last claims asked for
         self._plea: str | None = _UNKNOWN
@@ -100,16 +99,19 @@ class Late:
 
         Only while claims follow each other: else most likely nobody would need it.
         """
-        now = time.monotonic()
+        follows = time.monotonic() - self.turns.last_at < _STEADY
         if demand:
-            self.demand, self._steady = demand, now - self._claimed < _STEADY
-            self._claimed = now
-        is_wanted = self._steady and now - self._claimed < _STEADY
-        return is_wanted and self._listing is not None and self.age() > _AGING
+            self.demand, self._steady = demand, follows
+        return follows and self._steady and self._listing is not None and self.age() > _AGING
 
     def age(self) -> float:
         """Seconds since the last list."""
         return time.monotonic() - self._listed
+
+    def holder(self, head: Head) -> tuple[str, int]:
+        """Who has replaced this head last, and with which of its attempts; us, if nobody else is seen."""
+        newest = max(head.beyond.sessions.items(), key=lambda each: each[1][1], default=(self.session, (0, 0.0)))
+        return newest[0], newest[1][0]
 
     def rivals(self, head: Head) -> int:
         """How many others replace this head, too."""

@@ -18,7 +18,7 @@ from .committer import Committed, Committer, Request, Session
 from .late import Late
 from .queues import Address, Config
 from .rows import Rows
-from .space import Reading, Space, Transaction
+from .space import Later, Reading, Space, Transaction
 from .state import Block, Claim, Head, Intent, Result, Rules
 
 
@@ -111,6 +111,9 @@ class LateCommitter(Committer):
         )
         if is_back:
             turns.found(changed=found[0].head is not own)
+        pause = turns.behind(*self.late.holder(found[0].head))
+        if pause:
+            raise Later(pause)
         return found
 
     def _put(self, session: Session) -> bytes:

@@ -30,6 +30,14 @@ class Stale(StoreError):
     """What a step believed in is gone: it was looking at an old head, or something is missing for good."""
 
 
+class Later(Exception):
+    """A step that would most likely fail now: it should run again, on what is there after so many seconds."""
+
+    def __init__(self, seconds: float) -> None:
+        super().__init__(seconds)
+        self.seconds = seconds
+
+
 class Found(msgspec.Struct, frozen=True, gc=False):
     """An object: its bytes and a tag that changes with every write of the key."""
 

@@ -15,6 +15,8 @@ _LONGEST = 0.01  # seconds
 _WEIGHT = 0.2  # of the newest observation
 _TURN = 0.8  # seconds of one replacement after the other, before somebody else's turn
 _LONGEST_TURN = 4.0
+_SOON = 0.6  # of a turn: when those who were beaten try again
+_TWICE = 2  # replacements by which somebody is seen to go on
 _REST = 2.2  # replacements in whose time another process reads the head and replaces it
 _MEMORY = 5.0  # seconds for which a rival is remembered
 
@@ -29,6 +31,9 @@ class Turns:
         self._rivals = 0
         self._runs = 0
         self._turn = _TURN
+        self._holder = ""  # who beat us, since when we know, and whether it goes on
+        self._held_since = 0.0
+        self._attempt = self._going_on = 0
         self.is_back = False  # we have stayed away: most likely the head is another one now
 
     @property
@@ -42,6 +47,11 @@ class Turns:
         now = self._clock()
         return (bool(self._rivals) and now - self._last < _MEMORY) or now - self._asked < _MEMORY
 
+    @property
+    def last_at(self) -> float:
+        """When the last replacement was done."""
+        return self._last
+
     def begun(self) -> None:
         self._begun = self._clock()
         self._runs = 0
@@ -49,6 +59,19 @@ class Turns:
     def tried(self) -> None:
         """An attempt is made."""
         self._runs += 1
+
+    def behind(self, name: str, attempt: int) -> float:
+        """We were beaten, and somebody has replaced the head last: how long to leave it alone before the next attempt.
+
+        Who is seen to go on will do so until the end of its turn.
+        """
+        now = self._clock()
+        if self._runs == 1 or name != self._holder:
+            self._holder, self._held_since, self._going_on = name, now, 0
+        elif attempt != self._attempt:
+            self._going_on += 1
+        self._attempt = attempt
+        return max(0.0, self._held_since + _SOON * _TURN - now) if self._going_on >= _TWICE else 0.0
 
     def found(self, *, changed: bool) -> None:
         """We are back, and somebody has used our absence, or not."""

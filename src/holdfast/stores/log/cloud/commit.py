@@ -17,7 +17,7 @@ import msgspec
 
 from ....errors import Unavailable, UnknownOutcome
 from .. import bundles, names
-from ..space import Buffer, Stale, Transaction, Unclear
+from ..space import Buffer, Later, Stale, Transaction, Unclear
 from .faults import Doubt, Refused, unanswered
 from .shelf import Shelf, is_head, is_kept
 from .view import View, Write
@@ -49,6 +49,16 @@ class Attempt(msgspec.Struct, frozen=True):
     def is_over(self, now: Got | None) -> bool:
         """The object has left the version it waits for, so it can never happen any more."""
         return (now.tag.e_tag if now else None) != (self.condition.e_tag if self.condition else None)
+
+
+def _is_final(error: Exception, view: View, missing: set[str]) -> bool:
+    """Whether a step that failed would fail again."""
+    if view.assumed:
+        return False  # it may have failed on what we only remembered
+    if not isinstance(error, Stale) or str(error) in missing:
+        return True
+    missing.add(str(error))  # somebody has finished it since we looked; twice means that it is lost
+    return False
 
 
 class _Pauses(Pause):
@@ -98,12 +108,14 @@ class Commits:
                 view.has_read(read)
             try:
                 result = step(view)
-            except Exception as error:
-                if not view.assumed:  # else it may have failed on what we only remembered
-                    if not isinstance(error, Stale) or str(error) in missing:
-                        raise
-                    missing.add(str(error))  # somebody has finished it since we looked; twice means that it is lost
+            except Later as later:
+                time.sleep(max(0.0, min(later.seconds, until - time.monotonic())))
                 fresh = True
+                continue
+            except Exception as error:
+                fresh = True
+                if _is_final(error, view, missing):
+                    raise
                 continue
             if not view.writes and view.assumed:
                 fresh = True
