@@ -126,7 +126,11 @@ class LateCommitter(Committer):
     def _answer(self, session: Session, requests: list[Request], results: list[Result], later: float | None) -> None:
         given = [each.block for result in results if isinstance(result, list) for each in result]
         keys = map(session.key_of, dict.fromkeys(given))
-        cast(_Far, session.tx).fetch([key for key in keys if self._cache.get(key) is None])
+        far, missing = cast(_Far, session.tx), [key for key in keys if self._cache.get(key) is None]
+        if self.late.turns.is_ours:
+            far.fetch(missing)
+        elif missing:  # most likely somebody is faster and takes these: they are read when they are ours
+            far.afterwards(partial(far.fetch, missing))
         super()._answer(session, requests, results, later)
 
     def _load(self, session: Session, request: Request, numbers: set[int]) -> dict[int, tuple[Block, Rows]]:

@@ -48,6 +48,11 @@ class Turns:
         return (bool(self._rivals) and now - self._last < _MEMORY) or now - self._asked < _MEMORY
 
     @property
+    def is_ours(self) -> bool:
+        """Most likely the attempt under way succeeds: nobody has beaten it yet."""
+        return self._runs == 1
+
+    @property
     def last_at(self) -> float:
         """When the last replacement was done."""
         return self._last
