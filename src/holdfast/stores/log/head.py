@@ -48,6 +48,7 @@ HEAVY = 64 * 1024  # bytes of results or errors that make a flush due at once
 GROUPS_MOST = 256  # groups of outcomes the head holds before a flush: it is rewritten with every commit
 RECENT_MOST = 32
 _ORDER = (Settle, Extend, Remove, Purge, Absorb, Expire, Claim, Freeze, Drop, *window.VERBS)
+_RANK = {kind: _ORDER.index(kind) for kind in _ORDER}
 
 
 def apply(head: Head, intents: Sequence[Intent], now: float, rules: Rules) -> Applied:
@@ -55,10 +56,9 @@ def apply(head: Head, intents: Sequence[Intent], now: float, rules: Rules) -> Ap
     head = head.copy()
     head.now = max(head.now, now)
     results: list[Result] = [None] * len(intents)
-    for kind in _ORDER:
-        for place, intent in enumerate(intents):
-            if type(intent) is kind:
-                results[place] = _VERBS[kind](head, intent, rules)
+    for place in sorted(range(len(intents)), key=lambda place: _RANK[type(intents[place])]):
+        intent = intents[place]
+        results[place] = _VERBS[type(intent)](head, intent, rules)
     finished = [block.key for block in head.blocks.values() if block.gone >= block.name.count]
     if finished:
         head.blocks = {no: block for no, block in head.blocks.items() if block.gone < block.name.count}

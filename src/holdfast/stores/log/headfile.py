@@ -31,14 +31,17 @@ class _Section:
         self._body = b""
 
     def encode(self, parts: list[Any], encode: Callable[[Any], bytes]) -> msgspec.Raw:
-        if parts and self._parts and parts[0] is not self._parts[0]:
+        if not parts:
+            self._parts, self._ends, self._body = [], [], b""
+            return _EMPTY
+        if self._parts and parts[0] is not self._parts[0]:
             self._shift(parts[0])
         both = min(len(parts), len(self._parts))
         same = next(compress(count(), map(is_not, parts, self._parts)), both)  # where they part, without a loop of ours
-        end = self._ends[same - 1] if same else 0
+        start = end = self._ends[same - 1] if same else 0
         pieces = [encode(self._plain(part)) for part in parts[same:]]
         self._ends[same:] = [end := end + len(piece) for piece in pieces]
-        self._body = b"".join((self._body[: self._ends[same - 1] if same else 0], *pieces))
+        self._body = b"".join((self._body[:start], *pieces))
         self._parts = parts
         return msgspec.Raw(_array_header(len(parts)) + self._body)
 
@@ -56,6 +59,9 @@ class _Section:
 def _array_header(count: int) -> bytes:
     """Of a msgpack array, so that its items can be put together from parts."""
     return b"\xdc" + count.to_bytes(2) if count < 1 << 16 else b"\xdd" + count.to_bytes(4)
+
+
+_EMPTY = msgspec.Raw(_array_header(0))
 
 
 class HeadWriter:
