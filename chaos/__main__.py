@@ -13,7 +13,7 @@ from .runs import RUNS, Run
 from .settings import Settings
 from .verdict import Verdict, lines
 
-_NUMBERS = ("messages", "producers", "workers", "kills", "producer_kills", "stops", "concurrency", "seed")
+_NUMBERS = ("messages", "producers", "workers", "kills", "producer_kills", "stops", "concurrency", "seed", "shards")
 _SECONDS = ("interval", "lease", "work", "deadline")
 
 

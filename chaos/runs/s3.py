@@ -20,7 +20,7 @@ async def s3(settings: Settings) -> Verdict:
     with Server() as server, Proxy(server.port, _FAULTS, seed=settings.seed) as proxy:
         async with staged(
             "s3", settings, url=server.url("chaos"), through=server.url("chaos", endpoint=proxy.endpoint),
-            max_attempts=_ATTEMPTS, retry=Fixed(0.1),
+            max_attempts=_ATTEMPTS, retry=Fixed(0.1), shards=settings.shards,
         ) as stage:  # fmt: skip
             stage.start_workers()
             stage.start_producers(seconds=settings.kills * settings.interval + 1.0)

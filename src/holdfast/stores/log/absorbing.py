@@ -74,6 +74,8 @@ def absorbable_late(
     listing = late.listing()
     if listing is not None:
         seen = look(tx)
+        if late.is_used(listing) and not seen.rules.paused and wanted(seen.head, [], demand)[1]:
+            return seen, Absorb([]), listing.next_due
         absorb = None if seen.rules.paused else _from_list(tx, seen, listing, demand, late, enough=True)
         if absorb is not None:
             return seen, absorb, listing.next_due

@@ -60,6 +60,7 @@ class Late:
         self._bundles: dict[str, list[str]] = {}
         self._written: set[str] = set()  # listed blocks of flushes that are over
         self._listing: Listing | None = None
+        self._used: Listing | None = None  # the last one that a claim has chosen from
         self._listed = float("-inf")
         self._added = 0
         self._steady = False
@@ -94,6 +95,10 @@ class Late:
         is_new = self._listed > self.turns.begun_at or self.age() < _CURRENT
         return self._listing if is_new else None
 
+    def is_used(self, listing: Listing) -> bool:
+        """Whether what it shows first is in the head, as far as anybody knows."""
+        return self._used is listing
+
     def is_list_due(self, demand: int) -> bool:
         """Whether to list meanwhile for claims that will follow; `demand` is what those under way ask for.
 
@@ -127,12 +132,13 @@ class Late:
 
     def choose(self, view: Reading, listing: Listing, head: Head, rules: Rules, *, beside: Sequence[str]) -> Chosen:
         """Sort what was listed (keys relative to the log); `beside` are logs whose flushes write here too."""
-        root = listing.root
+        root, self._used = listing.root, listing
         good, wrong = window.split(head, listing.keys, listing.made, rules)
         self.wrong.update(root + key for key in wrong)
         good = self._without_unfinished(view, beside, head, good)
         known = set(head.beyond.graveyard)
         spent = {key: self._parts(view, root, key) for key in good if bundles.is_bundle(key) and key not in known}
+        self._bundles = {root + key: parts for key, parts in spent.items()}
         return Chosen([key for key in good if not bundles.is_bundle(key)], spent, wrong)
 
     def _without_unfinished(self, view: Reading, beside: Sequence[str], head: Head, keys: list[str]) -> list[str]:
@@ -154,10 +160,8 @@ class Late:
         return [key for key in keys if key not in unfinished]
 
     def _parts(self, view: Reading, root: str, key: str) -> list[str]:
-        if root + key not in self._bundles:
-            self._bundles.clear()
-            self._bundles[root + key] = bundles.parts(view, root, key)
-        return self._bundles[root + key]
+        known = self._bundles.get(root + key)
+        return bundles.parts(view, root, key) if known is None else known
 
     def absorb(self, chosen: list[str], bundled: dict[str, list[str]], forgets: int) -> Absorb:
         parts = [part for some in bundled.values() for part in some]
