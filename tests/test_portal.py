@@ -76,6 +76,7 @@ def test_context_variables_come_along(place):
 
 def test_an_interrupt_cancels_the_work(place):
     ended = threading.Event()
+    before = signal.signal(signal.SIGINT, signal.default_int_handler)  # a shell's background job ignores it
 
     async def endless():
         try:
@@ -84,8 +85,11 @@ def test_an_interrupt_cancels_the_work(place):
         finally:
             ended.set()
 
-    with pytest.raises(KeyboardInterrupt):
-        place.run(endless())
+    try:
+        with pytest.raises(KeyboardInterrupt):
+            place.run(endless())
+    finally:
+        signal.signal(signal.SIGINT, before)
     assert ended.wait(5)
     assert place.run(answer(1)) == 1
 

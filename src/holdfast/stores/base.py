@@ -13,7 +13,7 @@ Rules every engine keeps, each with a test in `holdfast.testing.contract`:
 
 from __future__ import annotations
 
-from collections.abc import Awaitable, Sequence
+from collections.abc import Sequence
 from typing import Any, Protocol, cast
 
 import msgspec
@@ -78,7 +78,7 @@ class Store(Protocol):
     async def purge(self, queue: str) -> int:
         """Drop delayed, pending and retrying messages, not held, dead or archived ones; how many."""
 
-    def append(self, queue: str, messages: Sequence[Envelope]) -> Awaitable[list[str]]:
+    async def append(self, queue: str, messages: Sequence[Envelope]) -> list[str]:
         """Ids in input order; a message whose dedup key is remembered gives the first one's id and adds nothing."""
 
     async def claim(self, queue: str, limit: int, lease: float, *, wait: float = 0.0) -> Claims:

@@ -149,8 +149,8 @@ class LogStore:
 
     # Messages in and out.
 
-    def append(self, queue: str, messages: Sequence[Envelope]) -> Awaitable[list[str]]:
-        return self._log(queue).appender.append(messages)
+    async def append(self, queue: str, messages: Sequence[Envelope]) -> list[str]:
+        return await self._log(queue).appender.append(messages)
 
     async def claim(self, queue: str, limit: int, lease: float, *, wait: float = 0.0) -> Claims:
         if not wait:
