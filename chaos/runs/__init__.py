@@ -38,7 +38,7 @@ RUNS = (
     ),
     Run(
         "stop", "R2", stop, Settings(stops=50),
-        Settings(messages=400, producers=2, workers=4, stops=2, lease=1.0, interval=0.5, work=0.15, deadline=60,
+        Settings(messages=1000, producers=2, workers=4, stops=4, lease=1.0, interval=0.5, work=0.15, deadline=60,
                  quiet=True),
     ),
     Run(

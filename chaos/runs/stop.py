@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import asyncio
 import signal
+import time
 
 from holdfast.retry import Fixed
 
@@ -32,10 +33,13 @@ async def stop(settings: Settings) -> Verdict:
 
 async def _faults(stage: Stage, asleep: float, together: int) -> None:
     """Several at once: half of the workers go on."""
-    done = 0
-    while done < stage.settings.stops:
+    done, end = 0, time.monotonic() + stage.settings.deadline
+    while done < stage.settings.stops and time.monotonic() < end:
         await stage.pause()
         awake = [member for member in stage.fleet.of("work") if member.at_work]
+        if not awake:  # nothing has come yet: a stop now would show nothing
+            stage.check_producers()
+            continue
         victims = stage.chance.sample(awake, min(together, len(awake), stage.settings.stops - done))
         for victim in victims:
             stage.fleet.send(victim, signal.SIGSTOP)
