@@ -16,13 +16,15 @@ from ...ids import Ids
 from ...messages import Envelope, Uniform
 from . import drafts, names, queues, rows
 from .names import BlockName
-from .space import Buffer, Files, Reading, Space, Transaction
+from .space import Buffer, NewFiles, Reading, Space, Transaction
 from .topics import work_topic
 
 _IN_FLIGHT = 3  # appends under way before further calls gather
 
 
 class Call(msgspec.Struct, eq=False):
+    """What one caller appends, and who waits for its ids."""
+
     messages: Sequence[Envelope]
     future: asyncio.Future[list[str]]
     ids: list[str] = []
@@ -117,7 +119,7 @@ class Appender:
         hand_out(calls, blocks, now)
         return written
 
-    def _commit(self, step: Callable[[Transaction], object], files: Files = ()) -> asyncio.Future[Any]:
+    def _commit(self, step: Callable[[Transaction], object], files: NewFiles = ()) -> asyncio.Future[Any]:
         written = asyncio.ensure_future(self._space.transact(step, deadline=self._timeout, files=files))
         return written if self._step is None else asyncio.ensure_future(self._stopped(written, self._step))
 

@@ -12,7 +12,7 @@ from typing import TypeVar
 
 from ...errors import Unavailable
 from ..base import Check
-from .space import Buffer, Files, Found, Range, Reading, Survey, Transaction
+from .space import Buffer, Found, NewFiles, Range, Reading, Survey, Transaction
 from .topics import Topics, deliver
 
 T = TypeVar("T")
@@ -130,7 +130,7 @@ class MemorySpace:
         return self._clock()
 
     async def transact(
-        self, step: Callable[[Transaction], T], *, deadline: float | None = None, lane: str = "", files: Files = ()
+        self, step: Callable[[Transaction], T], *, deadline: float | None = None, lane: str = "", files: NewFiles = ()
     ) -> T:
         for key, data in files:
             await self.write_file(key, data)

@@ -98,8 +98,7 @@ class Round:
 
     def seen(self, busy: Sequence[Busy], *, shared: bool) -> None:
         """Visit shards that nobody looks after; leave a home that is shared with others for one that nobody has."""
-        neglected = sorted((each for each in busy if each.quiet > _NEGLECTED), key=lambda each: -each.quiet)
-        self._visits = [each.shard for each in neglected]
+        self._visits = _neglected(busy)
         free = [each.shard for each in busy if each.quiet >= UNATTENDED and each.shard != self.home]
         if shared and free:
             self.home = random.choice(free)
@@ -107,9 +106,14 @@ class Round:
     def order(self, busy: Sequence[Busy]) -> list[int]:
         """Which shards to try: those that nobody looks after, one's own, then the others, the quiet ones first."""
         self.looking()
-        neglected = sorted((each for each in busy if each.quiet > _NEGLECTED), key=lambda each: -each.quiet)
         others = [each for each in busy if each.quiet <= _NEGLECTED and each.shard != self.home]
         random.shuffle(others)
         others.sort(key=lambda each: each.quiet < UNATTENDED)
         own = [self.home] if any(each.shard == self.home and each.quiet <= _NEGLECTED for each in busy) else []
-        return [*(each.shard for each in neglected), *own, *(each.shard for each in others)]
+        return [*_neglected(busy), *own, *(each.shard for each in others)]
+
+
+def _neglected(busy: Sequence[Busy]) -> list[int]:
+    """The shards that nobody looks after, the longest first."""
+    found = [each for each in busy if each.quiet > _NEGLECTED]
+    return [each.shard for each in sorted(found, key=lambda each: -each.quiet)]

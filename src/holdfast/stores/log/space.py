@@ -88,7 +88,7 @@ class Transaction(Reading, Protocol):
         """Wake everybody who watches the topic, in every process, once this is durable."""
 
 
-Files: TypeAlias = Sequence[tuple[str, Buffer]]
+NewFiles: TypeAlias = Sequence[tuple[str, Buffer]]
 
 
 class Space(Protocol):
@@ -107,7 +107,7 @@ class Space(Protocol):
         *,
         deadline: float | None = None,
         lane: str = "",
-        files: Files = (),
+        files: NewFiles = (),
     ) -> Awaitable[T]:
         """Run the step in a transaction; the result comes when its writes are durable.
 

@@ -12,7 +12,7 @@ from typing import Any, TypeVar
 
 from ....errors import ConfigError, HoldfastError, Unavailable
 from ...base import Check
-from ..space import Buffer, Files, Reading, Transaction, Unclear
+from ..space import Buffer, NewFiles, Reading, Transaction, Unclear
 from ..topics import Topics, deliver
 from . import clock as clocks
 from . import doctor
@@ -93,7 +93,7 @@ class CloudSpace:
         return self._clock()
 
     async def transact(
-        self, step: Callable[[Transaction], T], *, deadline: float | None = None, lane: str = "", files: Files = ()
+        self, step: Callable[[Transaction], T], *, deadline: float | None = None, lane: str = "", files: NewFiles = ()
     ) -> T:
         for key, data in files:
             await self.write_file(key, data)

@@ -13,8 +13,7 @@ from typing import TypeVar, cast
 
 from ....errors import ConfigError, Unavailable
 from ...base import Check
-from ..space import Buffer, Reading, Transaction
-from ..space import Files as NewFiles
+from ..space import Buffer, NewFiles, Reading, Transaction
 from . import doctor
 from .committer import Committer, Reader
 from .database import NAME, Snapshot, Writing

@@ -11,7 +11,7 @@ from ....config import StoreOptions
 from ....errors import ConfigError, Unavailable
 from ...base import Check
 from ..folder.lane import CLOSED
-from ..space import Buffer, Files, Reading, Transaction
+from ..space import Buffer, NewFiles, Reading, Transaction
 from ..topics import deliver
 from . import doctor
 from .core import Core, release, shared
@@ -53,14 +53,14 @@ class SlateSpace:
         return self._core.committer.clock.now()
 
     def transact(
-        self, step: Callable[[Transaction], T], *, deadline: float | None = None, lane: str = "", files: Files = ()
+        self, step: Callable[[Transaction], T], *, deadline: float | None = None, lane: str = "", files: NewFiles = ()
     ) -> asyncio.Future[T]:
         self._usable()
         if files:
             return asyncio.ensure_future(self._after_files(files, step, deadline))
         return self._core.writes.submit(step, deadline=self._timeout if deadline is None else deadline)
 
-    async def _after_files(self, files: Files, step: Callable[[Transaction], T], deadline: float | None) -> T:
+    async def _after_files(self, files: NewFiles, step: Callable[[Transaction], T], deadline: float | None) -> T:
         await asyncio.gather(*(self.write_file(key, data) for key, data in files))
         return await self.transact(step, deadline=deadline)
 
