@@ -13,10 +13,10 @@ from holdfast import ids
 from holdfast.config import QueueOptions
 from holdfast.messages import Stored
 from holdfast.stores.log import archive, leaving, names, queues, rows
-from holdfast.stores.log.committer import Seen
 from holdfast.stores.log.leaving import Leaving, Written
 from holdfast.stores.log.names import BlockName
 from holdfast.stores.log.rows import Rows
+from holdfast.stores.log.session import Seen
 from holdfast.stores.log.state import Frozen, Head
 
 T0 = 1_700_000_000.0

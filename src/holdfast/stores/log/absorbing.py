@@ -13,7 +13,7 @@ from .space import LAST, Range, Reading, Transaction
 from .state import Absorb, Head, Rules
 
 if TYPE_CHECKING:
-    from .committer import Seen
+    from .session import Seen
 
 _PAGE = 1000
 _DUE_PAGE = 200

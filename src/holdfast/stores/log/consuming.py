@@ -13,9 +13,9 @@ from .. import consumers
 from ..batches import Batch, ConsumerInfo, Ownership, Sizing, Slice
 from ..consumers import Consumer
 from . import pipes, records, scanning
-from .committer import Seen, Session
 from .log import Log
 from .scanning import Part, Plan
+from .session import Seen, Session
 from .space import Reading, Space
 from .state import Claim, Settle, Taken
 from .topics import work_topic

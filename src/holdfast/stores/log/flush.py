@@ -17,8 +17,9 @@ from ...ids import Ids
 from ..base import DEAD
 from . import leaving, names, queues, window
 from .cache import BlockCache
-from .committer import Committer, Seen, Session
+from .committer import Committer
 from .leaving import Leaving, Moved, Written
+from .session import Seen, Session
 from .space import Reading, Space, Transaction
 from .state import Drop, Expire, Freeze, Frozen, Refreeze, Settled, Waiting
 from .topics import work_topic

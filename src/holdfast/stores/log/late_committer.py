@@ -14,10 +14,11 @@ from typing import Protocol, cast
 from ...errors import HoldfastError, StoreError
 from . import absorbing, names, shards
 from .cache import BlockCache
-from .committer import Committed, Committer, Request, Session
+from .committer import Committed, Committer, Request
 from .late import Late
 from .queues import Address, Config
 from .rows import Rows
+from .session import Session
 from .space import Later, Reading, Space, Transaction
 from .state import Block, Claim, Head, Intent, Result, Rules
 

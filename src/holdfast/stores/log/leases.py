@@ -15,8 +15,9 @@ from ... import ids
 from ...messages import Action, Claimed, Expired, Settlement, Status, Stored
 from ...messages import Answer as SettleAnswer
 from . import bits, names
-from .committer import Answer, Session, Then
+from .committer import Answer, Then
 from .rows import Rows
+from .session import Session
 from .space import Reading
 from .state import Block, Extend, Head, Rules, Settle, Taken
 

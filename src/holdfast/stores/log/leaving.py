@@ -12,10 +12,10 @@ import msgspec
 from ... import ids
 from ...messages import Stored
 from . import archive, bits, names, records, rows
-from .committer import Seen
 from .names import BlockName, config_key
 from .queues import Address, address, read
 from .rows import Rows
+from .session import Seen
 from .space import Buffer, Reading
 from .state import Block, Frozen, Settled, Waiting
 

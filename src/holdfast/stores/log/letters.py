@@ -15,11 +15,11 @@ from ...ids import Ids
 from ...messages import Stored
 from . import archive, bundles, leaving, names, queues, window
 from .cache import BlockCache
-from .committer import Session
 from .leaving import Leaving
 from .lookup import Found, Glance, dead_sources
 from .names import ArchiveName
 from .queues import Address
+from .session import Session
 from .space import Found as SpaceFound
 from .space import Reading, Space, Transaction
 from .state import Absorb, Block, Expire, Purge, Remove

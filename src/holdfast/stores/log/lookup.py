@@ -11,10 +11,10 @@ from ... import ids
 from ...messages import Stats, Stored, View
 from . import archive, bundles, names, records, window
 from .cache import BlockCache
-from .committer import Seen
 from .names import ArchiveName
 from .records import State
 from .rows import Rows
+from .session import Seen
 from .space import Reading
 from .state import Block, Frozen, Head
 

@@ -14,12 +14,12 @@ from ...messages import View
 from ..batches import Filter, Sizing, Slice, filtered, may_pass
 from . import names, records
 from .bits import span
-from .committer import Seen
 from .finder import Finder
 from .leases import result_of
 from .lookup import STATUS, Glance
 from .names import ArchiveName
 from .pipes import FOREVER
+from .session import Seen
 from .space import Reading, Space
 from .state import Block, Settled
 

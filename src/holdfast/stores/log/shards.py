@@ -13,7 +13,7 @@ from . import names
 from .space import Reading
 
 if TYPE_CHECKING:
-    from .committer import Seen
+    from .session import Seen
 
 T = TypeVar("T")
 _MARK = "-"

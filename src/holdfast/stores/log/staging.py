@@ -15,9 +15,9 @@ from ...errors import QueueFull, StoreError
 from ...ids import Ids
 from ..batches import Staged
 from . import appending, bundles, queues, rows
-from .committer import Session
 from .log import Log
 from .names import BlockName, birth_of, parse_block
+from .session import Session
 from .space import Reading, Space, Transaction
 from .state import Absorb
 from .topics import work_topic

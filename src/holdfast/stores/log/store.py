@@ -19,12 +19,12 @@ from ..base import DEAD, Check, QueueInfo
 from . import leases, letters, names, queues, upkeep
 from .batches import LogBatches
 from .cache import BlockCache
-from .committer import Session
 from .finder import Finder
 from .head import CANCELLED, EXPIRED
 from .late_appending import LateAppender
 from .log import Log
 from .lookup import Glance
+from .session import Session
 from .space import Reading, Space, Transaction
 from .state import Claim, Expire, Remove, Taken
 from .topics import done_topic, work_topic

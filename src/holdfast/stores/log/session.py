@@ -1,0 +1,78 @@
+"""A log inside one transaction: what is seen of it, and how intents change it."""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+
+import msgspec
+
+from . import topics
+from .cache import BlockCache
+from .head import apply
+from .queues import Config
+from .rows import Rows
+from .space import Stale, Transaction
+from .state import Absorb, Block, Expire, Head, Intent, Purge, Remove, Result, Rules, Settle
+
+_BOTH = frozenset((topics.WORK, topics.DONE))
+_ENDED = frozenset((topics.DONE,))
+_NOTHING_NEW: frozenset[str] = frozenset()
+
+
+class Seen(msgspec.Struct, frozen=True):
+    """A log as a transaction or snapshot shows it."""
+
+    config: Config
+    rules: Rules
+    root: str
+    head: Head
+
+
+class Session:
+    """A log inside one transaction: intents change the head in memory, the committer writes it at the end."""
+
+    def __init__(self, tx: Transaction, seen: Seen, cache: BlockCache) -> None:
+        self.tx = tx
+        self.seen = seen
+        self.head = seen.head
+        self.changed = False
+        self.finished: list[str] = []
+        self.topics: set[str] = set()
+        self._cache = cache
+
+    def do(self, intents: Sequence[Intent]) -> list[Result]:
+        applied = apply(self.head, intents, self.tx.now, self.seen.rules)
+        if any(applied.results) or applied.head.beyond is not self.head.beyond:  # a purge of what is not absorbed
+            self.changed = True
+            self.head = applied.head
+            self.finished += applied.finished
+            for intent, result in zip(intents, applied.results, strict=True):
+                if result:
+                    self.topics |= _signals(intent)
+        return applied.results
+
+    def absorbed(self, block: Block) -> int:
+        """The number of a block, which is taken into the head when it is not there yet."""
+        if not block.no:
+            self.do([Absorb([block.key])])
+        return block.no or self.head.serial
+
+    def key_of(self, no: int) -> str:
+        return self.seen.root + (self.head.blocks.get(no) or self.seen.head.blocks[no]).key
+
+    def block(self, no: int) -> tuple[Block, Rows]:
+        """A block of the head and its rows; read here, where the data is."""
+        block = self.head.blocks.get(no) or self.seen.head.blocks[no]
+        loaded = self._cache.load(self.tx, self.key_of(no))
+        if loaded is None:
+            raise Stale(f"block {block.key} is missing")
+        return block, loaded
+
+
+def _signals(intent: Intent) -> frozenset[str]:
+    """Who may want to know: those who wait for work, those who wait for an end."""
+    if isinstance(intent, Settle):
+        return _ENDED if intent.action == "complete" else _BOTH
+    if isinstance(intent, Remove | Purge):
+        return _BOTH
+    return _ENDED if isinstance(intent, Expire) else _NOTHING_NEW
