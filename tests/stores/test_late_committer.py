@@ -167,7 +167,7 @@ async def test_a_claim_whose_messages_cannot_be_read_is_given_back(bucket: FarBu
 
 
 async def test_a_list_from_before_something_was_forgotten_is_not_used(bucket: FarBucket) -> None:
-    await filled(bucket, 3)
+    await filled(bucket, 20)
     store, asked = await opened(bucket)
     await store.claim("q", 10, 30.0)
     committer = store._log("q").committer
@@ -177,5 +177,7 @@ async def test_a_list_from_before_something_was_forgotten_is_not_used(bucket: Fa
     committer.late._listing = late.replace(listing, forgets=listing.forgets + 1)
     asked.kinds.clear()
     assert len((await store.claim("q", 10, 30.0)).messages) == 10
+    assert "list" not in asked.kinds, "the head has enough"
+    assert len((await store.claim("q", 100, 30.0)).messages) == 100
     assert "list" in asked.kinds
     await store.close()

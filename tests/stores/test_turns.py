@@ -1,10 +1,12 @@
-"""Turns at a head: nobody waits who is alone, and who goes on for long lets others in."""
+"""Turns at a head: nobody waits who is alone, who goes on lets others in, and a turn that nobody uses is anybody's."""
 
 from __future__ import annotations
 
 import pytest
 
-from holdfast.stores.log.turns import _REST, _TURN, Turns
+from holdfast.stores.log import headfile, window
+from holdfast.stores.log.state import Beyond, Head
+from holdfast.stores.log.turns import _IN_LINE, _OLD, _OUTSIDE, _ROUND, _STALLED, ANYBODY_NEW, Turns
 
 PACE = 0.07
 
@@ -22,90 +24,222 @@ def time() -> Time:
     return Time()
 
 
-def commit(turns: Turns, time: Time, *, rivals: int = 0, beaten: int = 0) -> float:
-    """One commit after the pause that is due; how long the pause was."""
-    pause = turns.pause()
-    time.now += pause
-    turns.begun()
-    for _ in range(1 + beaten):
-        turns.tried()
-    time.now += PACE * (1 + 2 * beaten)
-    turns.ended(rivals)
-    return pause
+class Process:
+    """One that replaces a head again and again; refused when the head is not the one it knows."""
+
+    def __init__(self, name: str, time: Time) -> None:
+        self.name, self.time = name, time
+        self.turns = Turns(name, time)
+        self.attempts = self.refused = 0
+
+    def wait(self, head: Head, *, is_read: bool = True) -> float:
+        return self.turns.wait(head, self.time.now, is_read=is_read)
+
+    def replace(self, head: Head, *, beaten: int = 0) -> Head:
+        """A commit that takes its time, and succeeds in the end."""
+        self.time.now += self.turns.pause()
+        self.turns.begun()
+        return self.finish(head, beaten=beaten)
+
+    def finish(self, head: Head, *, beaten: int = 0) -> Head:
+        for _ in range(1 + beaten):
+            self.turns.tried()
+        self.attempts += 1
+        head.now = max(head.now, self.time.now)
+        written = window.signed(head, self.name, self.attempts, self.turns.next(head))
+        self.time.now += PACE * (1 + 2 * beaten)
+        self.turns.ended(len(written.beyond.sessions) - 1)
+        return written
+
+
+def head_of(time: Time, turn: str, **ages: float) -> Head:
+    """Who replaced it how long ago."""
+    sessions = {name: (1, time.now - age) for name, age in ages.items()}
+    return Head(now=time.now, beyond=Beyond(sessions=sessions, turn=turn))
 
 
 def test_alone_there_is_only_the_wait_for_callers_that_were_answered_together(time: Time) -> None:
-    turns = Turns(time)
-    pauses = [commit(turns, time) for _ in range(50)]
+    one, head, pauses = Process("one", time), Head(), []
+    for _ in range(50):
+        pauses.append(one.turns.pause())
+        head = one.replace(head)
+        assert head.beyond.turn == ""
     assert pauses[0] == 0.0
-    assert all(0 < pause <= 0.1 * PACE for pause in pauses[1:])
-    assert not turns.is_shared
+    assert all(pause < 0.1 * PACE for pause in pauses)
+    assert not one.turns.is_shared
+    assert not one.turns.is_contended or one.turns._runs
 
 
-def test_with_rivals_a_turn_ends_and_lasts(time: Time) -> None:
-    turns = Turns(time)
-    pauses = [commit(turns, time, rivals=1) for _ in range(60)]
-    rests = [place for place, pause in enumerate(pauses) if pause > PACE]
-    assert rests, "others come in"
-    assert all(pauses[place] == pytest.approx(_REST * PACE, rel=0.2) for place in rests)
-    assert rests[0] >= int(_TURN / (1.1 * PACE)) - 1, "not before the turn is over"
+def test_others_that_are_not_in_the_way_change_nothing(time: Time) -> None:
+    """Now and then is no crowd: nobody has to wait for a turn."""
+    one, two, head = Process("one", time), Process("two", time), Head()
+    for _ in range(5):
+        head = one.replace(head)
+        time.now += 0.4
+        assert two.wait(head) == 0.0
+        head = two.replace(head)
+        time.now += 0.4
+        assert head.beyond.turn == ""
 
 
-def test_an_absence_that_nobody_uses_makes_the_next_turn_longer(time: Time) -> None:
-    def rests(*, used: bool) -> int:
-        turns, count = Turns(time), 0
-        for _ in range(200):
-            count += commit(turns, time, rivals=1) > PACE
-            if turns.is_back:
-                turns.found(changed=used)
-        return count
-
-    assert rests(used=False) < rests(used=True) / 2
-
-
-def test_who_is_asked_for_a_turn_gives_one_although_no_rival_was_ever_seen(time: Time) -> None:
-    turns = Turns(time)
-    for _ in range(20):
-        commit(turns, time)
-    turns.asked()
-    assert turns.is_shared
-    assert commit(turns, time) > PACE
-    assert turns.is_back
+def test_a_turn_ends_and_names_the_one_that_waits_for_the_longest_time(time: Time) -> None:
+    one = Process("one", time)
+    head = one.replace(head_of(time, "", three=0.9, two=0.5), beaten=1)
+    assert head.beyond.turn == "one"
+    begun = time.now
+    while head.beyond.turn == "one":
+        assert one.wait(head, is_read=False) == 0.0, "it is its own turn"
+        head = one.replace(head)
+        assert time.now - begun < 2 * _ROUND
+    assert head.beyond.turn == "three"
+    assert time.now - begun >= _ROUND / 3 - 2 * PACE
 
 
-def test_who_was_beaten_begins_a_turn_of_its_own(time: Time) -> None:
-    turns = Turns(time)
-    for _ in range(int(_TURN / PACE)):
-        commit(turns, time, rivals=1)
-    commit(turns, time, rivals=1, beaten=5)
-    assert turns.pause() < PACE
+def test_who_pauses_between_its_replacements_passes_the_turn_on_at_once(time: Time) -> None:
+    one, head = Process("one", time), head_of(time, "", two=0.1)
+    for _ in range(8):
+        head = one.replace(head, beaten=1)
+        head.beyond.sessions["two"] = (1, head.now)
+        time.now += 0.4
+    assert head.beyond.turn == "", "whoever waits may have it"
 
 
-def test_who_is_beaten_by_somebody_who_goes_on_waits_for_the_end_of_its_turn(time: Time) -> None:
-    turns = Turns(time)
-    turns.begun()
-    pauses = []
-    for attempt in range(1, 12):
-        turns.tried()
-        pauses.append(turns.behind("them", attempt))
-        time.now += 2 * PACE + pauses[-1]
-    assert pauses[:2] == [0.0, 0.0], "that somebody was faster once or twice says nothing"
-    assert any(pause > 0 for pause in pauses[2:])
-    assert pauses[-1] == 0.0, "its turn must be over"
+def test_who_finds_nothing_to_claim_passes_the_turn_on(time: Time) -> None:
+    one = Process("one", time)
+    one.turns.goes_on = False
+    assert one.replace(head_of(time, "one", one=0.1, two=0.5), beaten=1).beyond.turn == ""
 
 
-def test_who_is_beaten_by_one_after_the_other_does_not_wait(time: Time) -> None:
-    turns = Turns(time)
-    turns.begun()
-    for attempt in range(12):
-        turns.tried()
-        assert turns.behind(f"them {attempt}", 1) == 0.0
-        time.now += 2 * PACE
+def test_others_leave_a_head_alone_while_its_turn_is_used(time: Time) -> None:
+    busy, other = Process("busy", time), Process("other", time)
+    other.turns.begun()
+    head = head_of(time, "busy", busy=0.0, other=0.5)
+    for _ in range(10):
+        assert other.wait(head) > 0.0
+        assert other.turns.is_next
+        head = busy.finish(head)
+        head.beyond = Beyond(sessions=head.beyond.sessions, turn="busy")
+    head.beyond = Beyond(sessions=head.beyond.sessions, turn="other")
+    assert other.wait(head) == 0.0
+    assert other.turns.is_ours, "blocks may be read beside the replacement"
 
 
-def test_after_a_natural_rest_nobody_is_waited_for(time: Time) -> None:
-    turns = Turns(time)
-    for _ in range(int(_TURN / PACE) + 1):
-        commit(turns, time, rivals=3)
-    time.now += 10.0
-    assert turns.pause() < PACE
+def test_who_comes_later_in_line_looks_less_often(time: Time) -> None:
+    second, third = Process("second", time), Process("third", time)
+    head = head_of(time, "first", second=0.5, third=0.1, first=0.0)
+    second.turns.begun()
+    third.turns.begun()
+    assert second.wait(head) < PACE
+    assert third.wait(head) > 2 * PACE
+    assert not third.turns.is_next
+
+
+def test_a_turn_that_nobody_uses_is_anybodys_and_is_not_given_again(time: Time) -> None:
+    other = Process("other", time)
+    other.turns.begun()
+    head = head_of(time, "gone", other=0.5, third=0.3, gone=0.1)
+    assert other.wait(head) > 0.0
+    time.now += 2 * _STALLED * PACE
+    assert other.wait(head, is_read=False) > 0.0, "what is remembered may have changed"
+    assert other.wait(head) == 0.0
+    head = other.finish(head, beaten=1)
+    while head.beyond.turn == "other":
+        assert other.wait(head) == 0.0
+        head = other.replace(head)
+    assert head.beyond.turn == "third"
+
+
+def test_a_turn_of_long_ago_keeps_nobody_out(time: Time) -> None:
+    other = Process("other", time)
+    head = head_of(time, "gone", gone=0.1, other=0.5)
+    time.now += _OLD + 0.1
+    assert other.wait(head, is_read=False) == 0.0
+
+
+def test_who_is_not_in_line_asks_once_and_comes_in_with_the_turn_for_new_ones(time: Time) -> None:
+    new = Process("new", time)
+    new.turns.begun()
+    head, asked = head_of(time, "busy", busy=0.0, second=0.3), []
+    for _ in range(4):
+        assert new.wait(head) > 0.0
+        asked.append(new.turns.asks)
+        time.now += PACE
+    assert asked == [True, False, False, False]
+    head.beyond = Beyond(sessions=head.beyond.sessions, turn=ANYBODY_NEW)
+    assert new.wait(head) == 0.0
+    second = Process("second", time)
+    second.turns.begun()
+    assert second.wait(head) > 0.0, "who is in line has its own turns"
+    time.now += 2 * PACE
+    assert second.wait(head) == 0.0, "unless nobody comes"
+
+
+def test_who_is_not_heard_comes_in_between(time: Time) -> None:
+    new = Process("new", time)
+    new.turns.begun()
+    head = head_of(time, "busy", busy=0.0)
+    assert new.wait(head) > 0.0
+    time.now += _OUTSIDE + 0.01
+    head.now = time.now
+    assert new.wait(head) == 0.0
+
+
+def test_one_turn_for_new_ones_serves_all_who_ask(time: Time) -> None:
+    one, head = Process("one", time), head_of(time, "")
+    head = one.replace(head)
+    one.turns.asked()
+    assert one.turns.is_shared
+    head = one.replace(head)
+    assert head.beyond.turn == ANYBODY_NEW
+    one.wait(head)
+    one.turns.asked()  # the list showed it late
+    head = one.replace(head)
+    assert head.beyond.turn != ANYBODY_NEW
+
+
+def test_who_comes_in_between_leaves_the_turn_to_whom_it_belongs(time: Time) -> None:
+    new = Process("new", time)
+    assert new.replace(head_of(time, "busy", second=0.3, busy=0.0), beaten=1).beyond.turn == "busy"
+    assert new.replace(head_of(time, "busy", second=9.0, busy=8.0), beaten=1).beyond.turn == "", "of long ago"
+
+
+def test_who_did_nothing_for_a_while_is_not_in_line(time: Time) -> None:
+    one = Process("one", time)
+    head = one.replace(head_of(time, "", two=_IN_LINE + 0.1), beaten=1)
+    assert head.beyond.turn == ""
+
+
+@pytest.mark.parametrize("count", [2, 4, 8])
+def test_everybody_has_turns_and_nobody_is_refused_once_all_are_in_line(time: Time, count: int) -> None:
+    """Each looks when it is told to; a replacement of a head that somebody else has replaced since is refused."""
+    processes = [Process(str(number), time) for number in range(count)]
+    head = head_of(time, "0", **{each.name: 0.01 * place for place, each in enumerate(processes)})
+    ready = {each.name: time.now for each in processes}
+    replaced: dict[str, int] = {each.name: 0 for each in processes}
+    busy = 0.0
+    for each in processes:
+        each.turns.begun()
+        each.turns.ended(count - 1)
+        each.turns._pace = PACE
+    started = time.now
+    while time.now - started < 30.0:
+        process = min(processes, key=lambda each: ready[each.name])
+        time.now = max(time.now, ready[process.name])
+        pause = process.wait(head)
+        if pause:
+            ready[process.name] = time.now + pause + PACE  # and a look
+            continue
+        before = time.now
+        head = process.finish(head)
+        busy += time.now - before
+        replaced[process.name] += 1
+        process.turns.begun()
+        ready[process.name] = time.now
+    assert min(replaced.values()) > 0.5 * max(replaced.values()), replaced
+    assert busy / (time.now - started) > 0.75, "hardly anything is lost between turns"
+
+
+def test_a_head_keeps_whose_turn_it_is(time: Time) -> None:
+    head = head_of(time, "two", one=0.5, two=0.1)
+    assert headfile.decode(headfile.HeadWriter().encode(head)) == head
+    assert headfile.decode(headfile.HeadWriter().encode(head_of(time, "", one=0.5))).beyond.turn == ""

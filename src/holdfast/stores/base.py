@@ -140,6 +140,12 @@ def is_resting(store: Store, queue: str) -> bool:
     return bool(says is not None and says(queue))
 
 
+def crowd(store: Store, queue: str) -> int:
+    """How many processes wait for each other where they claim from this queue: a store where they do says so."""
+    says = getattr(store, "crowd", None)
+    return 1 if says is None else says(queue)
+
+
 def requests(store: Store) -> dict[str, int] | None:
     """What a store that pays for requests has asked for since it was opened, by kind, and the bytes both ways."""
     says = getattr(store, "requests", None)

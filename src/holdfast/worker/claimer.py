@@ -7,6 +7,7 @@ from collections.abc import Sequence
 from time import monotonic
 
 from ..messages import Claims
+from ..stores.base import crowd
 from .herald import Herald
 from .job import Hands, Job
 from .lanes import Lanes
@@ -19,6 +20,7 @@ LONG_POLL = 20.0  # seconds a claim waits for the first message
 _BREATH = 0.05  # seconds between claims that come back empty without having waited, as on a paused queue
 _LONGEST_BREATH = 1.0
 _CANCEL_AGAIN = 0.5
+_CROWD = 2  # processes that take turns, at most, by which claims grow
 
 
 class Claimer:
@@ -53,6 +55,7 @@ class Claimer:
         self._wait = 0.0
         self._claimed_before = False  # whether the last answer was full
         self._breath = 0.0
+        self._crowd = 1  # processes that wait for each other to claim, as far as it counts
         self._call: asyncio.Task[Claims] | None = None
         self._alone: Job | None = None
         self._task: asyncio.Task[None] | None = None
@@ -125,9 +128,13 @@ class Claimer:
 
     async def _room(self) -> int:
         hands = self._hands
-        while (room := self._at_work + self._prefetch.extra - hands.open - hands.blocked * self._per_lane) <= 0:
+        while (room := self._at_work + self._ahead() - hands.open - hands.blocked * self._per_lane) <= 0:
             await hands.wait_for_room()
-        return min(room, self._most * (1 if self._wait else self._calls))
+        return min(room, self._most * (1 if self._wait else self._calls * self._crowd))
+
+    def _ahead(self) -> int:
+        """Who has to wait for others before it can claim again claims more at once."""
+        return self._prefetch.extra * (self._crowd if self._prefetch.is_learned else 1)
 
     async def _claim(self, limit: int) -> Claims:
         """One call to the store, which `recall` can end when it only waits."""
@@ -161,7 +168,9 @@ class Claimer:
         )
 
     async def _ask_once(self, limit: int) -> Claims:
-        return await self._source.store.claim(self._source.name, limit, self._source.lease, wait=self._wait)
+        store = self._source.store
+        self._crowd = min(_CROWD, crowd(store, self._source.name))
+        return await store.claim(self._source.name, limit, self._source.lease, wait=self._wait)
 
     async def _pace(self, got: int, asked: int) -> None:
         """After a full answer ask again at once; else let the next claim wait for a message."""
@@ -173,7 +182,8 @@ class Claimer:
 
     def _learn(self, *, full: bool) -> None:
         hands = self._hands
-        self._prefetch.answered(full=full and self._claimed_before, dry=not hands.open, waiting=len(hands.buffer))
+        full_again, waiting = full and self._claimed_before, len(hands.buffer)
+        self._prefetch.answered(full=full_again, dry=not hands.open, waiting=waiting, times=2 * self._crowd)
         self._claimed_before = full
 
     def _thin_later(self) -> None:

@@ -22,12 +22,12 @@ class Prefetch:
     def is_learned(self) -> bool:
         return self._most > self._least
 
-    def answered(self, *, full: bool, dry: bool, waiting: int) -> None:
+    def answered(self, *, full: bool, dry: bool, waiting: int, times: int = 2) -> None:
         """A claim came back: as many as asked for or fewer, to lanes with nothing to do or with messages waiting."""
         if waiting:
             self.extra = max(self._least, self.extra // 2)
         elif full and dry:
-            self.extra = min(self._most, max(self.extra * 2, self._step))
+            self.extra = min(self._most, max(self.extra * times, self._step))
 
     def forget(self) -> None:
         self.extra = self._least

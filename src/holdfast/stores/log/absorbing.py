@@ -74,7 +74,9 @@ def absorbable_late(
     listing = late.listing()
     if listing is not None:
         seen = look(tx)
-        if late.is_used(listing) and not seen.rules.paused and wanted(seen.head, [], demand)[1]:
+        # What was forgotten since makes the list useless, not what is in the head already.
+        is_known = late.is_used(listing) or listing.forgets != seen.head.beyond.forgets
+        if is_known and not seen.rules.paused and wanted(seen.head, [], demand)[1]:
             return seen, Absorb([]), listing.next_due
         absorb = None if seen.rules.paused else _from_list(tx, seen, listing, demand, late, enough=True)
         if absorb is not None:

@@ -122,7 +122,9 @@ def _rest(head: Head) -> tuple[Any, ...]:
     """What most heads do not have."""
     pipes = (head.pipes.consumers, head.pipes.sinks)
     late = head.beyond
-    beyond = (late.graveyard, late.forgets, late.purged_at, late.sessions)
+    beyond: tuple[Any, ...] = (late.graveyard, late.forgets, late.purged_at, late.sessions)
+    if late.turn:
+        beyond = (*beyond, late.turn)
     if any(pipes):
         return beyond if any(beyond) else None, pipes
     return (beyond,) if any(beyond) else ()
@@ -164,8 +166,8 @@ def _frozen_from(wire: list[Any]) -> Frozen:
 
 
 def _beyond_from(wire: list[Any]) -> Beyond:
-    graveyard, forgets, purged_at, sessions = wire
-    return Beyond(tuple(graveyard), forgets, purged_at, {name: tuple(mark) for name, mark in sessions.items()})
+    graveyard, forgets, purged_at, sessions, *turn = wire
+    return Beyond(tuple(graveyard), forgets, purged_at, {name: tuple(mark) for name, mark in sessions.items()}, *turn)
 
 
 def _waiting_from(wire: list[Any]) -> list[Waiting]:

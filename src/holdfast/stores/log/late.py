@@ -23,6 +23,7 @@ _UNKNOWN = "unknown"
 _AGING = 0.08  # seconds after which the next list is asked for meanwhile, while claims follow each other
 _STEADY = 0.5  # seconds between commits that follow each other
 _CURRENT = 0.25  # seconds in which a list counts as current while it shows enough to give
+_CURRENT_IN_TURNS = 0.6  # the same where processes wait for their turns anyway
 _NEAR = 5.0  # seconds in which a replacement of the head makes somebody a rival for it
 
 
@@ -66,7 +67,7 @@ class Late:
         self._steady = False
         self.demand = 0  # messages that the last claims asked for
         self._plea: str | None = _UNKNOWN
-        self.turns = Turns()
+        self.turns = Turns(self.session)
         self.wrong: set[str] = set()  # full keys of blocks that must never be absorbed
 
     # Lists.
@@ -92,7 +93,8 @@ class Late:
 
     def listing(self) -> Listing | None:
         """The last list, while it counts as current; one of the commit under way always does."""
-        is_new = self._listed > self.turns.begun_at or self.age() < _CURRENT
+        age = _CURRENT_IN_TURNS if self.turns.is_shared else _CURRENT
+        is_new = self._listed > self.turns.begun_at or self.age() < age
         return self._listing if is_new else None
 
     def is_used(self, listing: Listing) -> bool:
@@ -112,11 +114,6 @@ class Late:
     def age(self) -> float:
         """Seconds since the last list."""
         return time.monotonic() - self._listed
-
-    def holder(self, head: Head) -> tuple[str, int]:
-        """Who has replaced this head last, and with which of its attempts; us, if nobody else is seen."""
-        newest = max(head.beyond.sessions.items(), key=lambda each: each[1][1], default=(self.session, (0, 0.0)))
-        return newest[0], newest[1][0]
 
     def rivals(self, head: Head) -> int:
         """How many others replace this head, too."""
@@ -185,7 +182,7 @@ class Late:
 
     def sign(self, head: Head) -> tuple[Head, int]:
         attempt = next(self._attempts)
-        return window.signed(head, self.session, attempt), attempt
+        return window.signed(head, self.session, attempt, self.turns.next(head)), attempt
 
     def is_signed(self, data: bytes | None, attempt: int) -> bool:
         """Whether this version of the head, or one below it, is our attempt."""

@@ -18,9 +18,11 @@ from .committer import Committed, Committer, Request
 from .late import Late
 from .queues import Address, Config
 from .rows import Rows
-from .session import Session
+from .session import Seen, Session
 from .space import Later, Reading, Space, Transaction
-from .state import Block, Claim, Head, Intent, Result, Rules
+from .state import Block, Claim, Extend, Head, Intent, Result, Rules
+
+_AGED = 0.1  # seconds after which a list is made anew beside the first replacement of a turn
 
 
 class _Far(Protocol):
@@ -30,7 +32,9 @@ class _Far(Protocol):
 
     def afterwards(self, call: Callable[[], None]) -> None: ...
 
-    def renew(self, key: str) -> None: ...
+    def is_read(self, key: str) -> bool: ...
+
+    def ask_for_turn(self, key: str) -> None: ...
 
 
 class LateCommitter(Committer):
@@ -44,8 +48,9 @@ class LateCommitter(Committer):
         super().__init__(space, address, cache, timeout=timeout, written=written)
         self.late = Late(space.window)
         self._sure = Head()  # as read, or written for certain
-        self._own: Head | None = None  # as we have written it last
         self._looking: asyncio.Future[None] | None = None
+        self._loop: asyncio.AbstractEventLoop
+        self._hurry = False  # what is committed cannot wait for our turn
 
     def token(self) -> str:
         return shards.token(self.late.token(), self.address.shard)
@@ -59,11 +64,16 @@ class LateCommitter(Committer):
     def _begin(self) -> None:
         self.late.turns.begun()
         demand = sum(each.limit for request in self._waiting for each in request.intents if type(each) is Claim)
-        if self.late.is_list_due(demand) and self._looking is None:
+        self._loop = asyncio.get_running_loop()
+        if self.late.is_list_due(demand):
+            self._list_meanwhile()
+        super()._begin()
+
+    def _list_meanwhile(self) -> None:
+        if self._looking is None:
             looking = partial(self._look_ahead, root=self.root, head=self._sure)
             self._looking = asyncio.ensure_future(self._space.read(looking, deadline=self._timeout))
             self._looking.add_done_callback(self._looked)
-        super()._begin()
 
     def _look_ahead(self, view: Reading, *, root: str, head: Head) -> None:
         """List for the claims that will follow, while the head is replaced."""
@@ -80,7 +90,7 @@ class LateCommitter(Committer):
     def _ended(self, taken: list[Request], committed: asyncio.Future[Committed]) -> None:
         head = committed.result()[0] if not committed.cancelled() and committed.exception() is None else None
         if head is not None:
-            self._sure = self._own = head
+            self._sure = head
             self.late.turns.ended(self.late.rivals(head))
         super()._ended(taken, committed)
 
@@ -93,6 +103,13 @@ class LateCommitter(Committer):
     def _stored(self) -> Head:
         return self._sure  # not one that we tried to write: by its count of what is forgotten lists are judged
 
+    def _commit(self, tx: Transaction, requests: list[Request]) -> Head | None:
+        self._hurry = any(type(each) is Extend for request in requests for each in request.intents)
+        try:
+            return super()._commit(tx, requests)
+        finally:
+            self._hurry = False
+
     def _rules(self, config: Config) -> Rules:
         return self.late.rules(super()._rules(config))
 
@@ -100,22 +117,27 @@ class LateCommitter(Committer):
         return self.late.forgetting(head)
 
     def _absorbable(self, tx: Transaction, demand: int) -> absorbing.Absorbable:
-        own, turns = self._own, self.late.turns
+        turns = self.late.turns
+        if turns.is_contended:
+            seen = self.look(tx)
+            pause = turns.wait(seen.head, tx.now, is_read=cast(_Far, tx).is_read(seen.root + "head"))
+            if pause and not self._hurry:
+                self._prepare(tx, seen, demand)
+                raise Later(pause)
+            if turns.waited and self.late.age() > _AGED:
+                self._loop.call_soon_threadsafe(self._list_meanwhile)
         turns.tried()
-        is_back = bool(self.root) and turns.is_back
-        if is_back:
-            cast(_Far, tx).renew(self.root + "head")
-        found = (
-            absorbing.absorbable_late(self._survey, tx, demand, self.late, self.look)
-            if demand
-            else super()._absorbable(tx, 0)
-        )
-        if is_back:
-            turns.found(changed=found[0].head is not own)
-        pause = turns.behind(*self.late.holder(found[0].head))
-        if pause:
-            raise Later(pause)
-        return found
+        if demand:
+            return absorbing.absorbable_late(self._survey, tx, demand, self.late, self.look)
+        return super()._absorbable(tx, 0)
+
+    def _prepare(self, tx: Transaction, seen: Seen, demand: int) -> None:
+        """While it is not our turn."""
+        turns = self.late.turns
+        if turns.asks:
+            cast(_Far, tx).ask_for_turn(seen.root + "head")
+        if turns.is_next and demand and self.late.listing() is None:
+            self._look_ahead(tx, root=seen.root, head=seen.head)
 
     def _put(self, session: Session) -> bytes:
         session.head, attempt = self.late.sign(session.head)
@@ -126,6 +148,9 @@ class LateCommitter(Committer):
 
     def _answer(self, session: Session, requests: list[Request], results: list[Result], later: float | None) -> None:
         given = [each.block for result in results if isinstance(result, list) for each in result]
+        self.late.turns.goes_on = bool(given) or not any(
+            type(each) is Claim for request in requests for each in request.intents
+        )
         keys = map(session.key_of, dict.fromkeys(given))
         far, missing = cast(_Far, session.tx), [key for key in keys if self._cache.get(key) is None]
         if self.late.turns.is_ours:

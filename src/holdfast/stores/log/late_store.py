@@ -17,6 +17,7 @@ from ...config import QueueOptions, StoreOptions
 from ...messages import Answer, Claims, Envelope, Settlement, Stats, Usage
 from ..base import DEAD, QueueInfo
 from . import names, queues, shards
+from .ahead import Ahead
 from .finder import Finder
 from .log import Log
 from .polling import Polling
@@ -51,6 +52,7 @@ class LateStore(LogStore):
         self._pollings: dict[str, Polling] = {}
         self._rounds: dict[str, Round] = {}
         self._fetching: set[asyncio.Future[Any]] = set()
+        self._ahead = Ahead(self._claim_somewhere, self._settle)
         self._looks: dict[str, tuple[float, asyncio.Future[list[shards.Busy]]]] = {}  # at all shards, and when begun
         self._home = random.getrandbits(30)  # a producer stays on one shard
 
@@ -117,6 +119,13 @@ class LateStore(LogStore):
         return ends
 
     async def settle(self, queue: str, settlements: Sequence[Settlement]) -> list[Answer]:
+        if self.crowd(queue) > 1:
+            self._ahead.begin(queue, settlements)
+        answers = await self._settle(queue, settlements)
+        self._ahead.habit(queue).settled(settlements)
+        return answers
+
+    async def _settle(self, queue: str, settlements: Sequence[Settlement]) -> list[Answer]:
         answers: list[Answer] = ["unknown"] * len(settlements)
 
         async def part(shard: int, places: list[int]) -> None:
@@ -154,6 +163,15 @@ class LateStore(LogStore):
     # Claims.
 
     async def claim(self, queue: str, limit: int, lease: float, *, wait: float = 0.0) -> Claims:
+        habit, claims = self._ahead.habit(queue), None
+        habit.claims(limit, lease)
+        try:
+            claims = await self._ahead.take(queue, limit, lease) or await self._claim_now(queue, limit, lease, wait)
+        finally:
+            habit.claimed(claims)
+        return claims
+
+    async def _claim_now(self, queue: str, limit: int, lease: float, wait: float) -> Claims:
         """How often others are looked for depends on what was found, not on how often somebody calls."""
         if not wait:
             return (await self._claim_somewhere(queue, limit, lease))[0]
@@ -196,6 +214,12 @@ class LateStore(LogStore):
             soonest = min((each for each in (soonest, next_due) if each is not None), default=None)
         return Claims([]), soonest
 
+    def crowd(self, queue: str) -> int:
+        """How many processes take turns where this one claims."""
+        round = self._rounds.get(queue)
+        late = self._log(queue if round is None else queues.shard(queue, round.home)).committer.late
+        return 1 + late.turns.others if late is not None else 1
+
     def _look_round(self, queue: str, round: Round) -> None:
         """Now and then look at the other shards, meanwhile."""
         late = self._log(queues.shard(queue, round.home)).committer.late
@@ -236,6 +260,7 @@ class LateStore(LogStore):
             task.exception()  # whoever needs the block asks again
 
     async def close(self) -> None:
+        await self._ahead.close()
         if self._fetching:
             await asyncio.wait(self._fetching)
         await super().close()

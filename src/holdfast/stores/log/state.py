@@ -152,6 +152,7 @@ class Beyond(msgspec.Struct, frozen=True):
     forgets: int = 0  # how many the graveyard has forgotten
     purged_at: float = 0.0  # blocks written before are gone
     sessions: dict[str, tuple[int, float]] = {}  # by committer: its last attempt that was applied, and when
+    turn: str = ""  # whose turn it is, of those that replace this head one after the other: a hint (see `turns.py`)
 
 
 class Head(msgspec.Struct):

@@ -1,40 +1,69 @@
 """When a process replaces a head: callers that come together share one replacement, processes take turns.
 
-Whoever has just replaced a head knows it, and can replace it again with one request; everybody else must read it first
-and is too late. So a process that goes on keeps the others out, which is as fast as it gets, and must end: after
-a while it stays away for as long as another one needs to come in. Who is kept out asks for that (`names.HEED`).
+Whoever has just replaced a head knows it, and can replace it again with one request; everybody else must read it
+first. So a process that goes on is as fast as it gets, and one that comes in between costs both a refused request.
+Where several want the same head, the head says whose turn it is (`Beyond.turn`): the others leave it alone, and the
+last replacement of a turn names the next one in line. These are hints: the replacement decides, and a turn that nobody
+uses is anybody's.
 """
 
 from __future__ import annotations
 
+import random
 import time
 from collections.abc import Callable
+
+from .state import Head
 
 _PART = 0.06  # of a replacement: how long it waits for callers that were answered together
 _LONGEST = 0.01  # seconds
 _WEIGHT = 0.2  # of the newest observation
-_TURN = 0.8  # seconds of one replacement after the other, before somebody else's turn
-_LONGEST_TURN = 4.0
-_SOON = 0.6  # of a turn: when those who were beaten try again
-_TWICE = 2  # replacements by which somebody is seen to go on
-_REST = 2.2  # replacements in whose time another process reads the head and replaces it
+_ROUND = 1.2  # seconds in which everybody in line has a turn
+_LONGEST_TURN = 0.8
+_LEAST = 3  # replacements of a turn
+_MOST = 40
+_AT_ONCE = 0.5  # of a replacement: who goes on within this keeps its turn
+_STALLED = 3.5  # replacements in whose time whoever has the turn would have used it
+ANYBODY_NEW = "?"  # the turn of those who are not in line yet
+_UNUSED = 1.6  # the same for those who are not in line
+_TWICE = 2  # refusals by which a crowd is seen
+_HEARD = 1.0  # seconds for which a turn of those who are not in line serves all who ask
+_OUTSIDE = 0.6  # seconds after which who is not in line comes in between
+_LOOKS = 0.15  # of a replacement, between two looks whether it is our turn
+_SHORTEST_LOOK = 0.008  # seconds
 _MEMORY = 5.0  # seconds for which a rival is remembered
+_IN_LINE = 4.0  # seconds after its last replacement in which a process is in line
+_OLD = 2.0  # seconds by which the clocks of two processes may differ
+_PATIENCE = 4.0  # seconds after which a commit no longer waits for its turn
+_UNKNOWN = 0.06  # seconds of a replacement before one was seen
 
 
 class Turns:
-    """One per committer."""
+    """One per committer; `name` is its session."""
 
-    def __init__(self, clock: Callable[[], float] = time.monotonic) -> None:
+    def __init__(self, name: str = "", clock: Callable[[], float] = time.monotonic) -> None:
+        self._name = name
         self._clock = clock
         self._pace = 0.0  # seconds a replacement takes
-        self._begun = self._last = self._since = self._asked = float("-inf")
+        self._gap = 0.0  # seconds from one of our replacements to the next
+        self._begun = self._last = self._asked = self._contended = float("-inf")
         self._rivals = 0
         self._runs = 0
-        self._turn = _TURN
-        self._holder = ""  # who beat us, since when we know, and whether it goes on
-        self._held_since = 0.0
-        self._attempt = self._going_on = 0
-        self.is_back = False  # we have stayed away: most likely the head is another one now
+        self.waited = False  # for our turn, in the commit under way
+        self._heard = float("-inf")
+        self._is_asked = False  # somebody who is not in line wants a turn
+        self.asks: bool | None = None  # True: we should ask for a turn now; False: we have
+        self.goes_on = True  # what is committed will be followed by more at once, as far as we know
+        self.is_next = False  # our turn comes after the one that we see
+        self._promised = ""  # whose turn it is by the replacement under way
+        self._ours_since: float | None = None  # when our turn began
+        self._whose = ""  # the turn as last seen, and since when
+        self._whose_since = 0.0
+        self._version: tuple[str, int] = ("", 0)  # of the head: who wrote it, with which attempt; since when
+        self._version_since = 0.0
+        self._absent: dict[str, int] = {}  # who did not use its turn, and its last attempt then
+
+    # What is known.
 
     @property
     def begun_at(self) -> float:
@@ -42,73 +71,163 @@ class Turns:
         return self._begun
 
     @property
-    def is_shared(self) -> bool:
-        """Others have replaced this head not long ago, or would."""
-        now = self._clock()
-        return (bool(self._rivals) and now - self._last < _MEMORY) or now - self._asked < _MEMORY
-
-    @property
-    def is_ours(self) -> bool:
-        """Most likely the attempt under way succeeds: nobody has beaten it yet."""
-        return self._runs == 1
-
-    @property
     def last_at(self) -> float:
         """When the last replacement was done."""
         return self._last
 
+    @property
+    def is_shared(self) -> bool:
+        """Others have replaced this head not long ago, or would."""
+        return bool(self.others) or self._clock() - self._asked < _MEMORY
+
+    @property
+    def others(self) -> int:
+        """How many others have replaced this head not long ago."""
+        return self._rivals if self._clock() - self._last < _MEMORY else 0
+
+    @property
+    def is_contended(self) -> bool:
+        """Somebody was in our way not long ago, or is: then the head says whose turn it is."""
+        return self._runs > 0 or self._clock() - self._contended < _MEMORY
+
+    @property
+    def is_ours(self) -> bool:
+        """Most likely the attempt under way succeeds: nobody has beaten it yet, or it is our turn."""
+        return self._runs == 1 or self._whose == self._name
+
+    # What happens.
+
     def begun(self) -> None:
-        self._begun = self._clock()
+        now = self._clock()
+        if now - self._last < _MEMORY:
+            self._gap += _WEIGHT * (now - self._last - self._gap)
+        self._begun = now
         self._runs = 0
+        self.waited = self.is_next = False
+        self.asks = None
 
     def tried(self) -> None:
         """An attempt is made."""
         self._runs += 1
-
-    def behind(self, name: str, attempt: int) -> float:
-        """We were beaten, and somebody has replaced the head last: how long to leave it alone before the next attempt.
-
-        Who is seen to go on will do so until the end of its turn.
-        """
-        now = self._clock()
-        if self._runs == 1 or name != self._holder:
-            self._holder, self._held_since, self._going_on = name, now, 0
-        elif attempt != self._attempt:
-            self._going_on += 1
-        self._attempt = attempt
-        return max(0.0, self._held_since + _SOON * _TURN - now) if self._going_on >= _TWICE else 0.0
-
-    def found(self, *, changed: bool) -> None:
-        """We are back, and somebody has used our absence, or not."""
-        self.is_back = False
-        self._turn = _TURN if changed else min(_LONGEST_TURN, 2 * self._turn)
+        if self._runs > 1:
+            self._contended = self._clock()
 
     def ended(self, rivals: int) -> None:
         """A replacement is done; so many others were seen at it."""
         now = self._clock()
-        if self._runs > 1:
-            self._since = now  # our turn begins
-        else:
+        if self._runs <= 1 and not self.waited:
             took = now - self._begun
             self._pace = took if not self._pace else self._pace + _WEIGHT * (min(took, 3 * self._pace) - self._pace)
         self._last = now
         self._rivals = rivals
+        if self._promised == ANYBODY_NEW:
+            self._is_asked = False
 
     def asked(self) -> None:
         """Somebody asks for a turn."""
-        self._asked = self._clock()
-        self._turn = _TURN
+        self._asked = self._contended = now = self._clock()
+        self._is_asked = now - self._heard > _HEARD
 
     def pause(self) -> float:
-        """Seconds until the next commit should begin."""
+        """Seconds until the next commit should begin: for callers that were answered together."""
+        return min(_LONGEST, _PART * self._pace)
+
+    # Whose turn it is.
+
+    def wait(self, head: Head, store_now: float, *, is_read: bool) -> float:
+        """How long to leave this head alone: 0 when it is our turn, or nobody's.
+
+        One that was not read just now may be another by now.
+        """
         now = self._clock()
-        gather = min(_LONGEST, _PART * self._pace)
-        rested = now - self._last > _REST * self._pace
-        if rested:
-            self._since = now
-        wanted = self._rivals or now - self._asked < _MEMORY
-        if rested or not wanted or now - self._since < self._turn:
-            return gather
-        self.is_back = True
-        self._since = self._last + _REST * self._pace
-        return max(gather, self._since - now)
+        self._look(head, now)
+        pace, whose = self._pace or _UNKNOWN, self._whose
+        if whose in ("", self._name) or store_now - head.now > _OLD or now - self._begun > _PATIENCE:
+            return 0.0
+        if self._name not in self._members(head):
+            return self._outside(now, self._looks)
+        stalled = _UNUSED if whose == ANYBODY_NEW else _STALLED
+        if is_read and now - self._version_since > stalled * pace:
+            self._absent[whose] = head.beyond.sessions.get(whose, (0, 0.0))[0]
+            return 0.0
+        before = [each for each in self._line(head) if each != whose].index(self._name)
+        self.waited, self.is_next, self._contended = True, not before, now
+        if self.is_next and whose != ANYBODY_NEW:
+            return self._looks
+        soon = float("inf") if whose == ANYBODY_NEW else self._whose_since + before * self._turn(head)
+        quiet = self._version_since + (stalled + 0.5 * before + 0.3 * random.random()) * pace
+        return max(self._looks, min(soon, quiet) - now)
+
+    @property
+    def _looks(self) -> float:
+        """Seconds between two looks whether it is our turn."""
+        return max(_SHORTEST_LOOK, _LOOKS * (self._pace or _UNKNOWN))
+
+    def _outside(self, now: float, pause: float) -> float:
+        """Who is not in line asks for a turn, and after a while comes in between."""
+        self._contended = now
+        if self._whose == ANYBODY_NEW or now - self._begun > _OUTSIDE:
+            return 0.0
+        self.waited, self.asks = True, self.asks is None
+        return pause
+
+    def _look(self, head: Head, now: float) -> None:
+        version = _last(head)
+        if version != self._version:
+            self._version, self._version_since = version, now
+        if head.beyond.turn != self._whose:
+            self._whose, self._whose_since = head.beyond.turn, now
+        if self._whose == ANYBODY_NEW:  # who asked has been heard
+            self._is_asked, self._heard = False, now
+
+    def next(self, head: Head) -> str:
+        """Whose turn it is after the replacement that is about to be made; nobody's while there is no crowd."""
+        now = self._clock()
+        self._look(head, now)
+        self._promised = self._whose if self._is_anothers(head) else self._next(head, now)
+        return self._promised
+
+    def _is_anothers(self, head: Head) -> bool:
+        """Whether we come in between: somebody else has the turn, and uses it."""
+        name, (attempt, _) = self._whose, head.beyond.sessions.get(self._whose, (0, 0.0))
+        if name in ("", self._name, ANYBODY_NEW) or self._absent.get(name) == attempt:
+            return False
+        return head.now - head.beyond.sessions[_last(head)[0]][1] < _OLD
+
+    def _next(self, head: Head, now: float) -> str:
+        line = [each for each in self._line(head) if each != self._name]
+        if self._is_asked or (self._runs > _TWICE and self._name not in self._members(head)):
+            self._ours_since = None
+            return ANYBODY_NEW
+        if self._ours_since is None or self._whose != self._name:
+            self._ours_since = now
+        if not line or now - self._contended > _MEMORY:
+            return ""
+        pace = self._pace or _UNKNOWN
+        if not self.goes_on or self._gap > _AT_ONCE * pace:
+            return ""  # whoever waits
+        if now - self._ours_since < self._turn(head) - 0.5 * pace:
+            return self._name
+        self._ours_since = None
+        return line[0]
+
+    def _turn(self, head: Head) -> float:
+        """Seconds of a turn: the more are in line, the shorter."""
+        count = max(2, len(self._members(head)))
+        pace = self._pace or _UNKNOWN
+        return min(_LONGEST_TURN, _MOST * pace, max(_LEAST * pace, _ROUND / count))
+
+    def _members(self, head: Head) -> list[str]:
+        since = head.now - _IN_LINE
+        return [name for name, (_, at) in head.beyond.sessions.items() if at > since]
+
+    def _line(self, head: Head) -> list[str]:
+        """Those who use their turns, the one first that has not had the head for the longest time."""
+        sessions = head.beyond.sessions
+        return [name for name in self._members(head) if self._absent.get(name) != sessions[name][0]]
+
+
+def _last(head: Head) -> tuple[str, int]:
+    """Who has written this head, with which of its attempts: whoever signs is the last."""
+    name, (attempt, _) = next(reversed(head.beyond.sessions.items()), ("", (0, 0.0)))
+    return name, attempt

@@ -109,8 +109,8 @@ class Commits:
             try:
                 result = step(view)
             except Later as later:
-                time.sleep(max(0.0, min(later.seconds, until - time.monotonic())))
                 fresh = True
+                self._stay_away(later, pause, open_attempts, began)
                 continue
             except Exception as error:
                 fresh = True
@@ -159,6 +159,11 @@ class Commits:
                 return attempt
         open_attempts[:] = [attempt for attempt in open_attempts if not attempt.is_over(now)]
         return None
+
+    def _stay_away(self, later: Later, pause: _Pauses, open_attempts: list[Attempt], began: float) -> None:
+        time.sleep(max(0.0, min(later.seconds, pause.until - time.monotonic())))
+        if pause.over():
+            raise self._given_up(open_attempts, time.monotonic() - began) from None
 
     def _given_up(self, open_attempts: list[Attempt], seconds: float) -> Exception:
         if open_attempts:

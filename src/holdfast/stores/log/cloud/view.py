@@ -119,6 +119,10 @@ class View:
         """Others replace this head so often that we cannot: let their lists show it."""
         self._shelf.touch(key.removesuffix("head") + HEED, self._until)
 
+    def is_read(self, key: str) -> bool:
+        """Whether this head was read here, or a list has shown its tag: else it is what we remember."""
+        return key in self._read
+
     def has_read(self, key: str) -> None:
         """It is known as it is now."""
         self._read.add(key)
