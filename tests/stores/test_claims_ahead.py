@@ -10,7 +10,7 @@ import pytest
 from far_bucket import FarBucket, process
 
 from holdfast.config import QueueOptions
-from holdfast.messages import Envelope, Settlement
+from holdfast.messages import Claims, Envelope, Settlement
 from holdfast.stores.log import ahead
 from holdfast.stores.log.late_store import LateStore
 
@@ -140,7 +140,7 @@ def test_a_habit_needs_one_caller_that_settles_all_it_took() -> None:
 
     def turn(names: str, settled: str) -> tuple[int, float] | None:
         habit.claims(len(names), 30.0)
-        habit.claimed(ahead.Claims([Message(each) for each in names]))  # type: ignore[misc]  # only ids count here
+        habit.claimed(Claims([Message(each) for each in names]))  # type: ignore[misc]  # only ids count here
         settlements = [Settlement(each, "t", "complete") for each in settled]
         following = habit.next(settlements)
         habit.settled(settlements)

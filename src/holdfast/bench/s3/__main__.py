@@ -37,7 +37,13 @@ def parser() -> argparse.ArgumentParser:
     made.add_argument("--lone", type=int, default=5, help="messages that come one by one")
     made.add_argument("--rest", type=float, default=8.0, help="seconds after a lone message, for its flush")
     made.add_argument("--window", type=float, default=30.0, help="seconds until blocks of lone messages are gone")
-    made.add_argument("--drained", type=int, default=8000, help="messages of one turn with latency; twice with shards")
+    made.add_argument(
+        "--drained",
+        type=int,
+        default=8000,
+        help="messages of one turn with latency; twice with shards, four times for workers",
+    )
+    made.add_argument("--pairs", action="store_true", help="of throughput only one process against four, on one head")
     made.add_argument("--latency", type=float, default=0.06, help="seconds added to every request")
     made.add_argument("--repeats", type=int, default=3)
     made.add_argument("--idle", type=float, default=300.0, help="seconds of idleness before counting")
@@ -89,7 +95,7 @@ async def _throughput(
                     proxy,
                     url,
                     shape,
-                    count=arguments.drained * (2 if shape.shards > 1 else 1),
+                    count=arguments.drained * shape.share,
                     batch=50,
                     size=arguments.size,
                     latency=arguments.latency,
@@ -114,7 +120,8 @@ def tell(text: str) -> None:
 def main() -> None:
     arguments = parser().parse_args()
     with Server() if arguments.server == "seaweedfs" else BucketServer() as server:
-        report = asyncio.run(run(arguments, server))
+        shapes = [shape for pair in throughput.PAIRS for shape in pair] if arguments.pairs else throughput.SHAPES
+        report = asyncio.run(run(arguments, server, shapes))
     sys.stdout.write("\n".join(lines(report, arguments)) + "\n")
     if arguments.json:
         arguments.json.write_bytes(msgspec.json.format(msgspec.json.encode(report), indent=2))

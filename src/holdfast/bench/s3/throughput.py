@@ -26,6 +26,11 @@ class Shape(msgspec.Struct, frozen=True):
     bar: float | None = None  # times the published figure
 
     @property
+    def share(self) -> int:
+        """How many times the messages of a turn: where more are taken in a second, and where there are more heads."""
+        return (4 if self.how == "worker" else 1) * (2 if self.shards > 1 else 1)
+
+    @property
     def name(self) -> str:
         heads = "one head" if self.shards == 1 else f"{self.shards} shards"
         return f"{self.how}, {self.processes} × {self.consumers} consumers, {heads}"
@@ -33,13 +38,13 @@ class Shape(msgspec.Struct, frozen=True):
     def at_best(self, *, latency: float, batch: int) -> float | None:
         """What callers cannot exceed whatever the queue does: each waits for its claim, then for its completion.
 
-        Those of one process share replacements of a head; processes on one head exclude each other. A worker claims
-        ahead, and is not bound by this.
+        Those of one process share replacements of a head. Processes on one head exclude each other, and there a claim
+        goes with the completion before it. A worker claims ahead, and is not bound by this.
         """
         if self.how == "worker" or not latency:
             return None
         together = self.consumers * min(self.processes, self.shards)
-        return together * batch / (2 * latency)
+        return together * batch / (latency if self.processes > self.shards else 2 * latency)
 
 
 class Turn(msgspec.Struct, frozen=True):
@@ -62,7 +67,7 @@ SHAPES = (
     Shape("worker", 4, 1, 8, 10.0),
     Shape("worker", 4, 4, 8, 10.0),
 )
-_PAIRS = ((SHAPES[0], SHAPES[2]), (SHAPES[3], SHAPES[4]))  # one process, and four, on one head
+PAIRS = ((SHAPES[0], SHAPES[2]), (SHAPES[3], SHAPES[4]))  # one process, and four, on one head
 
 
 async def measure(proxy: Proxy, url: str, shape: Shape, *, count: int, batch: int, size: int, latency: float) -> Turn:
@@ -102,7 +107,7 @@ def lines(found: dict[Shape, list[Turn]], *, latency: float, batch: int) -> list
             row += f"  bar {shape.bar:g} ×: {'ok' if rate / PUBLISHED >= shape.bar else 'BELOW'}"
         best = shape.at_best(latency=latency, batch=batch)
         rows.append(row if best is None else f"{row}  (callers: at most {best / PUBLISHED:.1f} ×)")
-    for one, four in _PAIRS:
+    for one, four in PAIRS:
         if found.get(one) and found.get(four):
             ratio = median(turn.rate for turn in found[four]) / median(turn.rate for turn in found[one])
             rows.append(f"{four.name} against {one.name}: {ratio:.2f}")

@@ -260,6 +260,9 @@ class LateStore(LogStore):
             task.exception()  # whoever needs the block asks again
 
     async def close(self) -> None:
+        end_soon = getattr(self._space, "end_soon", None)  # flushes, and all else that is under way
+        if end_soon is not None:
+            end_soon()
         await self._ahead.close()
         if self._fetching:
             await asyncio.wait(self._fetching)

@@ -21,7 +21,7 @@ from ..space import Buffer, Later, Stale, Transaction, Unclear
 from .faults import Doubt, Refused, unanswered
 from .shelf import Shelf, is_head, is_kept
 from .view import View, Write
-from .wire import Got, Listed, Pause, Tag
+from .wire import Ending, Got, Listed, Pause, Tag
 
 T = TypeVar("T")
 WINDOW = 15.0  # seconds in which a producer may repeat a write: R of the protocol
@@ -64,8 +64,8 @@ def _is_final(error: Exception, view: View, missing: set[str]) -> bool:
 class _Pauses(Pause):
     """That somebody else was faster is no reason to wait, unless it goes on like that."""
 
-    def __init__(self, until: float) -> None:
-        super().__init__(until)
+    def __init__(self, until: float, ending: Ending) -> None:
+        super().__init__(until, ending)
         self._beaten = 0
 
     def after(self, attempt: Attempt) -> None:
@@ -96,7 +96,7 @@ class Commits:
         missing: set[str] = set()
         fresh = False
         view: View | None = None
-        pause = _Pauses(until)
+        pause = _Pauses(until, self._shelf.wire.ending)
         began = time.monotonic()
         while True:
             read = open_attempts[0].key if open_attempts else None
@@ -192,7 +192,7 @@ class Commits:
         A block that comes after the window of its birth is never absorbed, so it is never acknowledged either.
         """
         birth = names.birth_of(key) if self._shelf.clock is not None else None
-        pause = Pause(until)
+        pause = Pause(until, self._shelf.wire.ending)
         while True:
             try:
                 self._shelf.wire.create(key, data)

@@ -6,6 +6,7 @@ import asyncio
 import os
 import re
 import threading
+import time
 from collections.abc import Callable
 from concurrent.futures import ThreadPoolExecutor
 from typing import Any, TypeVar
@@ -28,6 +29,7 @@ T = TypeVar("T")
 _THREADS = 32
 _OURS = re.compile(r"(queues|probe|[A-Za-z0-9][A-Za-z0-9_.-]{0,127}@[0-9a-f]{8})/")
 _HASTE = 0.8
+_CLOSING = 10.0  # seconds for what is under way when the space is closed
 _GRACE = 1.0  # seconds beyond its deadline in which a step ends by itself
 
 
@@ -181,11 +183,16 @@ class CloudSpace:
             after = page[-1].key
             self._wire.delete([each.key for each in page if _OURS.match(each.key)], until)
 
+    def end_soon(self) -> None:
+        """The store is about to be closed: after a while nothing is tried again."""
+        self._wire.ending.at = min(self._wire.ending.at, time.monotonic() + _CLOSING)
+
     async def close(self) -> None:
-        """What is under way is finished first."""
+        """What is under way is finished first, or given up."""
         if self._closed or os.getpid() != self._pid:
             return
         self._closed = True
+        self.end_soon()
         await asyncio.to_thread(self._threads.shutdown)
         self._commits.close()
         deliver(self._topics.signal_all())

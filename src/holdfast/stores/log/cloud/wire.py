@@ -43,15 +43,23 @@ class Listed(msgspec.Struct, frozen=True, gc=False):
     made: float
 
 
-class Pause:
-    """Jittered pauses that grow, until a deadline (of the monotonic clock)."""
+class Ending:
+    """When everything gives up: whoever closes a store does not wait for a server that does not answer."""
 
-    def __init__(self, until: float) -> None:
+    def __init__(self) -> None:
+        self.at = float("inf")
+
+
+class Pause:
+    """Jittered pauses that grow, until a deadline (of the monotonic clock), or until everything ends."""
+
+    def __init__(self, until: float, ending: Ending | None = None) -> None:
         self.until = until
+        self._ending = ending or Ending()
         self._next = _FIRST_PAUSE
 
     def over(self) -> bool:
-        return time.monotonic() >= self.until
+        return time.monotonic() >= min(self.until, self._ending.at)
 
     def wait(self) -> None:
         pause = self._next * random.uniform(0.5, 1.0)
@@ -67,6 +75,7 @@ class Wire:
         self.place = place
         self.tally = tally
         self.timeout = timeout
+        self.ending = Ending()
 
     def until(self, deadline: float | None = None) -> float:
         return time.monotonic() + (self.timeout if deadline is None else deadline)
@@ -140,7 +149,7 @@ class Wire:
 
     def _patiently(self, ask: Callable[[], T], until: float) -> T:
         """Again while there is time: for requests whose repetition changes nothing."""
-        pause = Pause(until)
+        pause = Pause(until, self.ending)
         began = time.monotonic()
         while True:
             try:
