@@ -6,7 +6,7 @@ from types import ModuleType
 
 from head_bench import T0, Bench, claimed, key, span
 
-from holdfast.stores.log.state import Drop, Freeze, Gathered, Settled
+from holdfast.stores.log.state import FLUSH_MOST, Drop, Freeze, Gathered, Settled
 
 
 def check_only_one_set_is_frozen(head: ModuleType) -> None:
@@ -24,6 +24,21 @@ def check_only_one_set_is_frozen(head: ModuleType) -> None:
     assert bench.one(Freeze("f3")) is False
     assert bench.head.frozen == frozen
     assert [group.mask for group in bench.head.settled] == [span(1)]
+
+
+def check_a_flush_takes_no_more_than_one_file_should_hold(head: ModuleType) -> None:
+    most = FLUSH_MOST // 2 + 1
+    bench = Bench(head)
+    bench.absorb(*(key(number, most) for number in (1, 2, 3)))
+    bench.claim("t", 3 * most)
+    for number in (1, 2, 3):
+        bench.settle("t", number, (1 << most) - 1, "complete")
+    assert bench.one(Freeze("f1"))
+    assert [group.block for group in bench.head.frozen.settled] == [1, 2]
+    assert [group.block for group in bench.head.settled] == [3]
+    assert bench.one(Drop("f1"))
+    assert bench.flush("f2")
+    assert (bench.head.settled, bench.head.blocks) == ([], {})
 
 
 def check_a_drop_needs_the_name_of_the_frozen_set(head: ModuleType) -> None:

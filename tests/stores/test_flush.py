@@ -34,6 +34,27 @@ async def test_a_flush_moves_outcomes_into_one_file():
     assert [key.partition("/")[0] for key in await bed.keys()] == ["archive", "head"]
 
 
+@pytest.mark.parametrize("step", ["", *STEPS])
+async def test_a_process_that_has_not_read_the_messages_writes_the_same(step: str):
+    """It takes the blocks as they are; also when it dies, and one that knows the messages finishes."""
+    bed = await Bed.made()
+    ids = await bed.end(300, result=b"r", worker="w")
+    failed = await bed.end(100, "dead", error="why")
+    before = [await bed.get(id) for id in ids]
+    knows, bed.store = bed.store, bed.another(dies_at(step))
+    if step:
+        with pytest.raises(Crash):
+            await bed.store.maintain("q")
+        bed.store = knows
+        await bed.pass_time(TAKEOVER + 0.1)
+    await bed.flush()
+    assert await once_in_the_archive(bed, ids)
+    assert [await bed.get(id) for id in ids] == before
+    assert {await bed.status(id) for id in failed} == {"dead"}
+    head = await bed.head()
+    assert (head.settled, head.frozen) == ([], None)
+
+
 @pytest.mark.parametrize("step", STEPS)
 async def test_whoever_finds_a_frozen_set_finishes_it(step: str):
     """A process died at each step of a flush; another takes over, but not before the first may be dead."""

@@ -1,10 +1,12 @@
-"""What a flush writes: the same bytes for the same set, everything once, and retries at the right time."""
+"""What a flush writes: the same rows for the same set, everything once, and retries at the right time."""
 
 from __future__ import annotations
 
 from itertools import pairwise
 from typing import Any
 
+import pyarrow as pa
+import pyarrow.parquet as pq
 import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
@@ -17,7 +19,8 @@ from holdfast.stores.log.leaving import Leaving, Written
 from holdfast.stores.log.names import BlockName
 from holdfast.stores.log.rows import Rows
 from holdfast.stores.log.session import Seen
-from holdfast.stores.log.state import Frozen, Head
+from holdfast.stores.log.space import Found
+from holdfast.stores.log.state import Block, Frozen, Head, Settled
 
 T0 = 1_700_000_000.0
 BLOCK = ids.Ids().block(T0 - 60.0)
@@ -220,3 +223,105 @@ def test_results_outside_the_head_are_named_for_deletion():
     found = [row(0, "completed"), row(1, "completed")]
     found[1] = Leaving(found[1].stored, "completed", "t", "results/t.1.1")
     assert leaving.encode(ADDRESS, seen(), found).results == ["results/t.1.1"]
+
+
+class Results:
+    """The view of a flush, as far as results of their own are read through it."""
+
+    now = T0
+
+    def get(self, key: str) -> Found | None:
+        return Found(b"large " + key.encode(), 1)
+
+
+COUNT = 100
+PLAIN = Rows([b"%d" % place for place in range(COUNT)], "text/plain")
+MANY = Rows(
+    [bytes(place) for place in range(COUNT)],
+    [f"text/{place % 3}" for place in range(COUNT)],
+    [[None, {}, {"a": "b", "c": str(place)}][place % 3] for place in range(COUNT)],
+)
+CARRIED = leaving.carried(
+    [row(place * 7, "waiting", priority=place % 9, attempts=place % 5, claimed_at=T0 - place) for place in range(COUNT)]
+)
+
+
+def block_of(held: Rows, no: int = 1, **said: Any) -> Block:
+    fields = {"priority": 3, "max_attempts": 0, "attempts": 0, "crashed": False} | said
+    ends = (held.id[0], held.id[-1]) if held.id else ()
+    return Block.of(no, BlockName(f"{BLOCK + (no << 24):032x}", len(held), *fields.values(), *ends).inbox_key())
+
+
+def group(mask: int, no: int = 1, status: Any = "completed", **said: Any) -> Settled:
+    fields = {"at": T0 - 0.1, "attempts": 2, "error": None, "worker": "w", "token": f"t{no}", "results": None} | said
+    return Settled(no, mask, status, **fields)
+
+
+def written_both_ways(blocks: dict[int, tuple[Block, Rows]], groups: list[Settled]) -> tuple[Written, Written]:
+    """Message by message, and as columns."""
+    view: Any = Results()
+    found: list[Leaving] = []
+    for each in groups:
+        found += leaving.rows_of(each, *blocks[each.block], seen(), view)
+    found.sort(key=lambda row: row.stored.id)
+    wholes = []
+    for each in groups:
+        block, held = blocks[each.block]
+        wholes.append(leaving.whole(each, block, bytes(rows.encode(held)), seen(), view, "q"))
+    return leaving.encode(ADDRESS, seen(), found), leaving.encode(ADDRESS, seen(), [], wholes)
+
+
+ALL = (1 << COUNT) - 1
+SOME = sum(1 << place for place in range(0, COUNT, 3))
+
+
+@pytest.mark.parametrize(
+    ("held", "groups"),
+    [
+        (PLAIN, [group(ALL)]),
+        (PLAIN, [group(ALL, claimed=T0 - 5.000001)]),
+        (PLAIN, [group(ALL, status="failed", error="why", worker=None)]),
+        (PLAIN, [group(ALL & ~SOME, token="u"), group(SOME, at=T0 + 1.5)]),
+        (MANY, [group(SOME, results=[[None, b"=r", b"@results/x"][k % 3] for k in range(SOME.bit_count())])]),
+        (CARRIED, [group(ALL, status="failed", error="why")]),
+        (CARRIED, [group(SOME)]),
+    ],
+)
+def test_columns_are_the_rows_that_messages_one_by_one_are(held: Rows, groups: list[Settled]):
+    one_by_one, as_columns = written_both_ways({1: (block_of(held), held)}, groups)
+    assert one_by_one.archive is not None
+    assert as_columns.archive is not None
+    assert as_columns.archive[0] == one_by_one.archive[0]
+    tables = [pq.read_table(pa.BufferReader(each.archive[1])) for each in (one_by_one, as_columns) if each.archive]
+    assert tables[0].schema.equals(tables[1].schema, check_metadata=True)
+    assert tables[1].to_pylist() == tables[0].to_pylist()
+    assert archive.decode(bytes(as_columns.archive[1])) == archive.decode(bytes(one_by_one.archive[1]))
+    assert sorted(as_columns.results) == sorted(one_by_one.results)
+
+
+def test_blocks_in_any_order_and_single_messages_leave_in_the_order_of_their_ids():
+    blocks = {no: (block_of(PLAIN, no, max_attempts=no), PLAIN) for no in (1, 2, 3)}
+    groups = [group(ALL, 3), group(SOME, 1), group(ALL, 2)]
+    one_by_one, as_columns = written_both_ways(blocks, groups)
+    assert as_columns.archive is not None
+    assert one_by_one.archive is not None
+    records, tokens = archive.decode(bytes(as_columns.archive[1]))
+    assert (records, tokens) == archive.decode(bytes(one_by_one.archive[1]))
+    assert [each.id for each in records] == sorted(each.id for each in records)
+    assert {each.max_attempts for each in records} == {1, 2, 3}
+
+
+@pytest.mark.parametrize(
+    ("one", "expected"),
+    [
+        (group(ALL), True),
+        (group(ALL, status="failed"), True),
+        (group(ALL, status="dead"), False),
+        (group(ALL, status="moved"), False),
+        (group(ALL, status="replayed"), False),
+        (group(0b111), False),
+    ],
+)
+def test_what_leaves_as_columns(one: Settled, expected: bool):
+    """Only what goes nowhere but to the archive, and is worth it."""
+    assert leaving.may_leave_whole(one) is expected

@@ -17,6 +17,7 @@ from .sides import Bench, Round
 _WARM = 10_000
 _BARS = (
     ("stream", "parquet_stream", 0.5),
+    ("stream_at_once", "parquet_batch", 0.5),
     ("stream", "parquet_batch", None),
     ("stream_rows", "parquet_stream", None),
     ("stream_archived", "parquet_stream", None),
@@ -54,13 +55,15 @@ def rounds(bench: Bench, repeats: int) -> list[Round]:
 def lines(found: list[Round]) -> list[str]:
     """One row a side, then the ratios: medians of the ratios of each round."""
     told = [f"{'rows a second':20}{'median':>12}{'low':>12}{'high':>12}"]
-    for name in Round.__struct_fields__:
+    for name in sorted({name for *pair, _ in _BARS for name in pair}, key=Round.__struct_fields__.index):
         rates = [getattr(one, name) for one in found]
         told.append(f"{name.replace('_', ' '):20}{median(rates):>12,.0f}{min(rates):>12,.0f}{max(rates):>12,.0f}")
     for ours, theirs, bar in _BARS:
         ratio = median(getattr(one, ours) / getattr(one, theirs) for one in found)
         judged = "" if bar is None else f", bar {bar} ×: {'ok' if ratio >= bar else 'below'}"
         told.append(f"{ours.replace('_', ' ')} against {theirs.replace('_', ' ')}: {ratio:.2f} ×{judged}")
+    at_end = median(one.archived_at_end for one in found)
+    told.append(f"stream archived: {at_end:.0%} of the messages were in the archive's files when the query ended")
     return told
 
 

@@ -24,8 +24,10 @@ class Round(msgspec.Struct):
     """Rows a second of one round."""
 
     stream: float  # values of a queue, streamed to nowhere in claim batches, each settled
+    stream_at_once: float  # the same in a single batch
     stream_rows: float  # the same with all columns of a message
     stream_archived: float  # values, with everything kept in the archive
+    archived_at_end: float  # which part of it was in the archive's files when that query ended
     batch: float  # values of a queue, read at once
     batch_rows: float  # the same with all columns
     sink: float  # written to a queue
@@ -58,14 +60,18 @@ class Bench:
         return self.spark.range(self.count).selectExpr(f"cast(concat({parts}) as binary) as value")
 
     def round(self) -> Round:
+        archived = self._streamed(_VALUE, archive=True)
+        at_end = self._archived() / self.count
         return Round(
             parquet_batch=self._timed(lambda: _nowhere(self.spark.read.parquet(self._parquet))),
+            stream_at_once=self._streamed(_VALUE, trigger=self.count),
             batch=self._batch(_VALUE),
             batch_rows=self._batch(None, again=True),
             parquet_stream=self._timed(self._stream_parquet),
             stream=self._streamed(_VALUE),
             stream_rows=self._streamed(None),
-            stream_archived=self._streamed(_VALUE, archive=True),
+            stream_archived=archived,
+            archived_at_end=at_end,
             parquet_sink=self._timed(lambda: self.rows().write.mode("overwrite").parquet(str(self.folder / "out"))),
             sink=self._sink(),
         )
@@ -92,17 +98,23 @@ class Bench:
     def url(self) -> str:
         return f"file://{self._store}"
 
-    def _streamed(self, columns: str | None, *, archive: bool = False) -> float:
+    def _streamed(self, columns: str | None, *, archive: bool = False, trigger: int | None = None) -> float:
         self._fill(archive=archive)
-        read = self.spark.readStream.format("holdfast").option("url", self.url).option("consumer", "bench")
-        read = read.option("maxMessagesPerTrigger", self.trigger)
-        frame = (read if columns is None else read.schema(columns)).load("bench")
-        rate = self._timed(lambda: self._run(frame))
+        rate = self._timed(lambda: self._run(self._stream(columns, trigger or self.trigger)))
         with sync.connect(self.url) as broker:
             stats = broker.queue("bench").stats()
         if (stats.completed, stats.pending, stats.processing) != (self.count, 0, 0):
             raise RuntimeError(f"{self.count} messages were streamed, the queue says {stats}")
         return rate
+
+    def _stream(self, columns: str | None, trigger: int) -> DataFrame:
+        read = self.spark.readStream.format("holdfast").option("url", self.url).option("consumer", "bench")
+        read = read.option("maxMessagesPerTrigger", trigger)
+        return (read if columns is None else read.schema(columns)).load("bench")
+
+    def _archived(self) -> int:
+        """Rows in files: what ended last is still being written."""
+        return sum(pq.read_metadata(path).num_rows for path in self._store.glob("*/archive/*/*.parquet"))
 
     def _batch(self, columns: str | None, *, again: bool = False) -> float:
         if not again:  # reading takes nothing away

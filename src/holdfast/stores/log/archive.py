@@ -4,13 +4,17 @@ from __future__ import annotations
 
 from collections.abc import Sequence
 from functools import cache
-from typing import Any
+from itertools import pairwise
+from typing import TYPE_CHECKING, Any
 
 from ...errors import StoreError
 from ...messages import Stored
 from . import names
 from .names import ArchiveName
 from .space import Buffer, Reading
+
+if TYPE_CHECKING:
+    import pyarrow as pa
 
 _COLUMNS = tuple(name for name in Stored.__struct_fields__ if name not in ("payload", "visible_at"))
 _INSTANTS = ("enqueued_at", "claimed_at", "finished_at")
@@ -19,7 +23,8 @@ FORMAT = 1
 
 
 @cache
-def _schema() -> Any:
+def schema() -> Any:
+    """Of every file."""
     import pyarrow as pa
 
     instant = pa.timestamp("us", tz="UTC")
@@ -48,8 +53,12 @@ def _schema() -> Any:
 
 def encode(queue: str, records: Sequence[Stored], tokens: Sequence[str | None]) -> Buffer:
     """A Parquet file of these records, which come in id order."""
+    return written(table(queue, records, tokens))
+
+
+def table(queue: str, records: Sequence[Stored], tokens: Sequence[str | None]) -> pa.Table:
+    """The columns of these records."""
     import pyarrow as pa
-    import pyarrow.parquet as pq
 
     columns = {
         "id": [each.id for each in records],
@@ -60,19 +69,42 @@ def encode(queue: str, records: Sequence[Stored], tokens: Sequence[str | None]) 
         "priority": [each.priority for each in records],
         "attempts": [each.attempts for each in records],
         "max_attempts": [each.max_attempts for each in records],
-        "enqueued_at": [int(each.enqueued_at * 1e6) for each in records],
-        "claimed_at": [int(each.claimed_at * 1e6) if each.claimed_at else None for each in records],
-        "finished_at": [int((each.finished_at or 0) * 1e6) for each in records],
+        "enqueued_at": [microseconds(each.enqueued_at) for each in records],
+        "claimed_at": [microseconds(each.claimed_at) if each.claimed_at else None for each in records],
+        "finished_at": [microseconds(each.finished_at or 0.0) for each in records],
         "status": [each.status for each in records],
         "result": [each.result for each in records],
         "error": [each.error for each in records],
         "worker": [each.worker for each in records],
         "token": list(tokens),
     }
-    schema = _schema()
-    table = pa.table([pa.array(columns[field.name], field.type) for field in schema], schema=schema)
+    known = schema()
+    return pa.table([pa.array(columns[field.name], field.type) for field in known], schema=known)
+
+
+def microseconds(seconds: float) -> int:
+    return round(seconds * 1e6)
+
+
+def joined(parts: Sequence[pa.Table]) -> pa.Table:
+    """Tables that are in id order each, as one that is."""
+    import pyarrow as pa
+    import pyarrow.compute as pc
+
+    ends = sorted((part["id"][0].as_py(), part["id"][-1].as_py(), place) for place, part in enumerate(parts))
+    whole = pa.concat_tables([parts[place] for _, _, place in ends])
+    if all(last < first for (_, last, _), (first, _, _) in pairwise(ends)):
+        return whole
+    return whole.take(pc.sort_indices(whole["id"]))
+
+
+def written(rows: pa.Table) -> Buffer:
+    """A Parquet file of these rows."""
+    import pyarrow as pa
+    import pyarrow.parquet as pq
+
     sink = pa.BufferOutputStream()
-    pq.write_table(table, sink, compression="zstd", compression_level=1, use_dictionary=_REPETITIVE)
+    pq.write_table(rows, sink, compression="zstd", compression_level=1, use_dictionary=_REPETITIVE)
     return memoryview(sink.getvalue())
 
 
@@ -86,7 +118,7 @@ def decode(data: bytes) -> tuple[list[Stored], list[str | None]]:
     import pyarrow.parquet as pq
 
     check_format(pq.read_schema(pa.BufferReader(data)))
-    table = pq.read_table(pa.BufferReader(data), schema=_schema())
+    table = pq.read_table(pa.BufferReader(data), schema=schema())
     instants = {name: table.column(name).cast(pa.int64()).to_pylist() for name in _INSTANTS}
     columns = {name: table.column(name).to_pylist() for name in _COLUMNS if name not in instants}
     payloads = table.column("value").to_pylist()

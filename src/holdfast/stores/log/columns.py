@@ -16,6 +16,7 @@ from ...errors import StoreError
 from ...messages import Stored, View
 from .. import batches
 from . import archive, bits, rows
+from .archive import microseconds
 from .leases import ID_END
 from .names import BlockName, parse_block
 
@@ -62,6 +63,40 @@ def of_block(
         return made
     ids = made.column("id") if "id" in made.schema.names else source.id()
     return made.append_column("token", _tokens(hold, places, ids))
+
+
+def of_settled(
+    key: str,
+    data: bytes,
+    group: Group,
+    token: str,
+    *,
+    queue: str,
+    limit: int,
+    result: Callable[[bytes], bytes | None],
+) -> pa.Table:
+    """The rows of one group as the archive keeps them."""
+    name, stored = parse_block(key), rows.columns(data)
+    places = group.places(name.count)
+    source = _Source(name, stored if len(places) == name.count else _picked(stored, places), places, group)
+    kept = archive.schema()
+    made = _assembled(source, queue, kept.remove(kept.get_field_index("token")), limit, result)
+    arrays = {**dict(zip(made.schema.names, made.columns, strict=True)), "token": source.all(token, pa.string())}
+    arrays["headers"] = _or_none(arrays["headers"])
+    return pa.Table.from_arrays([arrays[name] for name in kept.names], schema=kept)
+
+
+def _or_none(headers: pa.MapArray) -> pa.MapArray:
+    """Headers without a single entry are none, as a record says it."""
+    if headers.null_count == len(headers):
+        return headers
+    starts = headers.offsets
+    empty = pc.sum(pc.equal(starts[1:], starts[:-1])).as_py()
+    return (
+        headers
+        if empty == headers.null_count
+        else pa.array([each or None for each in headers.to_pylist()], headers.type)
+    )
 
 
 @cache
@@ -158,10 +193,6 @@ def _results(source: _Source, result: Callable[[bytes], bytes | None]) -> pa.Arr
     if packed is None:
         return source.all(None, pa.binary())
     return pa.array([None if each is None else result(each) for each in packed], pa.binary())
-
-
-def microseconds(seconds: float) -> int:
-    return round(seconds * 1e6)
 
 
 def _instants(seconds: pa.Array) -> pa.Array:

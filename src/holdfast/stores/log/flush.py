@@ -18,7 +18,7 @@ from ..base import DEAD
 from . import leaving, names, queues, window
 from .cache import BlockCache
 from .committer import Committer
-from .leaving import Leaving, Moved, Written
+from .leaving import Leaving, Moved, Whole, Written
 from .session import Seen, Session
 from .space import Reading, Space, Transaction
 from .state import Drop, Expire, Freeze, Frozen, Refreeze, Settled, Waiting
@@ -126,22 +126,32 @@ class Flusher:
         await self._committer.edit(lambda session: self._show(session, flush, written))
         await self._reach("flush.dropped")
 
-    def _gather(self, view: Reading, flush: str, known: Seen | None) -> tuple[Seen, list[Leaving]] | None:
-        """The rows of a frozen set in id order; None: it is no longer there."""
+    def _gather(self, view: Reading, flush: str, known: Seen | None) -> tuple[Seen, list[Leaving], list[Whole]] | None:
+        """The rows of a frozen set in id order, and the groups that leave as columns; None: it is no longer there."""
         seen = known or self._committer.look(view)
         frozen = seen.head.frozen
         if frozen is None or frozen.flush != flush:
             return None
         found: list[Leaving] = []
+        wholes: list[Whole] = []
+        blocks: dict[str, bytes] = {}
         groups: list[Settled | Waiting] = [*frozen.settled, *frozen.waiting]
         for group in groups:
             block = seen.head.blocks[group.block]
-            loaded = self._cache.load(view, seen.root + block.key)
+            key = seen.root + block.key
+            if isinstance(group, Settled) and leaving.may_leave_whole(group) and self._cache.get(key) is None:
+                data = blocks.get(key) or _bytes(view, key)
+                if data is None:
+                    return None  # my view is old: somebody has finished this flush
+                blocks[key] = data
+                wholes.append(leaving.whole(group, block, data, seen, view, self._committer.address.queue))
+                continue
+            loaded = self._cache.load(view, key)
             if loaded is None:
-                return None  # my view is old: somebody has finished this flush
+                return None
             found += leaving.rows_of(group, block, loaded, seen, view)
         found.sort(key=lambda row: row.stored.id)
-        return seen, found
+        return seen, found, wholes
 
     def _show(self, session: Session, flush: str, written: Written) -> None:
         """One transaction: files and blocks appear as their rows go, unless somebody else has done it."""
@@ -170,6 +180,11 @@ class Flusher:
             if names.is_of_flush(key, flush):
                 tx.create(root + key, data)
         tx.signal(work_topic(moved.queue))
+
+
+def _bytes(view: Reading, key: str) -> bytes | None:
+    found = view.get(key)
+    return found.data if found else None
 
 
 def _make(tx: Transaction, queue: str) -> None:

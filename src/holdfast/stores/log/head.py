@@ -38,6 +38,7 @@ from .state import (
     Settled,
     Taken,
     Waiting,
+    in_one_flush,
 )
 
 EXPIRED = "lease expired"
@@ -334,8 +335,9 @@ def _freeze(head: Head, intent: Freeze, rules: Rules) -> bool:
     if head.frozen is not None or not (head.settled or spilled):
         return False
     head.waiting = head.waiting[: len(head.waiting) - len(spilled)]
-    head.frozen = Frozen(intent.flush, head.now, head.settled, spilled)
-    head.settled = []
+    some = in_one_flush(head.settled)
+    head.frozen = Frozen(intent.flush, head.now, head.settled[:some], spilled)
+    head.settled = head.settled[some:]
     return True
 
 

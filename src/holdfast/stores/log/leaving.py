@@ -1,17 +1,20 @@
 """What a frozen set becomes: an archive file, blocks of dead letters, blocks of spilled retries.
 
-Pure, and the same bytes under the same names for the same set, whoever writes them.
+Pure, and the same rows under the same names for the same set, whoever writes them.
 """
 
 from __future__ import annotations
 
 from collections.abc import Iterable, Iterator, Sequence
+from functools import partial
+from typing import TYPE_CHECKING
 
 import msgspec
 
 from ... import ids
 from ...messages import Stored
 from . import archive, bits, names, records, rows
+from .leases import result_of
 from .names import BlockName, config_key
 from .queues import Address, address, read
 from .rows import Rows
@@ -19,10 +22,14 @@ from .session import Seen
 from .space import Buffer, Reading
 from .state import Block, Frozen, Settled, Waiting
 
+if TYPE_CHECKING:
+    import pyarrow as pa
+
 _BLOCK_ROWS = 1000
 _BLOCK_BYTES = 4 << 20
 _LATE = 0.02  # the part of its delay by which a spilled retry may be late, so that neighbours share a block
 _LATE_LEAST = 0.05  # seconds
+_WHOLE_FROM = 64  # rows from which a group is worth columns of its own
 
 
 class Leaving(msgspec.Struct, frozen=True, gc=False):
@@ -36,6 +43,13 @@ class Leaving(msgspec.Struct, frozen=True, gc=False):
     crashed: bool = False
     due: float = 0.0
     claims: int = 0  # as its log counts them
+
+
+class Whole(msgspec.Struct, frozen=True):
+    """A group that leaves as columns, without a step in Python per message: only the archive wants its rows."""
+
+    rows: pa.Table  # as the archive keeps them
+    results: list[str]  # objects of their own that held results
 
 
 class Moved(msgspec.Struct, frozen=True):
@@ -78,6 +92,31 @@ def rows_of(group: Settled | Waiting, block: Block, loaded: Rows, seen: Seen, vi
     return found
 
 
+def may_leave_whole(group: Settled | Waiting) -> bool:
+    return (
+        isinstance(group, Settled) and group.status in ("completed", "failed") and group.mask.bit_count() >= _WHOLE_FROM
+    )
+
+
+def whole(group: Settled, block: Block, data: bytes, seen: Seen, view: Reading, queue: str) -> Whole:
+    """The messages of one frozen group, as columns."""
+    from . import columns
+    from .scanning import plain_group
+
+    state = msgspec.structs.replace(records.settled_state(group, bits.places(group.mask)[0]), result=None)
+    packed = columns.Group(*plain_group(block, state, group.mask, group.results))  # type: ignore[arg-type]
+    rows = columns.of_settled(
+        block.key,
+        data,
+        packed,
+        group.token,
+        queue=queue,
+        limit=seen.rules.max_attempts,
+        result=partial(result_of, view=view, root=seen.root),
+    )
+    return Whole(rows, [each[1:].decode() for each in group.results or () if each and each.startswith(b"@")])
+
+
 def _waits(stored: Stored, group: Waiting, block: Block, loaded: Rows, place: int) -> Leaving:
     if loaded.finished_at and loaded.attempts:  # a dead letter: what it died with is not what a worker tried since
         stored = msgspec.structs.replace(stored, attempts=loaded.attempts[place])
@@ -85,8 +124,8 @@ def _waits(stored: Stored, group: Waiting, block: Block, loaded: Rows, place: in
     return Leaving(stored, "waiting", group.token, None, own, group.crashed, group.due, group.attempts)
 
 
-def encode(address: Address, seen: Seen, found: Sequence[Leaving]) -> Written:
-    """Everything the flush writes, from its rows in id order."""
+def encode(address: Address, seen: Seen, found: Sequence[Leaving], wholes: Sequence[Whole] = ()) -> Written:
+    """Everything the flush writes, from its rows in id order and the groups that leave as columns."""
     frozen = seen.head.frozen
     assert frozen is not None
     numbers = _numbers(frozen)
@@ -100,10 +139,10 @@ def encode(address: Address, seen: Seen, found: Sequence[Leaving]) -> Written:
     moved = _ending(found, "moved")
     target = seen.config.options.dead_letter
     return Written(
-        _archived(address, seen, found),
+        _archived(address, seen, found, [each.rows for each in wholes]),
         dead + spilled,
         Moved(target, _moved(address.queue, moved, numbers)) if moved and isinstance(target, str) else None,
-        [row.result_key for row in found if row.result_key],
+        [row.result_key for row in found if row.result_key] + [key for each in wholes for key in each.results],
     )
 
 
@@ -124,16 +163,21 @@ def _ending(found: Sequence[Leaving], ending: str) -> list[Leaving]:
     return [row for row in found if row.ending == ending]
 
 
-def _archived(address: Address, seen: Seen, found: Sequence[Leaving]) -> tuple[str, Buffer] | None:
+def _archived(
+    address: Address, seen: Seen, found: Sequence[Leaving], wholes: list[pa.Table]
+) -> tuple[str, Buffer] | None:
     endings = ("completed", "failed", "moved") if seen.rules.archive else ("completed", "failed")
     kept = [row for row in found if row.ending in endings]
-    if not kept:
+    if kept:
+        one_by_one = archive.table(address.queue, [row.stored for row in kept], [row.token for row in kept])
+        wholes = [*wholes, one_by_one]
+    if not wholes:
         return None
     assert seen.head.frozen is not None
-    first, last = names.plain(kept[0].stored.id), names.plain(kept[-1].stored.id)
-    key = names.archive_key(first, last, len(kept), seen.head.frozen.origin)
-    data = archive.encode(address.queue, [row.stored for row in kept], [row.token for row in kept])
-    return address.archive_root(seen.config) + key, data
+    rows = archive.joined(wholes)
+    first, last = (names.plain(rows["id"][place].as_py()) for place in (0, -1))
+    key = names.archive_key(first, last, len(rows), seen.head.frozen.origin)
+    return address.archive_root(seen.config) + key, archive.written(rows)
 
 
 def _dead(found: list[Leaving], numbers: Iterator[str]) -> list[tuple[str, Buffer]]:

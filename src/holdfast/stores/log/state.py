@@ -15,6 +15,7 @@ from . import bits
 from .names import BlockName, due_of, is_of_flush, parse_block
 from .pipes import NOTHING, Pipes
 
+FLUSH_MOST = 50_000  # messages that one flush writes
 Ending: TypeAlias = Literal["dead", "failed", "moved"]  # moved: failed here, and sent to another queue
 LEADS_TO = {  # what a settlement makes of a message; a retry with no attempt left is dead
     "complete": ("completed",),
@@ -134,6 +135,16 @@ class Frozen(msgspec.Struct, frozen=True):
     def wrote(self, key: str) -> bool:
         """Whether a block is one of this set, under whichever of its names."""
         return any(is_of_flush(key, flush) for flush in (self.flush, *(flush for flush, _ in self.earlier)))
+
+
+def in_one_flush(settled: list[Settled]) -> int:
+    """How many groups a flush takes: a pipeline ends more messages at once than one file should hold."""
+    rows = 0
+    for place, group in enumerate(settled, 1):
+        rows += group.mask.bit_count()
+        if rows >= FLUSH_MOST:
+            return place
+    return len(settled)
 
 
 class Recent(msgspec.Struct, frozen=True, gc=False):
