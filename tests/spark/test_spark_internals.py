@@ -2,11 +2,13 @@
 
 from __future__ import annotations
 
+import gc
 import importlib.util
 import inspect
 from pathlib import Path
 
 import pytest
+from pyspark import daemon
 from pyspark.sql.datasource import CaseInsensitiveDict
 from pyspark.sql.datasource_internal import ReadLimitRegistry
 from pyspark.sql.pandas.types import to_arrow_schema
@@ -15,6 +17,7 @@ from pyspark.sql.worker import plan_data_source_read
 
 import holdfast
 from holdfast.spark import HoldfastSource, options, pushing
+from holdfast.spark.link import link
 from holdfast.spark.streaming import StreamReader
 from holdfast.spark.writing import BATCH_ID, QUERY_ID
 
@@ -33,6 +36,21 @@ def test_the_planner_of_streams_hands_over_start_and_limit():
     assert "reader.latestOffset(start_offset_dict, limit_obj)" in inspect.getsource(runner)
     assert ReadLimitRegistry().get({"_type": "ReadMaxRows", "max_rows": 7}).max_rows == 7
     assert "timezone" in inspect.signature(to_arrow_schema).parameters
+
+
+def test_a_task_takes_what_is_imported_out_of_the_collections_that_spark_makes_after_it(spark, tmp_path):
+    """They took longer than many a task. Nobody asks the planner's or the user's own process for them."""
+    assert "gc.collect()" in inspect.getsource(daemon)
+    url = f"file://{tmp_path}"
+
+    def frozen(_):
+        before = gc.get_freeze_count()
+        link(url)
+        return before, gc.get_freeze_count()
+
+    before, after = spark.sparkContext.parallelize([0], 1).map(frozen).collect()[0]
+    assert after > max(before, 10_000)
+    assert frozen(0) == (0, 0)
 
 
 class WatchingSource(HoldfastSource):
