@@ -104,7 +104,7 @@ def whole(group: Settled, block: Block, data: bytes, seen: Seen, view: Reading, 
     from .scanning import plain_group
 
     state = msgspec.structs.replace(records.settled_state(group, bits.places(group.mask)[0]), result=None)
-    packed = columns.Group(*plain_group(block, state, group.mask, group.results))  # type: ignore[arg-type]
+    packed = columns.Group(*plain_group(block, state, group.mask, group.results))  # type: ignore[arg-type]  # as packed
     rows = columns.of_settled(
         block.key,
         data,
