@@ -59,7 +59,7 @@ def test_nobody_takes_a_lease_that_is_not_over(
         for there, back, pause in talks:
             world.ask(there, back, pause)
     given = first.clock.moment(first.at)
-    record = state.taken(None, "token", state.lease_end(given, 2.0), "ack", given.now)
+    record = state.taken(None, "token", state.lease_end(given, 2.0), given.now)
     told = state.told_end(record.lease_end, given)
     truth = first.server()
     assert told <= truth + 2.0 + OFF  # the holder stops believing in it before anybody else may
@@ -96,7 +96,7 @@ def test_a_clock_that_was_set_and_another_server_are_believed_at_once() -> None:
 def test_a_lease_is_picked_up_soon_after_its_end() -> None:
     world = World(0.0, 0.0)
     world.ask(0.001, 0.001)
-    record = state.taken(None, "token", state.lease_end(world.clock.moment(world.at), 1.0), "ack", world.at)
+    record = state.taken(None, "token", state.lease_end(world.clock.moment(world.at), 1.0), world.at)
     world.at += 1.0 + MARGIN + 0.006
     assert not state.held(record, world.clock.moment(world.at))
 
@@ -110,7 +110,7 @@ def test_whoever_gave_a_lease_knows_its_end_exactly(
         world.ask(*talk)
     given = world.clock.moment(world.at)
     end = given.at + seconds
-    record = state.taken(None, "token", state.lease_end(given, seconds), "ack", given.now)
+    record = state.taken(None, "token", state.lease_end(given, seconds), given.now)
     for talk in after:  # whatever is learned of the server meanwhile
         world.ask(*talk)
     assert state.held(record, world.clock.moment(end - 1e-4).of_own(given.ahead))

@@ -8,6 +8,7 @@ import logging
 from collections import deque
 from collections.abc import Awaitable, Callable, Sequence
 from datetime import UTC, datetime, timedelta
+from functools import partial
 from typing import Any, TypeAlias
 
 from ..messages import Answer, Claims, Settlement
@@ -100,9 +101,9 @@ class Herald:
             message = job.message
             self._events.emit(name, queue=self._source.name, id=message.id, attempts=message.attempt, **more)
         if job.error is not None and self._on_error is not None:
-            self._waiting.append(self._bound(self._on_error, job.error, job))
+            self._waiting.append(partial(self._on_error, job.error, self._source.delivery(job)))
         elif settlement.action == "complete" and self._on_complete is not None:
-            self._waiting.append(self._bound(self._on_complete, job, job.result))
+            self._waiting.append(partial(self._on_complete, self._source.delivery(job), job.result))
 
     def _event(self, job: Job, settlement: Settlement) -> tuple[str, dict[str, Any]]:
         if settlement.action == "complete":
@@ -114,10 +115,6 @@ class Herald:
         return "message.dead" if kept else "message.failed", {"error": settlement.error}
 
     # ------------------------------------------------------------------ callbacks
-
-    def _bound(self, callback: Callable[[Any, Any], Any], *args: Any) -> Callable[[], Any]:
-        first, second = (self._source.delivery(arg) if isinstance(arg, Job) else arg for arg in args)
-        return lambda: callback(first, second)
 
     async def _call_back(self) -> None:
         try:
@@ -146,7 +143,7 @@ def _safely(call: Callable[[], Any]) -> Any:
 
 async def _finish(answer: Any) -> None:
     """Async callbacks are awaited, wherever they were called."""
-    if not inspect.isawaitable(answer):
+    if answer is None or not inspect.isawaitable(answer):
         return
     try:
         await answer

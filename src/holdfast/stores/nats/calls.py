@@ -45,7 +45,7 @@ class Call(msgspec.Struct, frozen=True):
     def marked(self, posts: Sequence[Post]) -> list[Post]:
         """Tasks as parts of this call: a field more, behind the bytes that are there."""
         field = Task(call=self.name).SerializeToString()
-        return [post._replace(data=post.data + field) for post in posts]
+        return [msgspec.structs.replace(post, data=post.data + field) for post in posts]
 
 
 class Calls:

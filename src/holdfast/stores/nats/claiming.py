@@ -14,11 +14,13 @@ from ...messages import Claimed, Claims, Expired
 from ...v1.task_pb2 import Record, Task
 from ..base import QueueInfo
 from . import state, tasks
+from .clock import Moment
 from .faults import Lost
 from .lanes import Handed, Lane, nak
 from .later import Later
 from .log import Lease, Log
 from .settling import Settler
+from .wire import Post
 
 _LATE = 0.25  # seconds the server may take to hand out what has become visible
 _OPEN = 0.1  # seconds after which a message of a call that was still open is looked at again; longer each time
@@ -181,7 +183,7 @@ class Claimer:
         expired: list[Expired] = []
         full = stop = False
         for one in candidates:
-            seen = log.seen(one.handed.id, one.record, moment)
+            seen = moment if one.record is None else log.seen(one.handed.id, one.record, moment)
             what = state.sight(one.record, one.task, info.options, seen, dead=log.dead)
             if what == "take":
                 alone = not log.dead and state.must_be_alone(one.record, one.task, info.options)
@@ -204,8 +206,8 @@ class Claimer:
     async def _expire(self, info: QueueInfo, one: _Candidate) -> list[Expired]:
         """A lease ran out and no attempt is left."""
         assert one.record is not None
-        old = Lease(one.handed.id, one.record, one.sequence, one.task, one.handed.data)
-        if not await self._settler.bury(info, old, state.EXPIRED, one.handed.ack):
+        old = Lease(one.handed.id, one.record, one.sequence, one.task, one.handed.data, one.handed.ack)
+        if not await self._settler.bury(info, old, state.EXPIRED):
             return []
         status = "dead" if info.options.dead_letter else "failed"
         return [Expired(one.handed.id, one.record.attempts, "dead" if status == "dead" else "failed", state.EXPIRED)]
@@ -216,39 +218,44 @@ class Claimer:
         log = self._log
         if not takes:
             return []
-        moment = log.link.moment()
-        end = state.lease_end(moment, lease)
         for one in takes:
             if one.lane.lease != lease:  # the server's timer for this one; the usual lease needs no word
                 await log.link.send(one.handed.ack, nak(lease))
-        alone = [state.must_be_alone(one.record, one.task, info.options) and not log.dead for one in takes]
-        recovered = [one.record is not None and bool(one.record.token) for one in takes]
-        leases = [
-            Lease(
-                one.handed.id,
-                state.taken(one.record, os.urandom(8).hex(), end, one.handed.ack, moment.now),
-                one.sequence,
-                one.task,
-                one.handed.data,
-                state.told_end(end, moment),
-                moment.ahead,
-            )
-            for one in takes
-        ]
-        sequences, _ = await log.fence.write(
-            [log.post(each.id, each.record, each.sequence, each.raw) for each in leases]
-        )
+        moment = log.link.moment()
+        leases, posts = self._leases(takes, lease, moment)
+        sequences, _ = await log.fence.write(posts)
         claimed: list[Claimed] = []
-        for one, each, sequence, first, only in zip(takes, leases, sequences, recovered, alone, strict=True):
+        kept: list[Lease] = []
+        for one, each, sequence in zip(takes, leases, sequences, strict=True):
             if sequence is None:
                 await self._lost(info, one)
                 continue
             each.sequence = sequence
-            log.keep(each)
-            claimed.append(await self._claimed(info, each, recovered=first, alone=only))
+            kept.append(each)
+            payload = await tasks.payload(each.task, log.blobs) if each.task.blob else each.task.data
+            claimed.append(_claimed(info, each, payload))
+            if one.record is not None:
+                claimed[-1].recovered = bool(one.record.token)
+                claimed[-1].alone = state.must_be_alone(one.record, one.task, info.options) and not log.dead
+        log.keep(kept)
         if claimed:
             self.expect(moment.now + lease)
         return claimed
+
+    def _leases(self, takes: Sequence[_Candidate], lease: float, moment: Moment) -> tuple[list[Lease], list[Post]]:
+        """Leases as they are to be, and what has to be written for that. What nobody held before shares a record."""
+        end, secret = state.lease_end(moment, lease), os.urandom(8).hex()
+        first, told, ahead = state.taken(None, secret, end, moment.now), state.told_end(end, moment), moment.ahead
+        body = first.SerializeToString()
+        leases: list[Lease] = []
+        posts: list[Post] = []
+        for place, one in enumerate(takes):
+            handed, fresh, token = one.handed, one.record is None, f"{secret}{place:x}"
+            record = first if fresh else state.taken(one.record, token, end, moment.now)
+            made = Lease(handed.id, record, one.sequence, one.task, handed.data, handed.ack, token, told, ahead)
+            leases.append(made)
+            posts.append(self._log.post(made, record, body if fresh else None))
+        return leases, posts
 
     async def _lost(self, info: QueueInfo, one: _Candidate) -> None:
         """Another wrote the record since we looked: it tells what this message is now."""
@@ -261,23 +268,6 @@ class Claimer:
         else:
             await self._log.link.send(one.handed.ack, nak(state.wait(one.record, one.task, moment)))
 
-    async def _claimed(self, info: QueueInfo, lease: Lease, *, recovered: bool, alone: bool) -> Claimed:
-        task, record = lease.task, lease.record
-        return Claimed(
-            task.id,
-            record.token,
-            await tasks.payload(task, self._log.blobs) if task.blob else task.data,
-            tasks.content_type(task),
-            tasks.headers(task),
-            task.metadata.priority,
-            state.attempt(record),
-            tasks.most(task, info.options),
-            tasks.enqueued_at(task),
-            lease.told,
-            recovered,
-            alone,
-        )
-
     # ------------------------------------------------------------------ longer
 
     async def extend(self, held: Sequence[tuple[str, str]], seconds: float) -> list[float | None]:
@@ -289,24 +279,42 @@ class Claimer:
         log = self._log
         while True:
             lease = await self._settler.lease(id, token)
-            if lease is None or lease.record.token != token:
+            if lease is None or lease.token != token:
                 return None
             record = Record()
             record.CopyFrom(lease.record)
+            record.token = token
             moment = log.link.moment()
             record.lease_end = max(record.lease_end, state.lease_end(moment, seconds))
             lease.told = max(lease.told, state.told_end(record.lease_end, moment))
             if record.lease_end == lease.record.lease_end:
                 return lease.told
-            [sequence], _ = await log.fence.write([log.post(id, record, lease.sequence, lease.raw)])
+            [sequence], _ = await log.fence.write([log.post(lease, record)])
             if sequence is None:
                 log.leases.pop((id, token), None)
                 continue
             lease.record, lease.sequence, lease.ahead = record, sequence, moment.ahead
-            log.keep(lease)
-            await log.link.send(record.ack, nak(record.lease_end - moment.earliest))
+            log.keep([lease])
+            await log.link.send(lease.ack, nak(record.lease_end - moment.earliest))
             self.expect(record.lease_end)
             return lease.told
+
+
+def _claimed(info: QueueInfo, lease: Lease, payload: bytes) -> Claimed:
+    task = lease.task
+    about = task.metadata
+    return Claimed(
+        lease.id,
+        lease.token,
+        payload,
+        tasks.content_type(task),
+        tasks.headers(task),
+        about.priority,
+        state.attempt(lease.record),
+        tasks.most(task, info.options),
+        about.timestamp / 1000,
+        lease.told,
+    )
 
 
 def _is_empty(claims: Claims) -> bool:

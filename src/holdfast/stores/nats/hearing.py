@@ -1,7 +1,8 @@
-"""Messages as they come: straight from the driver's reader to whoever waits for them.
+"""Messages as they come: straight from the connection to whoever waits for them.
 
-The driver parses every header and hands every message through a queue and a task; that is most of what a message
-costs. This one small module goes around that, and steps aside when the driver's reader is not the one it knows.
+The driver matches every line against six patterns, parses every header and hands every message through a queue and a
+task; that is most of what a message costs. This one small module goes around that, and steps aside when the driver's
+reader is not the one it knows.
 """
 
 from __future__ import annotations
@@ -11,28 +12,42 @@ import logging
 from collections.abc import Callable
 from typing import Any
 
+import msgspec
 from nats.aio.client import Client
 from nats.aio.msg import Msg
+from nats.errors import ProtocolError
+from nats.protocol.parser import AWAITING_CONTROL_LINE, Parser
 
 _LOG = logging.getLogger("holdfast.nats")
-_KNOWN = ("self", "sid", "subject", "reply", "data", "headers")
-_IS_KNOWN = tuple(inspect.signature(getattr(Client, "_process_msg", len)).parameters) == _KNOWN
+_LARGE = (
+    256 << 10
+)  # bytes of a message that the driver gathers: joining what has come so far costs more the longer it is
 
 
-class Word:
+def _takes(function: Any, *names: str) -> bool:
+    return tuple(inspect.signature(function).parameters) == names
+
+
+_IS_KNOWN = _takes(getattr(Client, "_process_msg", len), "self", "sid", "subject", "reply", "data", "headers")
+_PARSER_IS_KNOWN = (
+    _IS_KNOWN
+    and _takes(Parser.parse, "self", "data")
+    and {"buf", "state"} <= vars(Parser()).keys()
+    and type(getattr(Client(), "_ps", None)) is Parser
+)
+
+
+class Word(msgspec.Struct, gc=False):
     """A message whose headers are read when somebody asks."""
 
-    __slots__ = ("_headers", "data", "reply", "subject")
-
-    def __init__(self, subject: bytes, reply: bytes, data: bytes, headers: bytes | None) -> None:
-        self.subject = subject.decode()
-        self.reply = (reply or b"").decode()
-        self.data = bytes(data)
-        self._headers = headers
+    subject: str
+    reply: str
+    data: bytes
+    head: bytes | None = None
 
     @property
-    def headers(self) -> dict[str, str]:
-        return parse(bytes(self._headers)) if self._headers else {}
+    def headers(self) -> dict[str, str] | None:
+        return parse(self.head) if self.head else None
 
 
 def parse(raw: bytes) -> dict[str, str]:
@@ -57,7 +72,9 @@ class Ear(Client):
 
     def __init__(self) -> None:
         super().__init__()
-        self._straight: dict[int, Handler] = {}
+        self.straight: dict[bytes, Handler] = {}  # by the number of the subscription
+        if _PARSER_IS_KNOWN:
+            self._ps = _Quick(self)
 
     async def listen(self, subject: str, handler: Handler) -> None:
         """Subscribe for good; the handler must be quick and must not raise."""
@@ -67,14 +84,71 @@ class Ear(Client):
 
         found = await self.subscribe(subject, cb=heard, pending_bytes_limit=0, pending_msgs_limit=0)
         if _IS_KNOWN:
-            self._straight[found._id] = handler
+            self.straight[b"%d" % found._id] = handler
 
-    async def _process_msg(self, sid: int, subject: bytes, reply: bytes, data: bytes, headers: bytes) -> None:
-        handler = self._straight.get(sid)
+    async def _process_msg(self, sid: int, subject: bytes, reply: bytes, data: bytes, headers: bytes | None) -> None:
+        handler = self.straight.get(b"%d" % sid)
         if handler is None:
-            await super()._process_msg(sid, subject, reply, data, headers)
+            await super()._process_msg(sid, subject, reply, data, headers)  # type: ignore[arg-type]  # None is no header
             return
-        try:
-            handler(Word(subject, reply, data, headers))
-        except Exception:  # noqa: BLE001 - a bad message must not end the connection
-            _LOG.exception("nats: a message could not be taken")
+        head = bytes(headers) if headers else None
+        _tell(handler, Word(subject.decode(), (reply or b"").decode(), bytes(data), head))
+
+
+def _tell(handler: Handler, word: Word) -> None:
+    try:
+        handler(word)
+    except Exception:  # noqa: BLE001 - a bad message must not end the connection
+        _LOG.exception("nats: a message could not be taken")
+
+
+class _Quick(Parser):
+    """The driver's parser, with a short way for whole messages that are heard at once; the rest it does itself."""
+
+    def __init__(self, ear: Ear) -> None:
+        super().__init__(ear)
+        self._straight = ear.straight
+
+    def reset(self) -> None:
+        super().reset()
+        self._rest = b""  # the beginning of a line or message whose end has not come
+        self._since = object()  # this connection
+
+    async def parse(self, data: bytes = b"") -> None:
+        if not self.buf and self.state == AWAITING_CONTROL_LINE:
+            try:
+                await self._whole(self._rest + data)
+            except (ValueError, IndexError):
+                raise ProtocolError("nats: malformed MSG") from None
+            return
+        await super().parse(data)  # a large message is being gathered
+        if self.state == AWAITING_CONTROL_LINE:
+            self._rest = bytes(self.buf)
+            self.buf.clear()
+
+    async def _whole(self, data: bytes) -> None:
+        """Everything that is whole in these bytes; the rest waits for more."""
+        at, straight, since = 0, self._straight, self._since
+        while (end := data.find(b"\r\n", at)) >= 0:
+            words, start, stop = data[at:end].split(b" "), end + 2, end + 2
+            handler = None
+            if words[0] == b"MSG" or words[0] == b"HMSG":
+                stop += int(words[-1]) + 2
+                if stop > len(data):
+                    break
+                handler = straight.get(words[2])
+            if handler is None:
+                await super().parse(data[at:stop])
+                if self._since is not since:
+                    return  # it was the last word of that connection
+            elif words[0] == b"MSG":  # subject sid [reply] size
+                reply = words[3].decode() if len(words) == 5 else ""
+                _tell(handler, Word(words[1].decode(), reply, data[start : stop - 2]))
+            else:  # subject sid [reply] header-size size
+                reply, body = words[3].decode() if len(words) == 6 else "", start + int(words[-2])
+                _tell(handler, Word(words[1].decode(), reply, data[body : stop - 2], data[start:body]))
+            at = stop
+        self._rest = data[at:]
+        if len(self._rest) > _LARGE:
+            rest, self._rest = self._rest, b""
+            await super().parse(rest)

@@ -6,7 +6,7 @@ import asyncio
 import itertools
 import time
 from collections import deque
-from typing import Any, NamedTuple
+from typing import Any
 
 import msgspec
 
@@ -22,7 +22,7 @@ _TRIES = 5  # to make a consumer again
 _FOREVER = 10 * 365 * 86400.0
 
 
-class Handed(NamedTuple):
+class Handed(msgspec.Struct, order=True, gc=False):
     """A message as the server handed it to us."""
 
     id: str

@@ -49,7 +49,7 @@ class Letters:
             new.CopyFrom(record)
             new.error, new.claimed_at = state.CANCELLED, 0.0
             new = state.ended(new, "failed", info.options, self._log.link.now())
-            lease = Lease(id, record, sequence, live[1], live[0].data)
+            lease = Lease(id, record, sequence, live[1], live[0].data, record.ack)
             if await self._settler.end(lease, new):
                 await self._log.delete(self._log.names.task_stream, live[0].sequence)
                 return True

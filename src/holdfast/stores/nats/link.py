@@ -48,7 +48,7 @@ class Link:
         self.closed = False
         self._address = address
         self._replies: dict[str, asyncio.Future[Word]] = {}
-        self._streams: dict[str, Callable[[Word], None]] = {}
+        self._streams: dict[str, Callable[[Word, str], None]] = {}  # given what follows the name
         self._numbers = itertools.count(1)
         self._inbox = ""
         self._up = asyncio.Event()
@@ -164,9 +164,9 @@ class Link:
     # ------------------------------------------------------------------ asking
 
     def _answered(self, message: Word) -> None:
-        name = message.subject[len(self._inbox) + 1 :].split(".", 1)[0]
+        name, _, place = message.subject[len(self._inbox) + 1 :].partition(".")
         if (stream := self._streams.get(name)) is not None:
-            stream(message)
+            stream(message, place)
         elif (future := self._replies.get(name)) is not None and not future.done():
             future.set_result(message)
 
@@ -233,7 +233,7 @@ class Link:
         name, found = str(next(self._numbers)), list[Word]()
         end: asyncio.Future[Word] = asyncio.get_running_loop().create_future()
 
-        def heard(message: Word) -> None:
+        def heard(message: Word, _place: str) -> None:
             if (message.headers or {}).get("Status") is not None:
                 if not end.done():
                     end.set_result(message)
@@ -286,20 +286,17 @@ class Link:
         name, left = str(next(self._numbers)), len(posts)
         end: asyncio.Future[Any] = asyncio.get_running_loop().create_future()
 
-        def heard(message: Word) -> None:
+        def heard(message: Word, place: str) -> None:
             nonlocal left
-            place = int(message.subject.rsplit(".", 1)[1])
-            if answers[place] is None:
-                answers[place] = _answer(message)
+            if answers[number := int(place)] is None:
+                answers[number] = _answer(message)
                 left -= 1
                 if left == 0 and not end.done():
                     end.set_result(None)
 
         self._streams[name], self._replies[name] = heard, end
         try:
-            reply = f"{self._inbox}.{name}"
-            frames = [wire.frame(p.subject, p.data, f"{reply}.{i}", wire.lines(p)) for i, p in enumerate(posts)]
-            await wire.send(self.client, b"".join(frames))
+            await wire.send(self.client, wire.frames(posts, f"{self._inbox}.{name}"))
             await asyncio.wait_for(end, self.one_try)
         except (TimeoutError, Lost):
             pass
@@ -365,7 +362,7 @@ _decode = msgspec.json.Decoder(_Stored).decode
 
 def _answer(reply: Word) -> int | Exception:
     """The sequence in the answer to a publish, or Refused or Nobody."""
-    if reply.headers and reply.headers.get("Status") == "503":
+    if (headers := reply.headers) and headers.get("Status") == "503":
         return Nobody()
     answer = _decode(reply.data)
     return answer.seq if answer.error is None else faults.refusal(answer.error)

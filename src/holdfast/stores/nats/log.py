@@ -5,6 +5,7 @@ from __future__ import annotations
 import asyncio
 import time
 from collections.abc import Sequence
+from functools import lru_cache
 
 import msgspec
 
@@ -31,10 +32,12 @@ class Lease(msgspec.Struct):
     """A message in hand: its record as we last wrote it, and what is needed to end it."""
 
     id: str
-    record: Record
+    record: Record  # may be shared by messages that were claimed together: never changed, token and ack lie here
     sequence: int  # of the record
     task: Task
     raw: bytes  # the task as it lies in its stream
+    ack: str  # where the holder's acknowledgement goes
+    token: str = ""
     told: float = 0.0  # the end that its holder was told: before that of the record, by all that we may be wrong
     ahead: float = 0.0  # when it was given, see Moment.ahead
 
@@ -76,8 +79,10 @@ class Log:
 
     # ------------------------------------------------------------------ what is in hand
 
-    def keep(self, lease: Lease) -> None:
-        self.leases[lease.id, lease.record.token] = lease
+    def keep(self, leases: Sequence[Lease]) -> None:
+        """Remember what is held."""
+        for lease in leases:
+            self.leases[lease.id, lease.token] = lease
         now = time.monotonic()
         if now > self._tidy_at:
             self._tidy(now)
@@ -100,12 +105,17 @@ class Log:
 
     # ------------------------------------------------------------------ records
 
-    def post(self, id: str, record: Record, sequence: int, raw: bytes = b"") -> Post:
-        """The record as it is written: a task that is already bytes is put in as such."""
-        data = record.SerializeToString()
-        if raw and record.place != state.LIVE and not record.HasField("task"):
-            data = b"\x0a" + _varint(len(raw)) + raw + data
-        return Post(self.names.done + id, data, "", sequence)
+    def post(self, lease: Lease, record: Record, body: bytes | None = None) -> Post:
+        """The record as it is written: what is already bytes is put in as such, the task or `body`, a shared record."""
+        if body is None:
+            data = record.SerializeToString()
+        else:
+            data = body + _field(_TOKEN if record.token else _LAST_TOKEN, lease.token.encode())
+        if lease.ack:
+            data += _field(_ACK, lease.ack.encode())
+        if lease.raw and record.place != state.LIVE and not record.HasField("task"):
+            data = _field(_TASK, lease.raw) + data
+        return Post(self.names.done + lease.id, data, "", lease.sequence)
 
     async def records(self, ids: Sequence[str]) -> dict[str, tuple[int, Record]]:
         """What is written of each, with its sequence."""
@@ -211,6 +221,16 @@ def read_record(data: bytes) -> Record:
     return record
 
 
+def _field(number: int, data: bytes) -> bytes:
+    """A field of bytes, as Protocol Buffers write it; of two in one message the later counts."""
+    return _varint(number << 3 | 2) + _varint(len(data)) + data
+
+
+_TASK, _TOKEN = Record.TASK_FIELD_NUMBER, Record.TOKEN_FIELD_NUMBER
+_LAST_TOKEN, _ACK = Record.LAST_TOKEN_FIELD_NUMBER, Record.ACK_FIELD_NUMBER
+
+
+@lru_cache(4096)
 def _varint(value: int) -> bytes:
     out = bytearray()
     while value > 0x7F:

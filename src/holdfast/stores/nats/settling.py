@@ -5,6 +5,8 @@ from __future__ import annotations
 import asyncio
 from collections.abc import Awaitable, Callable, Sequence
 
+import msgspec
+
 from ...messages import Answer, Settlement
 from ...v1.task_pb2 import Record, Task
 from ..base import QueueInfo
@@ -18,6 +20,15 @@ from .tally import Counts
 from .wire import Post
 
 _TRIES = 10
+
+
+class _Work(msgspec.Struct, gc=False):
+    """What a lease becomes."""
+
+    index: int  # of the settlement
+    lease: Lease
+    new: Record
+    body: bytes | None = None  # the record as bytes, where many share it
 
 
 class Settler:
@@ -40,11 +51,12 @@ class Settler:
             return None
         sequence, record = found
         if record.HasField("task"):
-            return Lease(id, record, sequence, record.task, record.task.SerializeToString())
+            raw = record.task.SerializeToString()
+            return Lease(id, record, sequence, record.task, raw, record.ack, record.token)
         live = (await self._log.tasks([id])).get(id)
         if live is None:
-            return Lease(id, record, sequence, Task(id=id), b"")
-        return Lease(id, record, sequence, live[1], live[0].data)
+            return Lease(id, record, sequence, Task(id=id), b"", record.ack, record.token)
+        return Lease(id, record, sequence, live[1], live[0].data, record.ack, record.token)
 
     # ------------------------------------------------------------------ settling
 
@@ -67,24 +79,33 @@ class Settler:
         """Try these once; the indexes that another was quicker with, and that must be looked at again."""
         moment = self._log.link.moment()
         later: list[int] = []
-        work: list[tuple[int, Lease, Record]] = []
+        work: list[_Work] = []
         seen: set[str] = set()
+        shared: dict[tuple[object, ...], tuple[Record, bytes]] = {}
         for index in todo:
             s = settlements[index]
             if s.id in seen:
                 later.append(index)
                 continue
             seen.add(s.id)
-            lease, answer = await self._find(s)
-            if lease is None:
-                answers[index] = answer
-            else:
-                new = state.settled(lease.record, lease.task, s, info.options, moment)
-                work.append((index, lease, await self._fit(new, lease)))
+            if (lease := self._log.leases.get((s.id, s.token))) is None:
+                lease, answer = await self._find(s)
+                if lease is None:
+                    answers[index] = answer
+                    continue
+            # Messages that were claimed together and have nothing to say of their own end in the same words.
+            kind = (id(lease.record), s.keep, s.worker, s.error) if s.action == "complete" and s.result is None else ()
+            if kind in shared:
+                work.append(_Work(index, lease, *shared[kind]))
+                continue
+            new = state.settled(lease.record, lease.task, s, info.options, moment)
+            work.append(_Work(index, lease, await self._fit(new, lease)))
+            if kind:
+                shared[kind] = (new, new.SerializeToString())
         written = await self._write(work)
-        await self._carry_out([(lease, new) for (_, lease, new), ok in zip(work, written, strict=True) if ok])
-        for (index, _, _), ok in zip(work, written, strict=True):
-            s = settlements[index]
+        await self._carry_out([(one.lease, one.new) for one, ok in zip(work, written, strict=True) if ok])
+        for one, ok in zip(work, written, strict=True):
+            index, s = one.index, settlements[one.index]
             self._log.leases.pop((s.id, s.token), None)
             if ok:
                 answers[index] = "ok"
@@ -101,7 +122,7 @@ class Settler:
         lease = await self.lease(s.id, s.token)
         if lease is None:
             return None, await self._answer_without(s)
-        if lease.record.token and lease.record.token == s.token:
+        if lease.token and lease.token == s.token:
             return lease, "ok"
         return None, "ok" if state.repeat(lease.record, s.token, s.action) else "lost"
 
@@ -125,32 +146,30 @@ class Settler:
             record.ClearField("result")
         return record
 
-    async def _write(self, work: Sequence[tuple[int, Lease, Record]]) -> list[bool]:
+    async def _write(self, work: Sequence[_Work]) -> list[bool]:
         """Into the fence, with the counts of what ended."""
         if not work:
             return []
         log = self._log
-        more, slot = _counts([new for _, _, new in work]), log.tally.take()
+        more, slot = _counts([one.new for one in work]), log.tally.take()
         extra = slot.post(more) if more.completed or more.failed else None
-        posts = [log.post(lease.id, new, lease.sequence, lease.raw) for _, lease, new in work]
+        posts = [log.post(one.lease, one.new, one.body) for one in work]
         sequences, counted = await log.fence.write(posts, extra)
-        for (_, lease, _), sequence in zip(work, sequences, strict=True):
-            lease.sequence = sequence or lease.sequence
-        took = [new for (_, _, new), sequence in zip(work, sequences, strict=True) if sequence is not None]
-        await log.tally.count(slot, _counts(took), counted, planned=more)
+        for one, sequence in zip(work, sequences, strict=True):
+            one.lease.sequence = sequence or one.lease.sequence
+        took = [one.new for one, sequence in zip(work, sequences, strict=True) if sequence is not None]
+        await log.tally.count(slot, more if len(took) == len(work) else _counts(took), counted, planned=more)
         return [sequence is not None for sequence in sequences]
 
-    async def bury(self, info: QueueInfo, lease: Lease, reason: str, ack: str) -> bool:
+    async def bury(self, info: QueueInfo, lease: Lease, reason: str) -> bool:
         """End a message whose last lease ran out; False: another was quicker."""
         new = Record()
         new.CopyFrom(lease.record)
-        new = state.buried(new, reason, info.options, self._log.link.now())
-        new.ack = ack
-        return await self.end(lease, new)
+        return await self.end(lease, state.buried(new, reason, info.options, self._log.link.now()))
 
     async def end(self, lease: Lease, new: Record) -> bool:
         """Write what nobody's lease decided, and carry it out; False: another was quicker."""
-        [took] = await self._write([(0, lease, new)])
+        [took] = await self._write([_Work(0, lease, new)])
         if took:
             await self._carry_out([(lease, new)])
             await self._log.note(b"done")
@@ -167,15 +186,15 @@ class Settler:
             if record.place == state.ARCHIVE:
                 if record.moving_to or record.gone:
                     await self._leave(lease, record)
-                if record.ack:
-                    words.append((record.ack, b"+ACK"))
+                if lease.ack:
+                    words.append((lease.ack, b"+ACK"))
                 if lease.record.place == state.DEAD:
-                    await self._log.delete(self._log.names.dead_stream, _sequence(record.ack))
+                    await self._log.delete(self._log.names.dead_stream, _sequence(lease.ack))
             elif record.place == state.DEAD and lease.record.place != state.DEAD:
                 await self._mover.keep_dead(lease.task, lease.raw)
-                words.append((record.ack, b"+ACK"))
+                words.append((lease.ack, b"+ACK"))
             else:
-                words.append((record.ack, nak(record.visible_at - now)))
+                words.append((lease.ack, nak(record.visible_at - now)))
                 self._expect(record.visible_at)
         await self._say(words)
         gone = [(lease, record) for lease, record in ended if record.gone and record.place == state.ARCHIVE]
@@ -183,12 +202,12 @@ class Settler:
 
     async def _say(self, words: Sequence[tuple[str, bytes]]) -> None:
         """The last word of each lane is answered, and with it all before it."""
-        last = {ack.rsplit(".", 5)[0]: ack for ack, _ in words}
-        rest = [wire.frame(ack, word) for ack, word in words if last[ack.rsplit(".", 5)[0]] != ack]
+        last = {ack.rsplit(".", 5)[0]: (ack, word) for ack, word in words}
+        ends = list(last.values())
+        rest = [wire.frame(*each) for each in words if each not in ends]
         if rest:
             await wire.send(self._log.link.client, b"".join(rest))
-        spoken = dict(words)
-        await asyncio.gather(*[self._say_one(ack, spoken[ack]) for ack in last.values()])
+        await asyncio.gather(*[self._say_one(*each) for each in ends])
 
     async def _say_one(self, ack: str, word: bytes) -> None:
         try:
@@ -220,7 +239,7 @@ class Settler:
             await self._mover.move(task, record)
         await self._say_one(handed.ack, b"+ACK")
         if record is not None and record.gone and (found := await log.record(task.id)) is not None:
-            await self._forget(Lease(task.id, record, found[0], task, b""), record)
+            await self._forget(Lease(task.id, record, found[0], task, b"", handed.ack), record)
 
 
 def _counts(records: Sequence[Record]) -> Counts:

@@ -77,7 +77,7 @@ def must_be_alone(record: Record | None, task: Task, options: QueueOptions) -> b
     return again and record.attempts + 1 == tasks.most(task, options)
 
 
-def taken(record: Record | None, token: str, end: float, ack: str, now: float) -> Record:
+def taken(record: Record | None, token: str, end: float, now: float) -> Record:
     """The record of a fresh lease."""
     new = Record(format=FORMAT)
     if record is not None:
@@ -87,7 +87,7 @@ def taken(record: Record | None, token: str, end: float, ack: str, now: float) -
         new.tries, new.tried_at = new.tries + 1, now
     else:
         new.attempts, new.claimed_at = new.attempts + 1, now
-    new.token, new.lease_end, new.ack = token, end, ack
+    new.token, new.lease_end = token, end
     return new
 
 

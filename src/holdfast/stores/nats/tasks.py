@@ -46,7 +46,7 @@ def content_type(task: Task) -> str:
 
 
 def headers(task: Task) -> dict[str, str] | None:
-    return dict(task.headers) or None
+    return dict(task.headers) if task.headers else None
 
 
 def most(task: Task, options: QueueOptions) -> int:

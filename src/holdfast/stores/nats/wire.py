@@ -3,12 +3,14 @@
 from __future__ import annotations
 
 from collections.abc import Sequence
-from typing import Any, NamedTuple
+from typing import Any
+
+import msgspec
 
 EXPECT = "Nats-Expected-Last-Subject-Sequence"
 
 
-class Post(NamedTuple):
+class Post(msgspec.Struct, frozen=True, gc=False):
     """One message to be stored."""
 
     subject: str
@@ -28,6 +30,11 @@ def frame(subject: str, data: bytes, reply: str = "", headers: str = "") -> byte
         return b"PUB %b %d\r\n%b\r\n" % (to.encode(), len(data), data)
     head = b"NATS/1.0\r\n%b\r\n" % headers.encode()
     return b"HPUB %b %d %d\r\n%b%b\r\n" % (to.encode(), len(head), len(head) + len(data), head, data)
+
+
+def frames(posts: Sequence[Post], reply: str) -> bytes:
+    """One publish for each, answered under its place."""
+    return b"".join([frame(p.subject, p.data, f"{reply}.{place}", lines(p)) for place, p in enumerate(posts)])
 
 
 def batch(posts: Sequence[Post], name: str, reply: str) -> bytes:
