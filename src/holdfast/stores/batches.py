@@ -124,7 +124,7 @@ class Slice(msgspec.Struct, frozen=True):
 class Sizing(msgspec.Struct, frozen=True):
     """How a plan is cut: slices of about so many bytes, and at least so many slices while they are worth a task."""
 
-    target: int = 256 << 20
+    target: int = 512 << 20
     least: int = 1
     smallest: int = 4 << 20
 
