@@ -20,7 +20,7 @@ LONG_POLL = 20.0  # seconds a claim waits for the first message
 _BREATH = 0.05  # seconds between claims that come back empty without having waited, as on a paused queue
 _LONGEST_BREATH = 1.0
 _CANCEL_AGAIN = 0.5
-_CROWD = 2  # processes that take turns, at most, by which claims grow
+_CROWD = 3  # processes that take turns, at most, by which claims grow
 
 
 class Claimer:

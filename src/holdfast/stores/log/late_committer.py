@@ -22,6 +22,7 @@ from .session import Seen, Session
 from .space import Later, Reading, Space, Transaction
 from .state import Block, Claim, Extend, Head, Intent, Result, Rules
 
+_STALE = 0.3  # seconds after which who is next in line lists anew
 _AGED = 0.1  # seconds after which a list is made anew beside the first replacement of a turn
 
 
@@ -49,7 +50,7 @@ class LateCommitter(Committer):
         self.late = Late(space.window)
         self._sure = Head()  # as read, or written for certain
         self._looking: asyncio.Future[None] | None = None
-        self._loop: asyncio.AbstractEventLoop
+        self._loop: asyncio.AbstractEventLoop | None = None  # where callers wait
         self._hurry = False  # what is committed cannot wait for our turn
 
     def token(self) -> str:
@@ -121,10 +122,12 @@ class LateCommitter(Committer):
         if turns.is_contended:
             seen = self.look(tx)
             pause = turns.wait(seen.head, tx.now, is_read=cast(_Far, tx).is_read(seen.root + "head"))
+            if turns.asks:
+                cast(_Far, tx).ask_for_turn(seen.root + "head")
             if pause and not self._hurry:
                 self._prepare(tx, seen, demand)
                 raise Later(pause)
-            if turns.waited and self.late.age() > _AGED:
+            if turns.waited and demand and self.late.age() > _AGED and self._loop is not None:
                 self._loop.call_soon_threadsafe(self._list_meanwhile)
         turns.tried()
         if demand:
@@ -134,9 +137,7 @@ class LateCommitter(Committer):
     def _prepare(self, tx: Transaction, seen: Seen, demand: int) -> None:
         """While it is not our turn."""
         turns = self.late.turns
-        if turns.asks:
-            cast(_Far, tx).ask_for_turn(seen.root + "head")
-        if turns.is_next and demand and self.late.listing() is None:
+        if turns.is_next and demand and self.late.age() > _STALE:
             self._look_ahead(tx, root=seen.root, head=seen.head)
 
     def _put(self, session: Session) -> bytes:

@@ -26,7 +26,8 @@ _AT_ONCE = 0.5  # of a replacement: who goes on within this keeps its turn
 _STALLED = 3.5  # replacements in whose time whoever has the turn would have used it
 ANYBODY_NEW = "?"  # the turn of those who are not in line yet
 _UNUSED = 1.6  # the same for those who are not in line
-_TWICE = 2  # refusals by which a crowd is seen
+_TWICE = 2  # refusals by which a crowd is seen, and after which who is not in line asks for a turn
+_ASKING = 8  # and again after so many more
 _HEARD = 1.0  # seconds for which a turn of those who are not in line serves all who ask
 _OUTSIDE = 0.6  # seconds after which who is not in line comes in between
 _LOOKS = 0.15  # of a replacement, between two looks whether it is our turn
@@ -52,7 +53,7 @@ class Turns:
         self.waited = False  # for our turn, in the commit under way
         self._heard = float("-inf")
         self._is_asked = False  # somebody who is not in line wants a turn
-        self.asks: bool | None = None  # True: we should ask for a turn now; False: we have
+        self.asks = False  # we should ask for a turn now
         self.goes_on = True  # what is committed will be followed by more at once, as far as we know
         self.is_next = False  # our turn comes after the one that we see
         self._promised = ""  # whose turn it is by the replacement under way
@@ -104,7 +105,7 @@ class Turns:
         self._begun = now
         self._runs = 0
         self.waited = self.is_next = False
-        self.asks = None
+        self.asks = False
 
     def tried(self) -> None:
         """An attempt is made."""
@@ -142,12 +143,14 @@ class Turns:
         now = self._clock()
         self._look(head, now)
         pace, whose = self._pace or _UNKNOWN, self._whose
+        is_outside = self._name not in self._members(head)
+        self.asks = is_outside and self._runs % _ASKING == _TWICE
         if whose in ("", self._name) or store_now - head.now > _OLD or now - self._begun > _PATIENCE:
             return 0.0
-        if self._name not in self._members(head):
+        if is_outside:
             return self._outside(now, self._looks)
         stalled = _UNUSED if whose == ANYBODY_NEW else _STALLED
-        if is_read and now - self._version_since > stalled * pace:
+        if (is_read or whose == ANYBODY_NEW) and now - self._version_since > stalled * pace:
             self._absent[whose] = head.beyond.sessions.get(whose, (0, 0.0))[0]
             return 0.0
         before = [each for each in self._line(head) if each != whose].index(self._name)
@@ -168,7 +171,8 @@ class Turns:
         self._contended = now
         if self._whose == ANYBODY_NEW or now - self._begun > _OUTSIDE:
             return 0.0
-        self.waited, self.asks = True, self.asks is None
+        self.asks = self.asks or not self.waited
+        self.waited = True
         return pause
 
     def _look(self, head: Head, now: float) -> None:

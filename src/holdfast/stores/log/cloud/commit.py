@@ -19,7 +19,7 @@ from ....errors import Unavailable, UnknownOutcome
 from .. import bundles, names
 from ..space import Buffer, Later, Stale, Transaction, Unclear
 from .faults import Doubt, Refused, unanswered
-from .shelf import Shelf, is_head, is_kept
+from .shelf import Shelf, is_kept
 from .view import View, Write
 from .wire import Ending, Got, Listed, Pause, Tag
 
@@ -27,8 +27,7 @@ T = TypeVar("T")
 WINDOW = 15.0  # seconds in which a producer may repeat a write: R of the protocol
 _SURE = 5.0  # an object written so long before the end of the window is within it, whatever our clock is off
 _PARALLEL = 8
-_TWICE = 2  # refusals after which others are asked for a turn
-_ASKING = 8  # and again after so many more
+_TWICE = 2  # refusals after which a pause is made
 _BEATEN_PAUSE = 0.05  # seconds at most: whoever is beaten is not far from its turn
 
 
@@ -70,8 +69,6 @@ class _Pauses(Pause):
 
     def after(self, attempt: Attempt) -> None:
         self._beaten = self._beaten + 1 if attempt.refused else 0
-        if self._beaten % _ASKING == _TWICE and is_head(attempt.key):
-            attempt.view.ask_for_turn(attempt.key)
         if self._beaten >= _TWICE:
             time.sleep(random.uniform(0.0, _BEATEN_PAUSE))
         elif not attempt.refused:

@@ -14,7 +14,7 @@ from .clock import StoreClock
 from .faults import Unchanged
 from .wire import Got, Tag, Wire
 
-_AT_ONCE = 32  # objects read together
+_AT_ONCE = 48  # objects read together
 CONFIG_AGE = 2.0  # seconds a queue's options may be old; whoever makes a queue anew waits longer than this
 
 SETTLE_AGE = 10.0  # the same for whoever changes a head: if the queue is gone, so is the head
