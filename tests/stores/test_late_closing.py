@@ -12,6 +12,7 @@ from holdfast.config import QueueOptions
 from holdfast.errors import StoreError
 from holdfast.messages import Envelope, Settlement
 from holdfast.stores.log.cloud import space
+from holdfast.stores.log.space import Reading
 
 LONG = 60.0  # seconds an operation may take otherwise
 
@@ -38,4 +39,24 @@ async def test_closing_does_not_wait_for_a_bucket_that_does_not_answer(
     await store.close()
     assert time.monotonic() - begun < 5.0
     with pytest.raises(StoreError):
+        await asyncio.wait_for(under_way, 5.0)
+
+
+async def test_closing_does_not_wait_for_many_slow_answers(monkeypatch: pytest.MonkeyPatch) -> None:
+    """A step that goes on asking, as a flush of many blocks does, is given up between two requests."""
+    monkeypatch.setattr(space, "_CLOSING", 0.5)
+    store, door = await process(FarBucket(time.time, resolution=0.001), timeout=LONG)
+    await store.create_queue("q", QueueOptions(archive=False))
+
+    def slow(view: Reading) -> None:
+        for number in range(100):
+            time.sleep(0.1)
+            view.get(f"absent/{number}")
+
+    under_way = asyncio.ensure_future(store._space.read(slow))
+    await asyncio.sleep(0.2)
+    begun = time.monotonic()
+    await store.close()
+    assert time.monotonic() - begun < 5.0
+    with pytest.raises(StoreError, match="being closed"):
         await asyncio.wait_for(under_way, 5.0)

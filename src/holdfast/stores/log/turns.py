@@ -18,6 +18,8 @@ from .state import Head
 _PART = 0.06  # of a replacement: how long it waits for callers that were answered together
 _LONGEST = 0.01  # seconds
 _WEIGHT = 0.2  # of the newest observation
+_SLOWER = 0.05  # the same when it took longer
+_SLOWEST = 0.3  # seconds of a replacement, as far as others wait for it
 _ROUND = 1.2  # seconds in which everybody in line has a turn
 _LONGEST_TURN = 0.8
 _LEAST = 3  # replacements of a turn
@@ -117,12 +119,17 @@ class Turns:
         """A replacement is done; so many others were seen at it."""
         now = self._clock()
         if self._runs <= 1 and not self.waited:
-            took = now - self._begun
-            self._pace = took if not self._pace else self._pace + _WEIGHT * (min(took, 3 * self._pace) - self._pace)
+            self._learn(now - self._begun)
         self._last = now
         self._rivals = rivals
         if self._promised == ANYBODY_NEW:
             self._is_asked = False
+
+    def _learn(self, took: float) -> None:
+        """One that took long says little: a request was lost or held up."""
+        pace = self._pace or took
+        weight = _WEIGHT if took < pace else _SLOWER
+        self._pace = min(_SLOWEST, pace + weight * (min(took, 2 * pace) - pace))
 
     def asked(self) -> None:
         """Somebody asks for a turn."""

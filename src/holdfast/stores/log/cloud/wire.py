@@ -160,6 +160,8 @@ class Wire:
                     raise unanswered(self.place, time.monotonic() - began, error) from None
 
     def _ask(self, kind: str, key: str, call: Callable[[], T]) -> T:
+        if time.monotonic() >= self.ending.at:
+            raise Doubt("the store is being closed")
         if kind:
             self.tally.add(kind, key=key)
         try:
