@@ -45,7 +45,7 @@ async def test_closing_does_not_wait_for_a_bucket_that_does_not_answer(
 async def test_closing_does_not_wait_for_many_slow_answers(monkeypatch: pytest.MonkeyPatch) -> None:
     """A step that goes on asking, as a flush of many blocks does, is given up between two requests."""
     monkeypatch.setattr(space, "_CLOSING", 0.5)
-    store, door = await process(FarBucket(time.time, resolution=0.001), timeout=LONG)
+    store, _ = await process(FarBucket(time.time, resolution=0.001), timeout=LONG)
     await store.create_queue("q", QueueOptions(archive=False))
 
     def slow(view: Reading) -> None:
