@@ -115,19 +115,25 @@ class Queue(Generic[T]):
 
     async def dequeue(self, *, lease: float | None = None, wait: float = 0) -> Delivery[T] | None:
         """One message under a lease, or None; `wait` seconds for it."""
-        found = await self.dequeue_many(1, lease=lease, wait=wait)
+        found = await self._claim(1, lease, wait)
         return found[0] if found else None
 
     async def dequeue_many(self, limit: int, *, lease: float | None = None, wait: float = 0) -> list[Delivery[T]]:
         """Up to `limit` messages under a lease; `wait` seconds for the first."""
         config.whole("limit", limit)
-        lease = (await self._opened.options()).lease if lease is None else config.positive("lease", lease)
+        return await self._claim(limit, lease, wait)
+
+    async def _claim(self, limit: int, lease: float | None, wait: float) -> list[Delivery[T]]:
+        if lease is None:
+            lease = (self._opened.current() or await self._opened.options()).lease
+        else:
+            lease = config.positive("lease", lease)
         return await self._opened.claim(self, limit, lease=lease, wait=config.seconds("wait", wait))
 
     async def complete(self, delivery: Delivery[T] | str, result: Any = None, *, keep: bool | None = None) -> None:
         """Done. `keep=False` deletes the message instead of archiving it; LeaseLost, MessageNotFound."""
         stored = encode_result(result)
-        holder = await self._holder(delivery)
+        holder = delivery if isinstance(delivery, Delivery) else await self._holder(delivery)
         done = Settlement(holder.id, holder.token, "complete", 0.0, stored, None, keep)
         await self._settle(done, holder, results=(result,))
 

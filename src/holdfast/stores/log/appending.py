@@ -61,6 +61,7 @@ class Appender:
         self._waiting: list[Call] = []
         self._under_way: set[asyncio.Future[Any]] = set()
         self._scheduled = False
+        self._was_alone = True  # what was begun last had no company
         self._config = b""
         self._root = ""  # of the queue, as last seen
 
@@ -84,13 +85,23 @@ class Appender:
         if not self._waiting:
             return
         calls, self._waiting = self._waiting, []
+        before, self._was_alone = self._was_alone, len(calls) == 1
         try:
-            written = self._write(calls)
+            written = self._write(calls, alone=before and self._was_alone and not self._under_way)
         except Exception as error:  # noqa: BLE001  every caller must learn of it, whatever it is
             _refuse(calls, error)
             return
-        self._under_way.add(written)
-        written.add_done_callback(partial(self._finished, calls))
+        if written is None:
+            self._had_turn(calls)
+        else:
+            self._under_way.add(written)
+            written.add_done_callback(partial(self._finished, calls))
+
+    def _had_turn(self, calls: list[Call]) -> None:
+        """They are done already: once per turn of the event loop, so that others have theirs and calls can gather."""
+        self._scheduled = True
+        asyncio.get_running_loop().call_soon(self._start)
+        _tell(calls)
 
     def _finished(self, calls: list[Call], written: asyncio.Future[Any]) -> None:
         self._under_way.discard(written)
@@ -99,25 +110,40 @@ class Appender:
         elif (error := written.exception()) is not None:
             _refuse(calls, error)
         else:
-            for call in calls:
-                if not call.future.done():
-                    call.future.set_result(call.ids)
+            _tell(calls)
         if self._waiting and not self._scheduled:
             self._start()
 
-    def _write(self, calls: list[Call]) -> asyncio.Future[Any]:
-        """Begin to write; no task where none is needed: a lone caller waits for every turn of the event loop."""
+    def _write(self, calls: list[Call], *, alone: bool) -> asyncio.Future[Any] | None:
+        """Begin to write; no task where none is needed: a lone caller waits for every turn of the event loop.
+
+        None: it is written already.
+        """
         if any(call.has_dedup_keys for call in calls):
             return self._commit(partial(self._append_once, calls=calls))
         now = self._space.clock()
         blocks = self._blocks(calls, now)
         threshold = self._space.file_threshold
         large = [block for block in blocks if threshold is not None and len(block.data) >= threshold]
+        if alone and self._write_at_once(blocks, large):
+            hand_out(calls, blocks, now)
+            return None
         if large:
             return asyncio.ensure_future(self._write_large(blocks, large, partial(hand_out, calls, blocks, now)))
         written = self._commit(partial(self._publish, blocks=blocks, large=large, root=None))
         hand_out(calls, blocks, now)
         return written
+
+    def _write_at_once(self, blocks: list[Block], large: list[Block]) -> bool:
+        root = self._root if large else None
+        if root == "" or self._step is not None:
+            return False
+        publish = partial(self._publish, blocks=blocks, large=large, root=root)
+        done = self._space.at_once(publish, files=self._files(large))
+        return done is not None and done[0]
+
+    def _files(self, large: list[Block]) -> NewFiles:
+        return [(self._root + block.key, block.data) for block in large]
 
     def _commit(self, step: Callable[[Transaction], object], files: NewFiles = ()) -> asyncio.Future[Any]:
         written = asyncio.ensure_future(self._space.transact(step, deadline=self._timeout, files=files))
@@ -140,9 +166,8 @@ class Appender:
             written = self._commit_large(blocks, large)
 
     def _commit_large(self, blocks: list[Block], large: list[Block]) -> asyncio.Future[Any]:
-        root = self._root
-        files = [(root + block.key, block.data) for block in large]
-        return self._commit(partial(self._publish, blocks=blocks, large=large, root=root), files)
+        publish = partial(self._publish, blocks=blocks, large=large, root=self._root)
+        return self._commit(publish, self._files(large))
 
     def _look(self, view: Reading) -> None:
         """Find out where the queue lies now; the options are only read again when they have changed."""
@@ -200,6 +225,12 @@ class Appender:
             key = name.later_key(draft.due) if draft.due else name.inbox_key()
             blocks.append(Block(key, rows.encode(draft.rows()), draft.kind, block, draft.count))
         return blocks
+
+
+def _tell(calls: list[Call]) -> None:
+    for call in calls:
+        if not call.future.done():
+            call.future.set_result(call.ids)
 
 
 def _refuse(calls: list[Call], error: BaseException) -> None:

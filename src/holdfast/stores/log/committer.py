@@ -19,10 +19,11 @@ from .queues import Address, Config
 from .rows import Rows
 from .session import Seen, Session
 from .space import Reading, Space, Transaction
-from .state import Absorb, Block, Claim, Exhausted, Expire, Head, Intent, Result, Rules, Settle
+from .state import Absorb, Block, Claim, Exhausted, Expire, Extend, Head, Intent, Result, Rules, Settle
 
 T = TypeVar("T")
 _PAGE = 1000
+_LEASES = (Claim, Extend)
 
 
 class _Known(msgspec.Struct, frozen=True):
@@ -65,6 +66,11 @@ class Request:
         self.failure: Exception | None = None  # it was carried out, but its messages cannot be read
 
     @property
+    def is_lasting(self) -> bool:
+        """Somebody could miss it after the machine has failed; leases and who held them go with the machine."""
+        return self.then is not None or any(type(intent) not in _LEASES for intent in self.intents)
+
+    @property
     def is_abandoned(self) -> bool:
         """Nobody waits for it any more, so it need not happen."""
         return self.future is not None and self.future.cancelled()
@@ -85,6 +91,8 @@ class Committer:
         self._written = written
         self._waiting: list[Request] = []
         self._under_way = False
+        self._had_turn = False  # of the event loop
+        self._was_alone = True  # what was begun last had no company
         self._writer = headfile.HeadWriter()
         self._known = _NOTHING
         self._head: tuple[bytes, Head] = (b"", Head())
@@ -109,7 +117,7 @@ class Committer:
 
     def _submit(self, request: Request) -> None:
         self._waiting.append(request)
-        if not self._under_way:
+        if not self._under_way and not self._had_turn:
             self._begin_soon()
 
     def _begin_soon(self) -> None:
@@ -147,16 +155,34 @@ class Committer:
     def _begin(self) -> None:
         """Commit what waits; requests that arrive meanwhile share the next."""
         taken: list[Request] = []
+        alone, self._was_alone = self._was_alone, len(self._waiting) == 1
         try:
+            if alone and self._was_alone and self._at_once(taken):
+                return
             committed = asyncio.ensure_future(
                 self._space.transact(partial(self._step, taken), deadline=self._timeout, lane=self.address.text)
             )
         except Exception as error:  # noqa: BLE001  every caller must learn of it, whatever it is
             self._under_way = False
-            self._refuse(self._take(), error)
+            self._refuse(taken or self._take(), error)
             return
         committed.add_done_callback(partial(self._ended, taken))
         self._under_way = True
+
+    def _at_once(self, taken: list[Request]) -> bool:
+        """One such commit per turn of the event loop, so that others have theirs and requests can gather."""
+        done = self._space.at_once(partial(self._step, taken), lasting=self._waiting[0].is_lasting)
+        if done is None:
+            return False
+        self._had_turn = True
+        asyncio.get_running_loop().call_soon(self._next_turn)
+        self._tell_all(taken, *done[0])
+        return True
+
+    def _next_turn(self) -> None:
+        self._had_turn = False
+        if self._waiting and not self._under_way:
+            self._begin_soon()
 
     def _ended(self, taken: list[Request], committed: asyncio.Future[Committed]) -> None:
         self._under_way = False
@@ -164,16 +190,18 @@ class Committer:
         if error is not None:
             self._refuse(taken or self._take(), error)
         else:
-            head, answered = committed.result()
-            # A step may have run several times; only the requests of the run that counts are answered.
-            self._waiting[:0] = taken[len(answered) :]
-            for request, answer in zip(taken, answered, strict=False):
-                request.answer = answer
-                self._tell(request)
-            if head is not None:
-                self._written(head)
+            self._tell_all(taken, *committed.result())
         if self._waiting and not self._under_way:
             self._begin_soon()
+
+    def _tell_all(self, taken: list[Request], head: Head | None, answered: list[Answer | None]) -> None:
+        # A step may have run several times; only the requests of the run that counts are answered.
+        self._waiting[:0] = taken[len(answered) :]
+        for request, answer in zip(taken, answered, strict=False):
+            request.answer = answer
+            self._tell(request)
+        if head is not None:
+            self._written(head)
 
     def _tell(self, request: Request) -> None:
         assert request.answer is not None

@@ -343,6 +343,8 @@ def _freeze(head: Head, intent: Freeze, rules: Rules) -> bool:
 
 def _spilled(head: Head) -> list[Waiting]:
     """The waiting messages that leave: when there are too many, all but the nearest."""
+    if not head.waiting:
+        return []
     count = sum(group.mask.bit_count() for group in head.waiting)
     heavy = sum(len(group.error or "") for group in head.waiting) > HEAVY
     if count <= NEAR_MOST and not heavy:

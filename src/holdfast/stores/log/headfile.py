@@ -21,6 +21,14 @@ _SHIFT_MOST = 64
 _SPARSE = 4  # bytes from which a mask is worth a second look
 
 
+def _array_header(count: int) -> bytes:
+    """Of a msgpack array, so that its items can be put together from parts."""
+    return b"\xdc" + count.to_bytes(2) if count < 1 << 16 else b"\xdd" + count.to_bytes(4)
+
+
+_EMPTY = msgspec.Raw(_array_header(0))
+
+
 class _Section:
     """A list of the head as bytes. From one head to the next mostly its ends change: the rest is not encoded again."""
 
@@ -29,6 +37,7 @@ class _Section:
         self._parts: list[Any] = []
         self._ends: list[int] = []
         self._body = b""
+        self._raw = _EMPTY
 
     def encode(self, parts: list[Any], encode: Callable[[Any], bytes]) -> msgspec.Raw:
         if not parts:
@@ -38,12 +47,14 @@ class _Section:
             self._shift(parts[0])
         both = min(len(parts), len(self._parts))
         same = next(compress(count(), map(is_not, parts, self._parts)), both)  # where they part, without a loop of ours
+        if same == len(parts) == len(self._parts):
+            return self._raw
         start = end = self._ends[same - 1] if same else 0
         pieces = [encode(self._plain(part)) for part in parts[same:]]
         self._ends[same:] = [end := end + len(piece) for piece in pieces]
         self._body = b"".join((self._body[:start], *pieces))
         self._parts = parts
-        return msgspec.Raw(_array_header(len(parts)) + self._body)
+        return self._whole()
 
     def _shift(self, first: Any) -> None:
         """Forget what came before this part, if it is one of the first."""
@@ -53,15 +64,12 @@ class _Section:
                 self._body = self._body[start:]
                 self._ends = [end - start for end in self._ends[gone:]]
                 self._parts = self._parts[gone:]
+                self._whole()
                 return
 
-
-def _array_header(count: int) -> bytes:
-    """Of a msgpack array, so that its items can be put together from parts."""
-    return b"\xdc" + count.to_bytes(2) if count < 1 << 16 else b"\xdd" + count.to_bytes(4)
-
-
-_EMPTY = msgspec.Raw(_array_header(0))
+    def _whole(self) -> msgspec.Raw:
+        self._raw = msgspec.Raw(_array_header(len(self._parts)) + self._body)
+        return self._raw
 
 
 class HeadWriter:

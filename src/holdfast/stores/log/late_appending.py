@@ -61,7 +61,7 @@ class LateAppender(Appender):
     async def _is_there(self, id: str) -> bool:
         return (await self._found([id]))[0]
 
-    def _write(self, calls: list[Call]) -> asyncio.Future[Any]:
+    def _write(self, calls: list[Call], *, alone: bool) -> asyncio.Future[Any]:
         return asyncio.ensure_future(self._write_all(calls))
 
     async def _write_all(self, calls: list[Call]) -> None:

@@ -137,6 +137,11 @@ class MemorySpace:
         await asyncio.sleep(0)  # a caller in a tight loop must not keep the event loop to itself
         return self.transact_from_thread(step, deadline=deadline)
 
+    def at_once(
+        self, step: Callable[[Transaction], T], *, files: NewFiles = (), lasting: bool = True
+    ) -> tuple[T] | None:
+        return None  # `transact` is as quick
+
     def transact_from_thread(
         self, step: Callable[[Transaction], T], *, deadline: float | None = None, lane: str = ""
     ) -> T:

@@ -119,6 +119,15 @@ class Space(Protocol):
         After `deadline` seconds: Unavailable, and the step will not run any more.
         """
 
+    def at_once(
+        self, step: Callable[[Transaction], T], *, files: NewFiles = (), lasting: bool = True
+    ) -> tuple[T] | None:
+        """The same in the calling thread, for a lone step of an event loop: its result in a tuple.
+
+        None: it was not run, since it might have taken long; `transact` it. What is not `lasting` need not be on the
+        disk yet: it outlasts every process, but not the machine.
+        """
+
     def transact_from_thread(
         self, step: Callable[[Transaction], T], *, deadline: float | None = None, lane: str = ""
     ) -> T:

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import time
 from collections.abc import Callable
 from functools import partial
 from pathlib import Path
@@ -10,11 +11,12 @@ import apsw
 
 from . import opening
 from .clock import FolderClock
-from .database import NAME, PAGE_SIZE, Snapshot, Writing, connect, create_schema
+from .database import NAME, PAGE_SIZE, NotHere, Snapshot, Writing, connect, create_schema
 from .faults import translated
 from .files import Files, sync_directory
 from .lane import Work, fail_all
 from .lock import FolderLock
+from .quickness import Quickness
 from .wal import WriteAheadLog
 
 
@@ -43,6 +45,7 @@ class Committer:
         self._connection: apsw.Connection | None = None
         self._view: Writing | None = None
         self._wal: WriteAheadLog | None = None
+        self._quickness = Quickness()
         self.made: list[str] = []  # what opening had to make, in words
 
     def run(self, works: list[Work]) -> Callable[[], None] | None:
@@ -59,14 +62,56 @@ class Committer:
             rest = [work for work in works if work.begin()]
             lock.refuse_removed()
             view = self._view or self._open_database()
+            begun = time.perf_counter()
             while rest:
                 rest = self._transaction(view, rest, topics)
+            if len(works) == 1:
+                self._quickness.note(works[0], works[0].spent + time.perf_counter() - begun)
         except BaseException as error:  # noqa: BLE001 - as above; a connection in an unknown state is not used again
             fail_all(rest, error)
             self._disconnect()
         finally:
             lock.release()
         return partial(self._announce, topics) if topics else None
+
+    def run_here(self, work: Work) -> Callable[[], None] | None:
+        """The same for one step in the thread of its caller, where it must not take long; None: it was not run."""
+        lock, view, wal = self._lock, self._view, self._wal
+        if lock is None or view is None or wal is None or wal.is_full or not self._quickness.expects(work):
+            return None
+        if not lock.try_acquire():
+            return None
+        topics: list[str] = []
+        try:
+            lock.refuse_removed()
+            begun = time.perf_counter()
+            work.prepare()
+            if work.error is None:
+                self._impatient(view, wal, work, topics)
+            self._quickness.note(work, time.perf_counter() - begun)
+        except NotHere:
+            view.rollback()
+            return None
+        except BaseException as error:  # noqa: BLE001 - as above
+            fail_all([work], error)
+            self._disconnect()
+        finally:
+            lock.release()
+        return partial(self._announce, topics)
+
+    def _impatient(self, view: Writing, wal: WriteAheadLog, work: Work, topics: list[str]) -> None:
+        view.hurry(True)
+        wal.copies = False
+        try:
+            self._transaction(view, [work], topics)
+        finally:
+            wal.copies = True
+            view.hurry(False)
+
+    def catch_up(self) -> None:
+        """From any thread: what did not wait for the disk reaches it now."""
+        if self._wal is not None:
+            self._wal.catch_up()
 
     def finish(self) -> None:
         """Close, under the lock too: the last connection of all cleans the write-ahead log up."""
@@ -87,7 +132,7 @@ class Committer:
     def _transaction(self, view: Writing, works: list[Work], topics: list[str]) -> list[Work]:
         """Run and commit; what is left when SQLite gave up on the way, with those it undid failed."""
         try:
-            view.begin(self.clock.now())
+            view.begin(self.clock.now(), lasting=any(work.lasting for work in works))
         except apsw.Error as error:
             fail_all(works, error)
             return []
@@ -111,7 +156,8 @@ class Committer:
         if view.wrote and self._connection is not None and self._wal is not None:
             self.clock.mark(self._connection, view.now)
             self._wal.make_room()
-        view.commit()
+        if not view.commit() and self._wal is not None:
+            self._wal.is_behind = True
         if view.gone:
             self._remove(view.gone)
 
@@ -180,6 +226,8 @@ def _run_step(view: Writing, work: Work) -> bool:
     try:
         work.result = work.step(view)
         view.step_done()
+    except NotHere:
+        raise
     except BaseException as error:  # noqa: BLE001 - it is the caller's, whatever it is
         work.fail(translated(error))
         view.step_failed()

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import asyncio
 import threading
+import time
 from collections.abc import Callable
 from concurrent.futures import Executor
 from queue import SimpleQueue
@@ -20,16 +21,22 @@ CLOSED = "the store is closed"
 class Work:
     """A step with somebody waiting for it: a future of an event loop, or a thread at a gate."""
 
-    __slots__ = ("_turn", "before", "error", "future", "gate", "result", "step", "timer")
+    __slots__ = ("_turn", "before", "error", "future", "gate", "lasting", "result", "size", "spent", "step", "timer")
 
     def __init__(
         self,
         step: Callable[[Any], Any],
         future: asyncio.Future[Any] | None,
         before: Callable[[], None] | None = None,
+        size: int = 0,
+        *,
+        lasting: bool = True,
     ) -> None:
         self.step = step
         self.before = before
+        self.size = size  # bytes that `before` writes
+        self.spent = 0.0  # seconds that took
+        self.lasting = lasting  # must be on the disk when it is answered
         self.future = future
         self.timer: asyncio.TimerHandle | None = None
         self.gate: threading.Lock | None = None
@@ -55,10 +62,12 @@ class Work:
         before, self.before = self.before, None
         if before is None or (self.future is not None and self.future.cancelled()):
             return
+        begun = time.perf_counter()
         try:
             before()
         except BaseException as error:  # noqa: BLE001 - it is the caller's, whatever it is
             self.fail(translated(error))
+        self.spent = time.perf_counter() - begun
 
     def fail(self, error: BaseException) -> None:
         self.result, self.error = None, error
@@ -84,30 +93,33 @@ class Lane:
         run: Callable[[list[Work]], Callable[[], None] | None],
         *,
         finish: Callable[[], None],
+        here: Callable[[Work], Callable[[], None] | None] | None = None,  # `run` for one, in the thread of its caller
         gather: Callable[[], None] | None = None,  # may wait for more to come before a group is taken
         elsewhere: Executor | None = None,  # prepares steps that are not alone
     ) -> None:
         self._run = run
         self._finish = finish
+        self._here = here
         self._gather = gather
         self._elsewhere = elsewhere
         self._waiting: SimpleQueue[Work | None] = SimpleQueue()
         self._away: set[Work] = set()  # being prepared elsewhere
         self._ended = False
+        self._turn = threading.Lock()  # whoever has it may run a group
         # A daemon: stuck behind another process's lock, it must not keep the interpreter from exiting.
         self._thread = threading.Thread(target=self._loop, name=name, daemon=True)
         self._thread.start()
 
     def submit(
-        self, step: Callable[[Any], T], *, deadline: float, before: Callable[[], None] | None = None
+        self, step: Callable[[Any], T], *, deadline: float, before: Callable[[], None] | None = None, size: int = 0
     ) -> asyncio.Future[T]:
         """The step's result, or after `deadline` seconds Unavailable; cancelled in time, it does not run.
 
-        `before` comes before the step, and outside of its group.
+        `before` comes before the step, and outside of its group; it writes `size` bytes.
         """
         loop = asyncio.get_running_loop()
         future: asyncio.Future[T] = loop.create_future()
-        work = Work(step, future, before)
+        work = Work(step, future, before, size)
         work.timer = loop.call_later(deadline, _expire, work, deadline)
         self._put(work)
         return future
@@ -121,6 +133,19 @@ class Lane:
         if work.error is not None:
             raise work.error
         return cast(T, work.result)
+
+    def ran_here(self, work: Work) -> bool:
+        """Run a step in this very thread; False: something is before it, or it might have taken long."""
+        if self._here is None or self._waiting.qsize() or not self._turn.acquire(blocking=False):
+            return False
+        try:
+            after = None if self._ended else self._here(work)
+            if after is None:
+                return False
+            after()
+        finally:
+            self._turn.release()
+        return True
 
     def stop(self, timeout: float) -> None:
         """Finish what waits, then end; a thread that is stuck for longer than `timeout` is left behind."""
@@ -142,24 +167,26 @@ class Lane:
         for work in late:
             work.fail(Unavailable(CLOSED))
         _answer([work for work in late if work.begin()])
-        self._finish()
+        with self._turn:
+            self._finish()
 
     def _round(self) -> bool:
         """One group; a function of its own so that nothing of it is kept alive while the thread waits for the next."""
         first = self._waiting.get()
         if self._gather is not None and first is not None:
             self._gather()
-        works = self._prepared(self._take(first))
-        after = None
-        if works:
-            try:
-                after = self._run(works)
-            except BaseException as error:  # noqa: BLE001 - it is the callers', and the thread must live on
-                for work in works:
-                    work.fail(translated(error))
-            _answer(works)
-        if after is not None:
-            after()
+        with self._turn:
+            works = self._prepared(self._take(first))
+            after = None
+            if works:
+                try:
+                    after = self._run(works)
+                except BaseException as error:  # noqa: BLE001 - it is the callers', and the thread must live on
+                    for work in works:
+                        work.fail(translated(error))
+                _answer(works)
+            if after is not None:
+                after()
         return not self._ended or bool(self._away)
 
     def _prepared(self, works: list[Work]) -> list[Work]:

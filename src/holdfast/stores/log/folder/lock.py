@@ -24,6 +24,14 @@ class FolderLock:
         """Waits without limit: callers above give up by their own deadlines, and a queued waiter keeps its place."""
         fcntl.flock(self._fd, fcntl.LOCK_EX)
 
+    def try_acquire(self) -> bool:
+        """Now or not at all."""
+        try:
+            fcntl.flock(self._fd, fcntl.LOCK_EX | fcntl.LOCK_NB)
+        except BlockingIOError:
+            return False
+        return True
+
     def release(self) -> None:
         fcntl.flock(self._fd, fcntl.LOCK_UN)
 

@@ -5,6 +5,7 @@ from __future__ import annotations
 import asyncio
 import contextlib
 import os
+import time
 from collections.abc import Callable
 from concurrent.futures import ThreadPoolExecutor
 from functools import partial
@@ -19,12 +20,13 @@ from .committer import Committer, Reader
 from .database import NAME, Snapshot, Writing
 from .faults import translated
 from .files import TEMPORARY, Files
-from .lane import CLOSED, Lane
+from .lane import CLOSED, Lane, Work
 from .wake import SUFFIX, Wake
 
 T = TypeVar("T")
 _FILE_THREADS = 4
 _SWEEP_STEP = 100
+_CATCH_UP = 0.05  # seconds after which a commit that did not wait for the disk is there
 
 
 class FolderSpace:
@@ -52,6 +54,7 @@ class FolderSpace:
         self._closed = False
         self._files = Files(path)
         self._roots: set[str] = set()
+        self._caught_up_at = 0.0
         self._pool = ThreadPoolExecutor(_FILE_THREADS, thread_name_prefix="holdfast-files")
         self._wake = Wake(path, enabled=wake, poll_interval=poll_interval)
         self._committer = Committer(
@@ -62,7 +65,13 @@ class FolderSpace:
             announce=self._wake.announce,
             remove=lambda keys: self._pool.submit(self._files.remove, keys),
         )
-        self._writes = Lane("holdfast-commit", self._committer.run, finish=self._finish, elsewhere=self._pool)
+        self._writes = Lane(
+            "holdfast-commit",
+            self._committer.run,
+            finish=self._finish,
+            here=self._committer.run_here,
+            elsewhere=self._pool,
+        )
         self._reads: Lane | None = None
         on_advance = getattr(clock, "on_advance", None)
         if on_advance is not None:
@@ -108,13 +117,37 @@ class FolderSpace:
         within = self._timeout if deadline is None else deadline
         if any(_root(key) not in self._roots for key, _ in files):
             return asyncio.ensure_future(self._transact_there(step, within, files))
-        before = partial(self._write_all, files) if files else None
-        return self._writes.submit(step, deadline=within, before=before)
+        return self._writes.submit(step, deadline=within, before=self._writer(files), size=_size(files))
 
     async def _transact_there(self, step: Callable[[Transaction], T], deadline: float, files: NewFiles) -> T:
         for key, _ in files:
             await self._note_root(key)
         return await self.transact(step, deadline=deadline, files=files)
+
+    def at_once(
+        self, step: Callable[[Transaction], T], *, files: NewFiles = (), lasting: bool = True
+    ) -> tuple[T] | None:
+        self._usable()
+        if any(_root(key) not in self._roots for key, _ in files):
+            return None
+        work = Work(step, None, self._writer(files), _size(files), lasting=lasting)
+        if not self._writes.ran_here(work):
+            return None
+        if work.error is not None:
+            raise work.error
+        if not lasting:
+            self._catch_up_soon()
+        return (work.result,)
+
+    def _catch_up_soon(self) -> None:
+        now = time.monotonic()
+        if now >= self._caught_up_at:
+            self._caught_up_at = now + _CATCH_UP
+            asyncio.get_running_loop().call_later(_CATCH_UP, self._catch_up)
+
+    def _catch_up(self) -> None:
+        if not self._closed:
+            self._pool.submit(self._committer.catch_up)
 
     def transact_from_thread(
         self, step: Callable[[Transaction], T], *, deadline: float | None = None, lane: str = ""
@@ -139,6 +172,9 @@ class FolderSpace:
             self._files.path(key)
             await self.transact(lambda view: cast(Writing, view).execute(note, (root,)))
             self._roots.add(root)
+
+    def _writer(self, files: NewFiles) -> Callable[[], None] | None:
+        return partial(self._write_all, files) if files else None
 
     def _write_all(self, files: NewFiles) -> None:
         for key, data in files:
@@ -231,6 +267,10 @@ class FolderSpace:
         for directory in (wake, self._folder):
             with contextlib.suppress(OSError):  # something else is in it
                 directory.rmdir()
+
+
+def _size(files: NewFiles) -> int:
+    return sum(len(data) for _, data in files)
 
 
 def _root(key: str) -> str:

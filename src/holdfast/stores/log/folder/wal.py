@@ -6,10 +6,13 @@ end of the log are no frames to SQLite, whoever opens it.
 
 from __future__ import annotations
 
+import contextlib
 import os
 from pathlib import Path
 
 import apsw
+
+from .files import sync
 
 CHECKPOINT_PAGES = 1000  # SQLite's own default
 _HEADER, _FRAME_HEADER = 32, 24
@@ -26,13 +29,27 @@ class WriteAheadLog:
         self._frame = _FRAME_HEADER + page_size
         self._pages = 0
         self._size = 0  # of the file, as far as we know
+        self.is_behind = False  # commits did not wait for the disk
+        self.copies = True  # into the database, when it is full
         connection.set_wal_hook(self._committed)
 
     def _committed(self, connection: apsw.Connection, name: str, pages: int) -> int:
         self._pages = pages
-        if pages >= CHECKPOINT_PAGES:
+        if pages >= CHECKPOINT_PAGES and self.copies:
             connection.wal_checkpoint(name, apsw.SQLITE_CHECKPOINT_PASSIVE)
         return apsw.SQLITE_OK
+
+    @property
+    def is_full(self) -> bool:
+        """The next commit may have to copy the log into the database, which takes its time."""
+        return self._pages + _FEW_PAGES >= CHECKPOINT_PAGES
+
+    def catch_up(self) -> None:
+        """From any thread: what did not wait for the disk reaches it now."""
+        if self.is_behind:
+            self.is_behind = False
+            with contextlib.suppress(OSError), open(self._path, "rb", buffering=0) as file:
+                sync(file.fileno())
 
     def make_room(self) -> None:
         """Inside a write transaction, when nobody else can be lengthening the file."""
