@@ -80,21 +80,25 @@ def sqlite_inserts(folder: Path | None, count: int, size: int) -> Sample:
         return Sample(count, seconds)
 
 
-def sqlite_take_and_delete(folder: Path | None, count: int, size: int) -> Sample:
-    """Two commits per message: mark the oldest row as taken and read it, then delete it."""
+def sqlite_take_and_delete(folder: Path | None, count: int, size: int, *, take: str = "FULL") -> Sample:
+    """Two commits per message: mark the oldest row as taken and read it, synced or not, then delete it."""
     data = os.urandom(size)
     with scratch(folder) as where:
         connection = database(where / "raw.db")
         with connection:
             rows = ((f"inbox/{number:08}", data) for number in range(count))
             connection.executemany("INSERT INTO objects VALUES (?, ?, 0)", rows)
-        take = (
+        mark = (
             "UPDATE objects SET tag = 1 WHERE key = (SELECT key FROM objects WHERE tag = 0 ORDER BY key LIMIT 1)"
             " RETURNING key, data"
         )
         watch = Stopwatch()
         for _ in range(count):
-            ((key, _data),) = connection.execute(take).fetchall()
+            if take != "FULL":
+                connection.execute(f"PRAGMA synchronous={take}")
+            ((key, _data),) = connection.execute(mark).fetchall()
+            if take != "FULL":
+                connection.execute("PRAGMA synchronous=FULL")
             connection.execute("DELETE FROM objects WHERE key = ?", (key,))
         seconds = watch.seconds()
         connection.close()

@@ -85,12 +85,17 @@ async def single(bench: Bench) -> list[Line]:
     async def raw_take() -> Sample:
         return raw.sqlite_take_and_delete(bench.folder, s.single, s.size)
 
+    async def raw_fleeting_take() -> Sample:
+        return raw.sqlite_take_and_delete(bench.folder, s.single, s.size, take="NORMAL")
+
     sides = [
         Side("enqueue", put), Side("SQLite insert", raw_put),
         Side("dequeue + complete", take), Side("SQLite take + delete", raw_take),
+        Side("SQLite take not synced + delete", raw_fleeting_take),
     ]  # fmt: skip
-    enqueue, insert, dequeue, delete = await alternate(sides, s.repeats, bench.note)
+    enqueue, insert, dequeue, delete, fleeting = await alternate(sides, s.repeats, bench.note)
     return [
         line("single awaited enqueue, against raw SQLite commits", enqueue, insert, bar=0.5, goal=0.8),
         line("single dequeue + complete (two commits), against the same raw", dequeue, delete, bar=0.5, goal=0.8),
+        line("the same, against raw commits of which the take is not synced either", dequeue, fleeting, bar=None),
     ]
