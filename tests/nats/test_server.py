@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import asyncio
 import os
+import shutil
 import subprocess
 import time
 from pathlib import Path
@@ -74,6 +75,22 @@ async def test_consumer_deleted_on_the_server_is_made_again(broker: holdfast.Bro
 
         await eventually(all_done, "200 completed messages")
     assert sorted(set(seen)) == list(range(200))
+
+
+async def test_consumer_without_its_folder_is_made_anew(own: Server) -> None:
+    """What a server is left with when a consumer is made while another client's deletion of it is under way."""
+    async with holdfast.connect(own.url) as first, holdfast.connect(own.url) as second:
+        queue = await first.queue("jobs")
+        await queue.enqueue("held")
+        held = await queue.dequeue(lease=60)
+        assert held is not None
+        stream = store_of(first).register.names("jobs").task_stream
+        [folder] = own.folder.glob(f"data/jetstream/$G/streams/{stream}/obs/0")
+        shutil.rmtree(folder)
+        await (await second.queue("jobs")).enqueue("new")  # it has not seen the lane yet, and makes sure of it
+        taken = await (await second.queue("jobs")).dequeue_many(5, wait=5)
+        assert [delivery.value for delivery in taken] == ["new"]
+        await held.complete()
 
 
 async def test_consumer_that_gives_nothing_of_its_backlog_is_made_anew(broker: holdfast.Broker) -> None:

@@ -14,6 +14,7 @@ WRONG_SEQUENCE = 10071
 DUPLICATE_IN_BATCH = 10201
 STREAM_NOT_FOUND = 10059
 CONSUMER_NOT_FOUND = 10014
+CONSUMER_NOT_MADE = 10012
 MESSAGE_NOT_FOUND = 10037
 _NO_JETSTREAM = (10039, 10076)
 _NO_ROOM = (10023, 10047, 10077, 10122)
@@ -33,6 +34,11 @@ class Lost(Exception):
 
 class Nobody(Exception):
     """Nobody listens on the subject: the stream or consumer is not there, or JetStream is not."""
+
+
+def has_no_folder(error: Refused) -> bool:
+    """A consumer that was made while it was being deleted: the server knows it, and has removed its folder."""
+    return error.code == CONSUMER_NOT_MADE and "no such file" in str(error)
 
 
 NO_JETSTREAM = (

@@ -10,7 +10,7 @@ from typing import Any
 
 import msgspec
 
-from .faults import CONSUMER_NOT_FOUND, STREAM_NOT_FOUND, Lost, Refused
+from .faults import CONSUMER_NOT_FOUND, STREAM_NOT_FOUND, Lost, Refused, has_no_folder
 from .hearing import Word
 from .link import Link
 from .names import id_of
@@ -173,6 +173,8 @@ class Lanes:
                     raise missing(self._queue) from None
                 if not left:
                     raise
+                if has_no_folder(error):
+                    await self._delete(priority)
             await asyncio.sleep(0.05)  # one that is being deleted at the same moment cannot be made just yet
 
     async def _know(self, priority: int, lease: float) -> None:
@@ -313,13 +315,16 @@ class Lanes:
 
     async def _remake(self, priority: int) -> None:
         lane = self._lanes[priority]
+        await self._delete(priority)
+        lane.dropped()
+        await self._make(priority, lane.lease)
+
+    async def _delete(self, priority: int) -> None:
         try:
             await self._link.api(f"CONSUMER.DELETE.{self.stream}.{priority}")
         except Refused as error:
             if error.code != CONSUMER_NOT_FOUND:
                 raise
-        lane.dropped()
-        await self._make(priority, lane.lease)
 
 
 def handed(message: Word) -> Handed:
