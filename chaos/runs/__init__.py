@@ -12,6 +12,7 @@ from .kill import kill
 from .nats import nats, nats_cluster
 from .poison import poison
 from .postgres import failover, postgres
+from .power import power
 from .protocol import protocol
 from .retries import retries
 from .s3 import s3
@@ -48,6 +49,10 @@ RUNS = (
     Run(
         "retries", "", retries, Settings(messages=200_000),
         Settings(messages=5000, deadline=60, strict=False, quiet=True),
+    ),
+    Run(
+        "power", "R8", power, Settings(messages=2000, stops=200),
+        Settings(messages=300, stops=10, quiet=True),
     ),
     Run(
         "postgres", "R6", postgres, Settings(stops=50, kills=20, producer_kills=3, interval=0.8, work=0.05),

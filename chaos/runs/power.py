@@ -1,0 +1,129 @@
+"""R8: the power fails on `file://`. Only what was synced is certain to exist; 200 cuts of one busy store are opened."""
+
+from __future__ import annotations
+
+import asyncio
+import logging
+import shutil
+import tempfile
+from pathlib import Path
+from random import Random
+from typing import Any
+
+import holdfast
+
+from ..power.image import Disk
+from ..power.trace import Acknowledged, Trace, tracing
+from ..settings import Settings
+from ..verdict import EXAMPLES, Verdict
+
+_QUEUE = "power"
+_BATCH = 300  # messages of 1 KiB: more than a block in the database may have, so they become a file
+_BODY = 1024
+
+
+class _Load:
+    """Producers and consumers of one process that note what they were told."""
+
+    def __init__(self, queue: holdfast.Queue[bytes], trace: Trace, settings: Settings) -> None:
+        self._queue = queue
+        self._trace = trace
+        self._random = Random(settings.seed)
+        self._left = settings.messages
+
+    async def run(self) -> None:
+        """Alone first, where the event loop commits by itself, then many together."""
+        await self._one_by_one(self._left // 4)
+        await asyncio.gather(*(self._one_by_one(self._left // 16) for _ in range(4)), self._in_bulk(), self._drain())
+
+    def _told(self, kind: str, ids: list[str]) -> None:
+        self._trace.note(Acknowledged(kind, ids))
+
+    async def _one_by_one(self, count: int) -> None:
+        for number in range(count):
+            self._told("enqueued", [await self._queue.enqueue(self._random.randbytes(_BODY))])
+            delivery = await self._queue.dequeue()
+            if delivery is None:
+                continue
+            if number % 10 == 0:
+                await delivery.fail("for a change", retry_in=3600)
+            else:
+                await delivery.complete(result=number)
+                self._told("completed", [delivery.id])
+
+    async def _in_bulk(self) -> None:
+        for _ in range(max(2, self._left // 2 // _BATCH)):
+            self._told("enqueued", await self._queue.enqueue_many([self._random.randbytes(_BODY)] * _BATCH))
+            await asyncio.sleep(0.02)
+
+    async def _drain(self) -> None:
+        for _ in range(max(4, self._left // 200)):
+            deliveries = await self._queue.dequeue_many(100)
+            done = await self._queue.complete_many(deliveries) if deliveries else []
+            self._told("completed", [each.id for each, ok in zip(deliveries, done, strict=True) if ok])
+            await asyncio.sleep(0.01)
+
+
+async def power(settings: Settings) -> Verdict:
+    """`stops` is how many cuts are looked at."""
+    root = Path(tempfile.mkdtemp(prefix="holdfast-chaos-")) if settings.folder is None else settings.folder / "power"
+    store = root / "store"
+    store.mkdir(parents=True, exist_ok=True)
+    verdict, random = Verdict(run="power"), Random(settings.seed)
+    logging.getLogger("holdfast").setLevel(logging.ERROR)  # every failure is a warning, and many are made to fail
+    try:
+        with tracing(store) as trace:
+            async with holdfast.connect(f"file://{store}") as broker:
+                queue = await broker.queue(_QUEUE, bytes, lease=3600.0)
+                begin = trace.here()
+                await _Load(queue, trace, settings).run()
+                end = trace.here()
+        disk, doubtful = Disk(trace), 0
+        for cut in sorted(random.randrange(begin, end) for _ in range(settings.stops)):
+            disk.play(cut)
+            image = root / "image"
+            image.mkdir()
+            doubtful += bool(disk.cut(image, random))
+            await _judge(verdict, image, disk.acknowledged, cut)
+            shutil.rmtree(image)
+    finally:
+        if settings.folder is None:
+            shutil.rmtree(root, ignore_errors=True)
+    verdict.notes |= {"cuts": settings.stops, "cuts with something in doubt": doubtful, "events traced": end}
+    verdict.expect(doubtful > settings.stops // 4, f"only {doubtful} cuts found anything in doubt")
+    return verdict
+
+
+async def _judge(verdict: Verdict, image: Path, told: list[Acknowledged], cut: int) -> None:
+    ids = {kind: {id for each in told if each.kind == kind for id in each.ids} for kind in ("enqueued", "completed")}
+    verdict.acknowledged += len(ids["enqueued"])
+    verdict.completed += len(ids["completed"])
+    try:
+        async with asyncio.timeout(60), holdfast.connect(f"file://{image}") as broker:
+            found = await _found(broker, sorted(ids["enqueued"]))
+    except Exception as error:  # noqa: BLE001  whatever it is, nobody may meet it after a power cut
+        verdict.failures.append(f"cut {cut}: the store cannot be used: {type(error).__name__}: {error}")
+        return
+    _count(verdict, "lost", [f"{id} at cut {cut}" for id, state in found.items() if state is None])
+    undone = [f"{id} is {found.get(id)} at cut {cut}" for id in ids["completed"] if found.get(id) != "completed"]
+    _count(verdict, "duplicate_completions", undone)
+
+
+async def _found(broker: holdfast.Broker, ids: list[str]) -> dict[str, str | None]:
+    """The state of each message, after others were claimed and completed as if nothing had happened."""
+    queue: holdfast.Queue[Any] = await broker.queue(_QUEUE, bytes, create=False)
+    deliveries = await queue.dequeue_many(20)
+    for delivery in deliveries:
+        len(delivery.value)
+        await delivery.release()
+    return {
+        id: None if each is None else each.status
+        for id, each in zip(ids, await queue.store.get(_QUEUE, ids), strict=True)
+    }
+
+
+def _count(verdict: Verdict, name: str, found: list[str]) -> None:
+    setattr(verdict, name, getattr(verdict, name) + len(found))
+    if found:
+        verdict.examples.setdefault(name, []).extend(found[:EXAMPLES])
+        del verdict.examples[name][EXAMPLES:]
