@@ -36,12 +36,21 @@ class Key(msgspec.Struct):
 class Appender:
     """Writes messages of one queue."""
 
-    def __init__(self, log: Log, ids: makers.Ids, expect: Callable[[float, str], None]) -> None:
+    def __init__(
+        self, log: Log, ids: makers.Ids, *, expect: Callable[[float, str], None], stored: Callable[[], None]
+    ) -> None:
         self._log = log
         self._ids = ids
         self._expect = expect  # told when a message becomes visible, and where it lies until then
+        self._stored = stored  # told when one was stored that is visible
 
     async def append(self, messages: Sequence[Envelope]) -> list[str]:
+        ids = await self._append(messages)
+        if any(not message.delay and message.at is None for message in messages):
+            self._stored()
+        return ids
+
+    async def _append(self, messages: Sequence[Envelope]) -> list[str]:
         log = self._log
         info = await log.info()
         if not messages:

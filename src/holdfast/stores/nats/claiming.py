@@ -23,6 +23,7 @@ from .settling import Settler
 from .wire import Post
 
 _LATE = 0.25  # seconds the server may take to hand out what has become visible
+_BEHIND = 0.1  # seconds a consumer may be behind its stream
 _OPEN = 0.1  # seconds after which a message of a call that was still open is looked at again; longer each time
 _OPEN_MOST = 5.0
 _PASSED = 1000  # messages of open calls that one look passes over
@@ -48,6 +49,7 @@ class Claimer:
         self._delays = Later(log)
         self._passed = 0  # messages of open calls that the last look passed over
         self._soon: list[float] = []  # instants at which this process knows that something becomes visible
+        self._stored_at = float("-inf")  # when this process last stored a message that is visible
         self._later: list[tuple[float, str]] = []  # a heap of scheduled messages of this process: due, subject
 
     async def claim(self, limit: int, lease: float, *, wait: float = 0.0) -> Claims:
@@ -69,6 +71,10 @@ class Claimer:
     def expect(self, instant: float) -> None:
         """Something becomes visible then."""
         self._soon.append(instant)
+
+    def stored(self) -> None:
+        """This process has stored a message: a claim must find it, although consumers hear of it a little later."""
+        self._stored_at = time.monotonic()
 
     def expect_scheduled(self, due: float, subject: str) -> None:
         """A message that the server moves to its lane then."""
@@ -94,20 +100,24 @@ class Claimer:
         if self._delays.is_needed:
             await self._delays.bring()
         claims = await self._once(info, limit, lease)
-        deadline = time.monotonic() + _LATE if _is_empty(claims) and self._is_due() else 0.0
+        deadline = time.monotonic() + self._patience() if _is_empty(claims) else 0.0
         while _is_empty(claims) and (left := deadline - time.monotonic()) > 0:
             # The server's own timers are some milliseconds late, and a lease is over when it is so beyond doubt.
             await self._log.lanes.stand(_LATE)
             await self._log.lanes.wait(left)
+            info = await self._log.info()
+            if info.paused:
+                break
             claims = await self._once(info, limit, lease)
         return claims
 
-    def _is_due(self) -> bool:
-        """Whether something became visible just now, by what this process itself decided."""
+    def _patience(self) -> float:
+        """How long to wait for what became visible just now, by what this process itself decided or stored."""
         now = self._log.link.now()
         due = any(now - _LATE < instant <= now for instant in self._soon)
         self._soon = [instant for instant in self._soon if instant > now]
-        return due
+        stored, self._stored_at = self._stored_at, float("-inf")
+        return _LATE if due else _BEHIND if time.monotonic() - stored < _BEHIND else 0.0
 
     async def _wait(self, seconds: float, *, quietly: bool) -> None:
         """For a message, or `quietly` for a word that something has changed."""

@@ -37,7 +37,7 @@ class _Parts:
         self.mover = Mover(self.log, lambda other: store.parts(other).log)
         self.settler = Settler(self.log, self.mover, self._expect)
         self.claimer = Claimer(self.log, self.settler)
-        self.appender = Appender(self.log, store.ids, self.claimer.expect_scheduled)
+        self.appender = Appender(self.log, store.ids, expect=self.claimer.expect_scheduled, stored=self.claimer.stored)
         self.looker = Looker(self.log)
         self.letters = Letters(self.log, self.looker, self.mover, self.settler)
 
