@@ -68,6 +68,23 @@ async def test_migrations_give_exactly_the_schema(postgres: Database, postgres_s
     )
 
 
+async def test_many_at_once_create_a_queue_and_one_has_made_it(postgres: Database) -> None:
+    """They meet at either of two unique keys, the name or the name of the tables."""
+    call = "SELECT holdfast.create_queue(%s, %s, '{}', 3, false, true, NULL)"
+    connections = [await psycopg.AsyncConnection.connect(postgres.url, autocommit=True) for _ in range(8)]
+    try:
+        for number in range(20):
+            name = f"jobs{number}"
+            cursors = await asyncio.gather(*(each.execute(call, (name, name)) for each in connections))
+            made = [(await cursor.fetchone())[0] for cursor in cursors]
+            assert len([id for id in made if id is not None]) == 1
+        with pytest.raises(psycopg.errors.UniqueViolation, match="has the tables of other"):
+            await connections[0].execute(call, ("other", "jobs0"))
+    finally:
+        for each in connections:
+            await each.close()
+
+
 async def test_queues_of_an_older_schema_get_what_new_ones_have(postgres: Database) -> None:
     postgres.rows("DROP SCHEMA holdfast CASCADE")
     older = [name for name in statements.migrations() if name < "004"]
