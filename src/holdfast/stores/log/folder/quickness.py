@@ -5,6 +5,7 @@ from __future__ import annotations
 from .lane import Work
 
 QUICK = 0.002  # seconds an event loop may be held up: about what a garbage collection takes
+QUICK_FILES = 0.004  # by who brings a MiB, and has held it up for a while already
 _AT_FIRST = 0.004  # so that some quick ones must come before
 _LATEST = 0.2  # what the last one counts
 _FADES = 0.95  # a slow one is tried again by and by
@@ -30,7 +31,7 @@ class Quickness:
 
     def expects(self, work: Work) -> bool:
         if work.lasting:
-            return (work.size * self._byte if work.size else self._lasting) < QUICK
+            return work.size * self._byte < QUICK_FILES if work.size else self._lasting < QUICK
         if self._fleeting < QUICK:
             return True
         self._fleeting *= _FADES  # nobody else would find out that they are quick again
