@@ -4,10 +4,12 @@ from __future__ import annotations
 
 import asyncio
 import fcntl
+import gc
 import os
 import shutil
 import threading
 import time
+import weakref
 from pathlib import Path
 
 import apsw
@@ -17,6 +19,7 @@ from watched_disk import Disk
 
 import holdfast
 from holdfast.errors import QueueNotFound
+from holdfast.messages import Envelope
 from holdfast.stores.log.folder import FolderSpace, wal
 from holdfast.stores.log.folder.lane import Work
 from holdfast.stores.log.folder.quickness import QUICK, Quickness
@@ -204,6 +207,21 @@ async def test_a_lone_caller_leaves_turns_to_others(queue: holdfast.Queue[bytes]
         await delivery.complete()
     task.cancel()
     assert turns >= 200
+
+
+async def test_what_a_refused_call_held_is_let_go(tmp_path: Path):
+    """The error, its traceback and the call know each other, and the garbage collector does not look at calls."""
+    async with holdfast.connect(f"file://{tmp_path / 'store'}") as broker:
+        appender = broker.store._log("missing").appender
+        kept = []
+        for _ in range(30):
+            future = appender.append([Envelope(b"x")])
+            kept.append(weakref.ref(future))
+            with pytest.raises(QueueNotFound):
+                await future
+            del future
+        gc.collect()
+        assert sum(ref() is not None for ref in kept) <= 1, "the last one may be"
 
 
 async def test_callers_that_come_together_share_commits(queue: holdfast.Queue[bytes], monkeypatch):

@@ -19,15 +19,29 @@ from .names import BlockName
 from .space import Buffer, NewFiles, Reading, Space, Transaction
 from .topics import work_topic
 
+_NO_IDS: list[str] = []
 _IN_FLIGHT = 3  # appends under way before further calls gather
 
 
-class Call(msgspec.Struct, eq=False):
-    """What one caller appends, and who waits for its ids."""
+class Call(msgspec.Struct, eq=False, gc=False):
+    """What one caller appends, and who waits for its ids.
+
+    There are many, so the garbage collector does not look at them: each lets go of its future with the answer.
+    """
 
     messages: Sequence[Envelope]
-    future: asyncio.Future[list[str]]
-    ids: list[str] = []
+    future: asyncio.Future[list[str]] | None
+    ids: list[str] = _NO_IDS
+
+    def answer(self) -> None:
+        future, self.future = self.future, None
+        if future is not None and not future.done():
+            future.set_result(self.ids)
+
+    def refuse(self, error: BaseException) -> None:
+        future, self.future = self.future, None
+        if future is not None and not future.done():
+            future.set_exception(error)
 
     @property
     def has_dedup_keys(self) -> bool:
@@ -199,7 +213,7 @@ class Appender:
         for call in calls:
             known = [_remembered(tx, root, each, config.options.dedup_window, noted) for each in call.messages]
             new = [each for each, id in zip(call.messages, known, strict=True) if id is None]
-            fresh.append(Call(new, call.future))
+            fresh.append(Call(new, None))
             answers.append(known)
         blocks = self._blocks(fresh, tx.now)
         hand_out(fresh, blocks, tx.now)
@@ -229,14 +243,12 @@ class Appender:
 
 def _tell(calls: list[Call]) -> None:
     for call in calls:
-        if not call.future.done():
-            call.future.set_result(call.ids)
+        call.answer()
 
 
 def _refuse(calls: list[Call], error: BaseException) -> None:
     for call in calls:
-        if not call.future.done():
-            call.future.set_exception(error)
+        call.refuse(error)
 
 
 def hand_out(calls: list[Call], blocks: list[Block], now: float) -> None:

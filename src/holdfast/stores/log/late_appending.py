@@ -72,8 +72,8 @@ class LateAppender(Appender):
             *writing, *([self._append(together)] if together else []), return_exceptions=True
         )
         for call, outcome in zip(keyed, outcomes, strict=False):
-            if isinstance(outcome, BaseException) and not call.future.done():
-                call.future.set_exception(outcome)
+            if isinstance(outcome, BaseException):
+                call.refuse(outcome)
         if together and isinstance(outcomes[-1], BaseException):
             self._refuse(together, outcomes[-1])
         if self._step is not None:
@@ -81,20 +81,18 @@ class LateAppender(Appender):
 
     def _refuse(self, calls: list[Call], error: BaseException) -> None:
         for call in calls:
-            if call.future.done():
-                continue
             if isinstance(error, UnknownOutcome | Unclear) and call.ids:
                 again = self._repeat(call.messages, call.ids)
-                call.future.set_exception(UnknownOutcome(str(error), ids=call.ids, retry=again))
+                call.refuse(UnknownOutcome(str(error), ids=call.ids, retry=again))
             else:
-                call.future.set_exception(error)
+                call.refuse(error)
 
     async def _append_keyed(self, call: Call) -> None:
         """Messages with dedup keys are promised one by one, those between them go together; in order of the call."""
         made: list[str] = []
         for is_plain, some in groupby(call.messages, key=lambda each: each.dedup_key is None):
             if is_plain:
-                part = Call(list(some), call.future)
+                part = Call(list(some), None)
                 await self._append([part])
                 made += part.ids
             else:
