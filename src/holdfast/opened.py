@@ -12,7 +12,7 @@ from .deliveries import Delivery, Lease, moment, read_receipt
 from .errors import ConfigError, LeaseLost, MessageNotFound, QueueFull
 from .events import Emitter
 from .messages import Answer, Claims, Envelope, Settlement
-from .stores.base import QueueInfo, Store, append_of, within
+from .stores.base import QueueInfo, Store, within
 
 if TYPE_CHECKING:
     from .queue import Queue
@@ -33,7 +33,6 @@ class Opened:
         self.name = info.name  # the dead letters of a queue are opened under a name of their own
         self.events = events
         self.held = Held()
-        self._append_to_store = append_of(store)
         self._room = Room()
         self._said: Mapping[str, Any] | None = None  # what the code said about the options, and is so
         self._read_at = time.monotonic()
@@ -68,7 +67,7 @@ class Opened:
     def append(self, messages: Sequence[Envelope], *, connection: Any = None) -> Awaitable[list[str]]:
         """Their ids; no coroutine of ours in between where there is nothing to add: single calls are many."""
         if connection is None and self.info.options.max_messages is None and not self.events.wants("message.enqueued"):
-            return self._append_to_store(self.name, messages)
+            return self.store.append(self.name, messages)
         return self._append(messages, connection)
 
     async def _append(self, messages: Sequence[Envelope], connection: Any) -> list[str]:

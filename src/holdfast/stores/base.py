@@ -13,9 +13,8 @@ Rules every engine keeps, each with a test in `holdfast.testing.contract`:
 
 from __future__ import annotations
 
-from collections.abc import Awaitable, Callable, Sequence
-from functools import partial
-from typing import Any, Protocol, TypeAlias, cast
+from collections.abc import Sequence
+from typing import Any, Protocol, cast
 
 import msgspec
 
@@ -151,16 +150,6 @@ def requests(store: Store) -> dict[str, int] | None:
     """What a store that pays for requests has asked for since it was opened, by kind, and the bytes both ways."""
     says = getattr(store, "requests", None)
     return None if says is None else says()
-
-
-Append: TypeAlias = Callable[[str, Sequence[Envelope]], Awaitable[list[str]]]
-
-
-def append_of(store: Store) -> Append:
-    """`append`, without a coroutine of its own where the class that has it knows such a way: single calls are many."""
-    owner = next((kind for kind in type(store).__mro__ if "append" in vars(kind)), object)
-    soon = vars(owner).get("append_soon")
-    return store.append if soon is None else partial(soon, store)
 
 
 class Transactional(Protocol):

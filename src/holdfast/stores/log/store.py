@@ -150,11 +150,7 @@ class LogStore:
     # Messages in and out.
 
     async def append(self, queue: str, messages: Sequence[Envelope]) -> list[str]:
-        return await self.append_soon(queue, messages)
-
-    def append_soon(self, queue: str, messages: Sequence[Envelope]) -> asyncio.Future[list[str]]:
-        """See `stores.base.append_of`."""
-        return self._log(queue).appender.append(messages)
+        return await self._log(queue).appender.append(messages)
 
     async def claim(self, queue: str, limit: int, lease: float, *, wait: float = 0.0) -> Claims:
         if not wait:
