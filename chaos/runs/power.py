@@ -5,6 +5,7 @@ from __future__ import annotations
 import asyncio
 import logging
 import shutil
+import sys
 import tempfile
 from pathlib import Path
 from random import Random
@@ -20,6 +21,7 @@ from ..verdict import EXAMPLES, Verdict
 _QUEUE = "power"
 _BATCH = 300  # messages of 1 KiB: more than a block in the database may have, so they become a file
 _BODY = 1024
+_NEWEST, _OTHERS = 200, 200  # messages looked at after each cut
 
 
 class _Load:
@@ -79,12 +81,14 @@ async def power(settings: Settings) -> Verdict:
                 await _Load(queue, trace, settings).run()
                 end = trace.here()
         disk, doubtful = Disk(trace), 0
-        for cut in sorted(random.randrange(begin, end) for _ in range(settings.stops)):
+        for number, cut in enumerate(sorted(random.randrange(begin, end) for _ in range(settings.stops))):
+            if not settings.quiet and number % 20 == 0:
+                print(f"power: {number} of {settings.stops} cuts", file=sys.stderr, flush=True)
             disk.play(cut)
             image = root / "image"
             image.mkdir()
             doubtful += bool(disk.cut(image, random))
-            await _judge(verdict, image, disk.acknowledged, cut)
+            await _judge(verdict, image, disk.acknowledged, cut, random)
             shutil.rmtree(image)
     finally:
         if settings.folder is None:
@@ -94,23 +98,26 @@ async def power(settings: Settings) -> Verdict:
     return verdict
 
 
-async def _judge(verdict: Verdict, image: Path, told: list[Acknowledged], cut: int) -> None:
-    ids = {kind: {id for each in told if each.kind == kind for id in each.ids} for kind in ("enqueued", "completed")}
-    verdict.acknowledged += len(ids["enqueued"])
-    verdict.completed += len(ids["completed"])
+async def _judge(verdict: Verdict, image: Path, told: list[Acknowledged], cut: int, random: Random) -> None:
+    """Whether the newest messages that were acknowledged before the cut, and some of the others, are as was said."""
+    enqueued = [id for each in told if each.kind == "enqueued" for id in each.ids]
+    looked = {*enqueued[-_NEWEST:], *random.sample(enqueued, min(_OTHERS, len(enqueued)))}
+    completed = {id for each in told if each.kind == "completed" for id in each.ids} & looked
+    verdict.acknowledged += len(looked)
+    verdict.completed += len(completed)
     try:
         async with asyncio.timeout(60), holdfast.connect(f"file://{image}") as broker:
-            found = await _found(broker, sorted(ids["enqueued"]))
+            found = await _found(broker, sorted(looked))
     except Exception as error:  # noqa: BLE001  whatever it is, nobody may meet it after a power cut
         verdict.failures.append(f"cut {cut}: the store cannot be used: {type(error).__name__}: {error}")
         return
     _count(verdict, "lost", [f"{id} at cut {cut}" for id, state in found.items() if state is None])
-    undone = [f"{id} is {found.get(id)} at cut {cut}" for id in ids["completed"] if found.get(id) != "completed"]
+    undone = [f"{id} is {found.get(id)} at cut {cut}" for id in completed if found.get(id) != "completed"]
     _count(verdict, "duplicate_completions", undone)
 
 
 async def _found(broker: holdfast.Broker, ids: list[str]) -> dict[str, str | None]:
-    """The state of each message, after others were claimed and completed as if nothing had happened."""
+    """The state of each message, after some were claimed and given back as if nothing had happened."""
     queue: holdfast.Queue[Any] = await broker.queue(_QUEUE, bytes, create=False)
     deliveries = await queue.dequeue_many(20)
     for delivery in deliveries:
