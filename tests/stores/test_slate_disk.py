@@ -190,3 +190,15 @@ async def test_a_killed_process_leaves_nothing_to_mend(folder: Path):
     assert not (folder / NAME / disk.ASIDE).exists()
     await first.close()
     await second.close()
+
+
+async def test_two_owners_write_their_notes_at_the_same_time(tmp_path: Path):
+    """One of them is being fenced, and does not know it yet."""
+    owners = [disk.Disk(tmp_path) for _ in range(2)]
+
+    def notes(owner: disk.Disk) -> None:
+        for _ in range(200):
+            owner._write_note()
+
+    await asyncio.gather(*(asyncio.to_thread(notes, owner) for owner in owners))
+    assert os.listdir(tmp_path) == [disk.NOTE]

@@ -148,7 +148,7 @@ class Disk:
 
     def _write_note(self) -> None:
         note = Note(self._boot, self._synced[LOG], self._synced[MANIFESTS], self._synced[COMPACTIONS])
-        new = self._folder / (NOTE + ".new")
+        new = self._folder / f"{NOTE}-{os.getpid()}-{id(self):x}"  # an owner that is being fenced may write one too
         new.write_bytes(msgspec.json.encode(note))
         _sync_file(str(new))
         os.replace(new, self._folder / NOTE)
@@ -181,7 +181,8 @@ def remove_rest(folder: Path, path: str) -> None:
     """What deleting the database leaves: empty folders, our note, what was set aside; the folder itself if empty."""
     if (folder / path / ASIDE).exists():
         shutil.rmtree(folder / path / ASIDE)
-    (folder / path / NOTE).unlink(missing_ok=True)
+    for note in (folder / path).glob(f"{NOTE}*"):  # also what a killed process was writing
+        note.unlink(missing_ok=True)
     kinds = [folder / path / kind for kind in (LOG, TABLES, MANIFESTS, COMPACTIONS)]
     for directory in (*kinds, folder / path, folder):
         with contextlib.suppress(OSError):  # not there, or something else is in it
