@@ -91,6 +91,38 @@ async def test_what_need_not_last_is_synced_soon_after(space: FolderSpace, disk:
     assert disk.log[-1] == "sync wal"
 
 
+async def test_a_file_goes_only_after_the_disk_knows_that_it_is_not_needed(
+    space: FolderSpace, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+):
+    await space.write_file("q/large", b"large")
+    await space.transact(lambda tx: tx.adopt("q/large"))
+    large = tmp_path / "store" / "q" / "large"
+    sync, seen = wal.sync, []
+    monkeypatch.setattr(wal, "sync", lambda fd: (seen.append(large.exists()), sync(fd)))
+    assert await at_once(space, lambda tx: tx.delete("q/large"), lasting=False) == (True,)
+    assert seen == [True]
+    for _ in range(5000):
+        if not os.listdir(large.parent):
+            return
+        await asyncio.sleep(0.002)
+    raise AssertionError("the file stayed")
+
+
+async def test_a_file_stays_for_the_sweep_where_the_disk_refuses(
+    space: FolderSpace, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+):
+    await space.write_file("q/large", b"large")
+    await space.transact(lambda tx: tx.adopt("q/large"))
+
+    def refuses(fd: int) -> None:
+        raise OSError("told to fail")
+
+    monkeypatch.setattr(wal, "sync", refuses)
+    assert await at_once(space, lambda tx: tx.delete("q/large"), lasting=False) == (True,)
+    await asyncio.sleep(0.1)
+    assert os.listdir(tmp_path / "store" / "q") == ["large"]
+
+
 async def test_its_own_error_is_raised_and_undoes_it(space: FolderSpace):
     def step(tx):
         tx.put("a", b"x")

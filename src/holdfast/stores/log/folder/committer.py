@@ -156,9 +156,12 @@ class Committer:
         if view.wrote and self._connection is not None and self._wal is not None:
             self.clock.mark(self._connection, view.now)
             self._wal.make_room()
-        if not view.commit() and self._wal is not None:
+        lasts = view.commit()
+        if not lasts and self._wal is not None:
             self._wal.is_behind = True
-        if view.gone:
+            # A file must not go before the disk knows that nobody needs it; the sweep finds what stays behind.
+            lasts = bool(view.gone) and self._wal.sync()
+        if view.gone and lasts:
             self._remove(view.gone)
 
     def _locked(self) -> FolderLock:

@@ -6,7 +6,6 @@ end of the log are no frames to SQLite, whoever opens it.
 
 from __future__ import annotations
 
-import contextlib
 import os
 from pathlib import Path
 
@@ -48,8 +47,16 @@ class WriteAheadLog:
         """From any thread: what did not wait for the disk reaches it now."""
         if self.is_behind:
             self.is_behind = False
-            with contextlib.suppress(OSError), open(self._path, "rb", buffering=0) as file:
+            self.is_behind = not self.sync()
+
+    def sync(self) -> bool:
+        """From any thread; False: the disk refused."""
+        try:
+            with open(self._path, "rb", buffering=0) as file:
                 sync(file.fileno())
+        except OSError:
+            return False
+        return True
 
     def make_room(self) -> None:
         """Inside a write transaction, when nobody else can be lengthening the file."""
