@@ -243,6 +243,30 @@ async def test_a_lone_caller_leaves_turns_to_others(queue: holdfast.Queue[bytes]
     assert turns >= 200
 
 
+async def test_who_tries_in_vain_again_and_again_leaves_turns_to_others(tmp_path: Path, quick: None):
+    turns = 0
+
+    async def other() -> None:
+        nonlocal turns
+        while True:
+            turns += 1
+            await asyncio.sleep(0)
+
+    async with holdfast.connect(f"file://{tmp_path / 'store'}") as broker:
+        queue = await broker.queue("q")
+        await queue.enqueue(1)
+        await broker.delete_queue("q", force=True)
+        task = asyncio.ensure_future(other())
+        without = 0
+        for call in [queue.dequeue] * 50 + [lambda: queue.enqueue(2)] * 50:
+            before = turns
+            with pytest.raises(QueueNotFound):
+                await call()
+            without += turns == before
+        task.cancel()
+        assert without <= 60, "every second one waits for its turn"
+
+
 async def test_what_a_refused_call_held_is_let_go(tmp_path: Path):
     """The error, its traceback and the call know each other, and the garbage collector does not look at calls."""
     async with holdfast.connect(f"file://{tmp_path / 'store'}") as broker:

@@ -103,19 +103,20 @@ class Appender:
         try:
             written = self._write(calls, alone=before and self._was_alone and not self._under_way)
         except Exception as error:  # noqa: BLE001  every caller must learn of it, whatever it is
+            self._end_turn()
             _refuse(calls, error)
             return
         if written is None:
-            self._had_turn(calls)
+            self._end_turn()
+            _tell(calls)
         else:
             self._under_way.add(written)
             written.add_done_callback(partial(self._finished, calls))
 
-    def _had_turn(self, calls: list[Call]) -> None:
-        """They are done already: once per turn of the event loop, so that others have theirs and calls can gather."""
+    def _end_turn(self) -> None:
+        """What ends at once does so once per turn of the event loop: others have theirs, and calls can gather."""
         self._scheduled = True
         asyncio.get_running_loop().call_soon(self._start)
-        _tell(calls)
 
     def _finished(self, calls: list[Call], written: asyncio.Future[Any]) -> None:
         self._under_way.discard(written)

@@ -171,13 +171,20 @@ class Committer:
 
     def _at_once(self, taken: list[Request]) -> bool:
         """One such commit per turn of the event loop, so that others have theirs and requests can gather."""
-        done = self._space.at_once(partial(self._step, taken), lasting=self._waiting[0].is_lasting)
+        try:
+            done = self._space.at_once(partial(self._step, taken), lasting=self._waiting[0].is_lasting)
+        except Exception:  # who tries again and again leaves turns to others too
+            self._end_turn()
+            raise
         if done is None:
             return False
-        self._had_turn = True
-        asyncio.get_running_loop().call_soon(self._next_turn)
+        self._end_turn()
         self._tell_all(taken, *done[0])
         return True
+
+    def _end_turn(self) -> None:
+        self._had_turn = True
+        asyncio.get_running_loop().call_soon(self._next_turn)
 
     def _next_turn(self) -> None:
         self._had_turn = False
