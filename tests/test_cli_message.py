@@ -139,3 +139,10 @@ def test_text_with_markup_stays_text(cli: Cli) -> None:
     cli("queue", "create", "q", "max_attempts=1")
     cli.kill("q", '"[red]boo[/red]"')
     assert "[red]boo[/red]" in cli.out("dead", "list", "q")
+
+
+def test_files_that_are_no_text_are_a_usage_error(cli: Cli, tmp_path: Path) -> None:
+    for name, data in {"one.json": b'"\xff"', "many.jsonl": b'1\n"\xff"\n'}.items():
+        (tmp_path / name).write_bytes(data)
+        assert "is not JSON: it is no UTF-8 text" in cli.error("message", "send", "q", f"@{tmp_path / name}", code=2)
+    assert cli.json("queue", "list") == []

@@ -58,11 +58,17 @@ def test_doctor_fails_with_exit_1(cli: Cli, url: str) -> None:
     assert lines[-1].startswith("fail")
 
 
+def test_doctor_tells_a_bad_environment_as_a_line_of_its_own(cli: Cli, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setenv("HOLDFAST_LOG_LEVEL", "loud")
+    assert cli("doctor", code=1).stdout.startswith("fail  configuration  HOLDFAST_LOG_LEVEL: unknown log level 'loud'")
+    assert "unknown log level" in cli.error("queue", "list")
+
+
 def test_maintain_says_what_was_done(cli: Cli) -> None:
     assert cli.json("maintain") == []
     cli("queue", "create", "a")
     cli("queue", "create", "b")
     assert [row["queue"] for row in cli.json("maintain")] == ["a", "b"]
     assert [row["queue"] for row in cli.json("maintain", "b")] == ["b"]
-    assert cli.out("maintain").startswith("a: ")
+    assert cli.out("maintain").splitlines() == ["a: nothing to do", "b: nothing to do"]
     assert cli.error("maintain", "nope").startswith("holdfast: ")

@@ -28,6 +28,12 @@ def test_seconds_refused(text: str) -> None:
         values.seconds(text)
 
 
+@pytest.mark.parametrize("text", [b'"\xff"', b"\xff", b'{"a": "\xff"}', '"\udcff"', "{oops", ""])
+def test_what_is_no_json_or_no_utf8_is_refused(text: str | bytes) -> None:
+    with pytest.raises(typer.BadParameter, match="is not JSON"):
+        values.json_value(text)
+
+
 def test_instants_are_utc_unless_they_say_otherwise() -> None:
     assert values.instant("2026-01-31") == datetime(2026, 1, 31, tzinfo=UTC)
     assert values.instant("2026-01-31T12:00:00+02:00") == datetime(2026, 1, 31, 12, tzinfo=timezone(timedelta(hours=2)))
@@ -80,7 +86,7 @@ def test_lines_of_a_file(tmp_path: Path) -> None:
 
 
 def test_lines_of_standard_input(monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr("sys.stdin", io.StringIO("1\n2\n{oops\n"))
+    monkeypatch.setattr("sys.stdin", io.TextIOWrapper(io.BytesIO(b"1\n2\n{oops\n")))
     lines = Lines.of("-")
     batches = lines.batches(2)
     assert next(batches) == [1, 2]

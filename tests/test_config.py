@@ -114,11 +114,19 @@ def test_environment():
         ("HOLDFAST_QUEUE_LEASE", "-1", "HOLDFAST_QUEUE_LEASE"),
         ("HOLDFAST_QUEUE_RETRY", "{", "HOLDFAST_QUEUE_RETRY"),
         ("HOLDFAST_LOG_LEVEL", "inf", "did you mean 'info'"),
+        ("HOLDFAST_URI", "memory://", "did you mean 'HOLDFAST_URL'"),
+        ("HOLDFAST_LOGLEVEL", "debug", "did you mean 'HOLDFAST_LOG_LEVEL'"),
+        ("HOLDFAST_CONCURRENCY", "3", "did you mean 'HOLDFAST_WORKER_CONCURRENCY'"),
     ],
 )
 def test_bad_environment(variable, value, sentence):
     with pytest.raises(ConfigError, match=sentence):
         config.load({variable: value})
+
+
+def test_variables_of_others_are_left_alone():
+    others = {"HOLDFAST_IMAGE": "x", "HOLDFAST_VERSION": "3", "HOLDFAST_DATA": "/x", "HOLDFAST_EXAMPLES": "9"}
+    assert config.load(others) == config.Settings()
 
 
 def test_file(folder):

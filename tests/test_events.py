@@ -41,6 +41,8 @@ def test_the_same_callback_twice_is_two_subscriptions(emitter):
 def test_unknown_event(emitter):
     with pytest.raises(ConfigError, match=r"did you mean 'message\.completed'"):
         emitter.on("message.complete", print)
+    with pytest.raises(ConfigError, match="unknown event"):
+        emitter.on(["message.dead"], print)
     with pytest.raises(ConfigError, match="a callback is a function"):
         emitter.on("message.completed", None)
 

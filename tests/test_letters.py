@@ -116,8 +116,6 @@ async def test_bad_input(queue):
         await queue.archive.replay(since=datetime(2024, 5, 1))
     with pytest.raises(ConfigError, match="not both"):
         await queue.archive.replay(["a"], since=datetime.now(UTC))
-    with pytest.raises(ConfigError, match="ids are text"):
-        await queue.dead.delete([1])
     assert await queue.dead.replay([]) == 0
     assert repr(queue.dead) == "DeadLetters('q')"
 
@@ -137,3 +135,15 @@ async def test_dead_letters_have_workers(queue):
     assert seen == [({"n": 0}, "q/dead")]
     assert await queue.status(id) == "completed"
     assert queue.name == "q"
+
+
+@pytest.mark.parametrize("view", ["dead", "archive"])
+@pytest.mark.parametrize("id", [5, 1.5, True])
+async def test_what_is_no_id_is_refused(queue, view, id):
+    letters = getattr(queue, view)
+    for call in (letters.list(after=id), letters.delete([id]), letters.replay([id])):
+        with pytest.raises(ConfigError, match="an id is text"):
+            await call
+    for call in (letters.delete(id), letters.replay(id)):
+        with pytest.raises(ConfigError, match="an id is text"):
+            await call

@@ -3,11 +3,13 @@
 from __future__ import annotations
 
 import logging
+from decimal import Decimal
 
 import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
+from holdfast.errors import ConfigError
 from holdfast.outcome import ERROR_BYTES, Dead, Decision, Retry, decide, describe
 from holdfast.retry import Exponential, Fixed, Linear, NoRetry, RetryPolicy
 
@@ -52,7 +54,7 @@ def test_table(error, attempt, max_attempts, policy, retry_in, action, delay):
     assert (decision.action, decision.delay) == (action, delay)
 
 
-@pytest.mark.parametrize("answer", [-1, float("nan"), float("inf"), "soon", ZeroDivisionError("broken")])
+@pytest.mark.parametrize("answer", [-1, float("nan"), float("inf"), 1e300, "soon", ZeroDivisionError("broken")])
 def test_a_retry_function_that_fails_falls_back_to_the_stored_policy(answer, caplog):
     def function(attempt, error):
         if isinstance(answer, Exception):
@@ -82,6 +84,9 @@ def test_describe_has_type_message_and_frames():
     [
         ("as it is", "as it is"),
         (Dead("why"), "why"),
+        (Dead(KeyError("gone")), "KeyError: 'gone'"),
+        (Dead(404), "404"),  # type: ignore[arg-type]  # a slip that must not keep the message from dying
+        (Dead(None), "None"),  # type: ignore[arg-type]  # the same
         (Retry(60), "Retry: asked to run again in 60 s"),
         (ValueError(), "ValueError"),
         ("a\0b", "a\\0b"),
@@ -107,9 +112,9 @@ def test_a_broken_str_is_no_crash():
     assert "str() failed: RuntimeError" in describe(Broken())
 
 
-@pytest.mark.parametrize("delay", [-1.0, float("nan"), float("inf")])
+@pytest.mark.parametrize("delay", [-1.0, float("nan"), float("inf"), 1e300, True, "60", Decimal(60)])
 def test_retry_refuses_a_bad_delay(delay):
-    with pytest.raises(ValueError, match="seconds from 0 up"):
+    with pytest.raises(ConfigError, match=r"Retry\(delay\)"):
         Retry(delay)
 
 

@@ -151,9 +151,26 @@ async def test_system_exit_in_a_thread_fails_the_attempt_only(broker):
             raise SystemExit(3)
         if value == "stop":
             raise StopIteration
+        if value == "close":
+            raise GeneratorExit
         return value
 
-    ids = await queue.enqueue_many(["exit", "stop", "fine"])
+    ids = await queue.enqueue_many(["exit", "stop", "close", "fine"])
+    async with queue.worker(handle, concurrency=1):
+        assert await finished(queue, *ids) == ["dead", "dead", "dead", "completed"]
+
+
+async def test_a_slip_in_a_decision_fails_the_attempt_only(broker):
+    queue = await broker.queue("q", max_attempts=1)
+
+    async def handle(value):
+        if value == "dead":
+            raise holdfast.Dead(404)
+        if value == "retry":
+            raise holdfast.Retry(float("inf"))
+        return value
+
+    ids = await queue.enqueue_many(["dead", "retry", "fine"])
     async with queue.worker(handle, concurrency=1):
         assert await finished(queue, *ids) == ["dead", "dead", "completed"]
 

@@ -4,7 +4,6 @@ from __future__ import annotations
 
 import difflib
 import logging
-import math
 import os
 import re
 from collections.abc import Iterable, Mapping
@@ -13,6 +12,9 @@ from typing import Any, TypeVar
 
 import msgspec
 
+from .amounts import positive as positive
+from .amounts import seconds as seconds
+from .amounts import whole as whole
 from .errors import ConfigError
 from .retry import Exponential, RetryPolicy, policy_from
 
@@ -25,7 +27,6 @@ LOG_LEVELS = ("debug", "info", "warning", "error", "critical")
 _PREFIX_TOKEN = re.compile(r"[A-Za-z0-9_-]{1,64}")
 _NAME = re.compile(r"[A-Za-z0-9][A-Za-z0-9_.-]{0,127}")
 _SCHEMA = re.compile(r"[A-Za-z_][A-Za-z0-9_]{0,47}")
-_MOST_SECONDS = 100 * 365 * 86400.0  # a century: beyond it a number of seconds is a mistake
 _MOST_ATTEMPTS = 2**31 - 1
 _SECTIONS = ("url", "store", "worker", "queues", "log_level")
 
@@ -199,33 +200,6 @@ def queue_name(name: object, *, what: str = "bad queue name") -> str:
     return name
 
 
-def seconds(name: str, value: object) -> float:
-    """A number of seconds from 0 up."""
-    if isinstance(value, bool) or not isinstance(value, int | float):
-        raise ConfigError(f"{name}: seconds are a number, not {value!r}")
-    if not 0 <= value <= _MOST_SECONDS or math.isnan(value):
-        raise ConfigError(f"{name} must be from 0 to {_MOST_SECONDS:.0f}, not {value!r}")
-    return float(value)
-
-
-def positive(name: str, value: object) -> float:
-    """A number above 0."""
-    number = seconds(name, value)
-    if number == 0:
-        raise ConfigError(f"{name} must be above 0")
-    return number
-
-
-def whole(name: str, value: object, *, least: int = 1, most: int | None = None) -> int:
-    """A whole number within its limits."""
-    if isinstance(value, bool) or not isinstance(value, int):
-        raise ConfigError(f"{name}: a whole number, not {value!r}")
-    if value < least or (most is not None and value > most):
-        limits = f"at least {least}" if most is None else f"from {least} to {most}"
-        raise ConfigError(f"{name} must be {limits}, not {value}")
-    return value
-
-
 def log_level(value: object, where: str) -> str:
     """The name of a level, in lower case."""
     level = str(value).lower()
@@ -234,9 +208,13 @@ def log_level(value: object, where: str) -> str:
     return level
 
 
+_IN_ENVIRONMENT: dict[str, type[_Options]] = {"store": StoreOptions, "queue": QueueOptions, "worker": WorkerOptions}
+
+
 def _from_environment(env: Mapping[str, str]) -> Settings:
+    _refuse_near_misses(env)
     found: dict[str, Any] = {}
-    for section, kind in (("store", StoreOptions), ("queue", QueueOptions), ("worker", WorkerOptions)):
+    for section, kind in _IN_ENVIRONMENT.items():
         prefix = f"{PREFIX}{section.upper()}_"
         said = {key: value for key, value in env.items() if key.startswith(prefix)}
         found[section] = _texts(kind, prefix, said)
@@ -246,6 +224,16 @@ def _from_environment(env: Mapping[str, str]) -> Settings:
         log_level=log_level(level, f"{PREFIX}LOG_LEVEL") if level else None,
         **found,
     )
+
+
+def _refuse_near_misses(env: Mapping[str, str]) -> None:
+    """HOLDFAST_URI is a slip, and ignoring it would open another store; HOLDFAST_IMAGE is somebody else's variable."""
+    fields = [f"{section}_{name}" for section, kind in _IN_ENVIRONMENT.items() for name in kind.__struct_fields__]
+    known = [name.upper() for name in ("url", "log_level", *fields)]
+    for variable in env:
+        name = variable.removeprefix(PREFIX)
+        if name != variable and name not in known and (near := difflib.get_close_matches(name, known, n=1)):
+            raise ConfigError(f"environment: unknown variable {variable!r}; did you mean {PREFIX + near[0]!r}?")
 
 
 def _texts(kind: type[_Options], prefix: str, said: Mapping[str, str]) -> dict[str, Any]:

@@ -58,7 +58,7 @@ class Emitter:
 
     def on(self, event: str, callback: Callback) -> Callable[[], None]:
         """Call back for every event of this name, from now until the returned function is called."""
-        if event not in LEVELS:
+        if not isinstance(event, str) or event not in LEVELS:
             raise ConfigError(unknown("unknown event", event, LEVELS))
         if not callable(callback):
             raise ConfigError(f"{event}: a callback is a function, not {callback!r}")

@@ -34,6 +34,8 @@ class _Letters(Generic[T]):
     async def list(self, limit: int = 100, after: str | None = None) -> list[Record[T]]:
         """One page in id order; pass the last id as `after` for the next."""
         config.whole("limit", limit)
+        if after is not None:
+            _id(after)
         page = await self._queue.store.scan(self._queue.name, self._view, after=after, limit=limit)
         return [Record(stored, self._queue.codec) for stored in page]
 
@@ -120,7 +122,10 @@ class Archive(_Letters[T]):
 
 
 def _ids(ids: Iterable[str]) -> Sequence[str]:
-    given = [ids] if isinstance(ids, str) else [*ids]
-    if not all(isinstance(id, str) for id in given):
-        raise ConfigError("ids are text")
-    return given
+    return [_id(ids)] if isinstance(ids, str) or not isinstance(ids, Iterable) else [_id(id) for id in ids]
+
+
+def _id(id: object) -> str:
+    if not isinstance(id, str):
+        raise ConfigError(f"an id is text, not {id!r}")
+    return id

@@ -3,12 +3,12 @@
 from __future__ import annotations
 
 import logging
-import math
 from types import TracebackType
 from typing import Literal
 
 import msgspec
 
+from .amounts import seconds
 from .retry import Exponential, RetryFunction, RetryPolicy
 
 ERROR_BYTES = 8 * 1024
@@ -21,16 +21,16 @@ class Retry(Exception):
     """Raised by a handler: try again in `delay` seconds; None: when the queue's policy says."""
 
     def __init__(self, delay: float | None = None) -> None:
-        if delay is not None and not (delay >= 0 and math.isfinite(delay)):
-            raise ValueError(f"Retry(delay): seconds from 0 up, not {delay!r}")
+        if delay is not None:
+            delay = seconds("Retry(delay)", delay)
         super().__init__("asked to run again" if delay is None else f"asked to run again in {delay:g} s")
         self.delay = delay
 
 
 class Dead(Exception):
-    """Raised by a handler: no further try, straight to the dead letters, for this reason."""
+    """Raised by a handler: no further try, straight to the dead letters, for this reason: a text or an exception."""
 
-    def __init__(self, reason: str = "dead") -> None:
+    def __init__(self, reason: str | BaseException = "dead") -> None:
         super().__init__(reason)
         self.reason = reason
 
@@ -69,7 +69,7 @@ def describe(error: BaseException | str) -> str:
     if isinstance(error, str):
         return _cut(error)
     if isinstance(error, Dead):
-        return _cut(error.reason)
+        return _reason(error.reason)
     if isinstance(error, Retry) and error.__cause__ is not None:
         error = error.__cause__
     return _cut("\n".join([_headline(error), *_frames(error.__traceback__)]))
@@ -92,20 +92,27 @@ def _by_policy(
         answer = policy(attempt, RuntimeError(error) if isinstance(error, str) else error)
         if answer is None:
             return None
-        delay = float(answer)
-        if not (delay >= 0 and math.isfinite(delay)):
-            raise ValueError(f"a retry function answers seconds from 0 up or None, not {answer!r}")
+        delay = seconds("the answer of a retry function", float(answer))
     except Exception:  # noqa: BLE001 - the user's function: its failure must not cost the message its retry
         _LOG.exception("the retry function failed; the stored policy decides")
         return fallback.after(attempt)
     return delay
 
 
-def _headline(error: BaseException) -> str:
+def _reason(reason: object) -> str:
+    """Why it is dead. A user's slip must not keep a message from dying, so whatever was given is taken."""
+    return describe(reason) if isinstance(reason, BaseException | str) else _cut(_text(reason))
+
+
+def _text(said: object) -> str:
     try:
-        message = str(error)
+        return str(said)
     except Exception as broken:  # noqa: BLE001 - a user's __str__
-        message = f"<str() failed: {type(broken).__name__}>"
+        return f"<str() failed: {type(broken).__name__}>"
+
+
+def _headline(error: BaseException) -> str:
+    message = _text(error)
     name = type(error).__qualname__
     return f"{name}: {message}" if message else name
 

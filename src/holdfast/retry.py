@@ -8,12 +8,8 @@ from typing import Any, TypeAlias
 
 import msgspec
 
+from .amounts import positive, seconds
 from .errors import ConfigError
-
-
-def _require(condition: bool, sentence: str) -> None:
-    if not condition:
-        raise ConfigError(sentence)
 
 
 class Exponential(msgspec.Struct, frozen=True, tag_field="policy", tag="exponential", forbid_unknown_fields=True):
@@ -25,13 +21,17 @@ class Exponential(msgspec.Struct, frozen=True, tag_field="policy", tag="exponent
     jitter: bool = True
 
     def __post_init__(self) -> None:
-        _require(self.base >= 0 and self.cap >= 0, "Exponential: base and cap must not be negative")
-        _require(self.factor >= 1, "Exponential: factor must be at least 1")
+        seconds("Exponential: base", self.base)
+        seconds("Exponential: cap", self.cap)
+        if positive("Exponential: factor", self.factor) < 1:
+            raise ConfigError(f"Exponential: factor must be at least 1, not {self.factor!r}")
+        if not isinstance(self.jitter, bool):
+            raise ConfigError(f"Exponential: jitter is True or False, not {self.jitter!r}")
 
     def after(self, attempt: int) -> float | None:
         """Seconds from the failure of this attempt (the first is 1) to the next try; None: no further try."""
         try:
-            full = min(self.cap, self.base * self.factor ** (attempt - 1))
+            full = min(self.cap, self.base * float(self.factor) ** (attempt - 1))
         except OverflowError:
             full = self.cap
         return full * random.uniform(0.5, 1.0) if self.jitter else full
@@ -43,7 +43,7 @@ class Fixed(msgspec.Struct, frozen=True, tag_field="policy", tag="fixed", forbid
     delay: float = 5.0
 
     def __post_init__(self) -> None:
-        _require(self.delay >= 0, "Fixed: delay must not be negative")
+        seconds("Fixed: delay", self.delay)
 
     def after(self, attempt: int) -> float | None:
         return self.delay
@@ -56,7 +56,8 @@ class Linear(msgspec.Struct, frozen=True, tag_field="policy", tag="linear", forb
     cap: float = 300.0
 
     def __post_init__(self) -> None:
-        _require(self.step >= 0 and self.cap >= 0, "Linear: step and cap must not be negative")
+        seconds("Linear: step", self.step)
+        seconds("Linear: cap", self.cap)
 
     def after(self, attempt: int) -> float | None:
         return min(self.cap, self.step * attempt)

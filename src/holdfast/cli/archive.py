@@ -32,7 +32,7 @@ async def list_archive(shell: Shell, queue: QueueName, limit: Limit = 100, after
 async def replay(
     shell: Shell,
     queue: QueueName,
-    id: Annotated[list[str] | None, typer.Argument(metavar="[ID]...", help="Or say --since and --until.")] = None,
+    id: Annotated[list[str] | None, typer.Argument(metavar="ID", help="Or say --since and --until.")] = None,
     since: Annotated[str | None, Instant] = None,
     until: Annotated[str | None, Instant] = None,
 ) -> None:

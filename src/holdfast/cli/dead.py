@@ -14,7 +14,7 @@ app = group("Look at dead letters, replay or delete them.")
 
 Limit = Annotated[int, typer.Option(min=1, help="At most so many.")]
 After = Annotated[str | None, typer.Option(metavar="ID", help="Go on after this id.")]
-Ids = Annotated[list[str] | None, typer.Argument(metavar="[ID]...", help="None: all of them.")]
+Ids = Annotated[list[str] | None, typer.Argument(metavar="ID", help="None: all of them.")]
 
 
 @command(app, "list")
@@ -44,7 +44,7 @@ async def replay(shell: Shell, queue: QueueName, id: Ids = None) -> None:
 
 @command(app, "delete")
 async def delete(
-    shell: Shell, queue: QueueName, id: Annotated[list[str], typer.Argument(metavar="ID...")], yes: Yes = False
+    shell: Shell, queue: QueueName, id: Annotated[list[str], typer.Argument(metavar="ID")], yes: Yes = False
 ) -> None:
     """Delete these dead letters for good."""
     async with shell.queue(queue) as source:

@@ -18,7 +18,7 @@ LINE_FILES = {".jsonl", ".ndjson"}
 class Lines:
     """A source of messages. `many`: it may hold more than one; `total`: how many, when that is known."""
 
-    def __init__(self, texts: Iterable[str], *, many: bool, total: int | None = None) -> None:
+    def __init__(self, texts: Iterable[str | bytes], *, many: bool, total: int | None = None) -> None:
         self._texts = texts
         self.many = many
         self.total = total
@@ -28,7 +28,7 @@ class Lines:
     def of(cls, argument: str) -> Lines:
         """The source that JSON, @file or - means."""
         if argument == "-":
-            return cls(sys.stdin, many=True)
+            return cls(sys.stdin.buffer, many=True)
         if not argument.startswith("@"):
             return cls([argument], many=False, total=1)
         path = Path(argument[1:])
@@ -36,7 +36,7 @@ class Lines:
             raise typer.BadParameter(f"there is no file {path}")
         if path.suffix in LINE_FILES:
             return cls(_file_lines(path), many=True)
-        return cls([path.read_text("utf-8")], many=False, total=1)
+        return cls([path.read_bytes()], many=False, total=1)
 
     def batches(self, size: int) -> Iterator[list[Any]]:
         """The values, parsed, in lists of up to `size`."""
@@ -44,7 +44,7 @@ class Lines:
         while chunk := list(islice(numbered, size)):
             yield [self._value(number, text) for number, text in chunk]
 
-    def _value(self, number: int, text: str) -> Any:
+    def _value(self, number: int, text: str | bytes) -> Any:
         if not self.many:
             return values.json_value(text)
         try:
@@ -54,6 +54,6 @@ class Lines:
             raise typer.BadParameter(error.message + before) from error
 
 
-def _file_lines(path: Path) -> Iterator[str]:
-    with path.open(encoding="utf-8") as file:
+def _file_lines(path: Path) -> Iterator[bytes]:
+    with path.open("rb") as file:
         yield from file

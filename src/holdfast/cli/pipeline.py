@@ -212,7 +212,7 @@ def compact(
 @command(app, "replay")
 def replay(
     shell: Shell,
-    lake: Annotated[str | None, typer.Argument(metavar="[LAKE]", help="The folder of the lake; or say --dead.")] = None,
+    lake: Annotated[str | None, typer.Argument(metavar="LAKE", help="The folder of the lake; or say --dead.")] = None,
     dead: Annotated[str | None, typer.Option(metavar="QUEUE", help="The dead letters of this queue instead.")] = None,
     to: Annotated[
         str | None, typer.Option(metavar="QUEUE", help="Into this queue; each into its own otherwise.")

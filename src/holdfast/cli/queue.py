@@ -15,7 +15,7 @@ app = group("Create, list, configure, pause and delete queues.")
 Name = Annotated[str, typer.Argument(metavar="NAME", help="The queue.")]
 Options = Annotated[
     list[str] | None,
-    typer.Argument(metavar="[OPTION=VALUE]...", help="Such as lease=60 or retry='{policy: fixed, delay: 5}'."),
+    typer.Argument(metavar="OPTION=VALUE", help="Such as lease=60 or retry='{policy: fixed, delay: 5}'."),
 ]
 
 
@@ -66,7 +66,7 @@ async def configure(shell: Shell, name: Name, option: Options = None) -> None:
 
 
 @command(app, "metrics")
-async def metrics(shell: Shell, name: Annotated[str | None, typer.Argument(metavar="[NAME]")] = None) -> None:
+async def metrics(shell: Shell, name: Annotated[str | None, typer.Argument(metavar="NAME")] = None) -> None:
     """Show the counts of one queue, or of all."""
     from .. import admin
 

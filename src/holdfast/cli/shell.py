@@ -110,8 +110,6 @@ def log_on_stderr(*, verbose: bool) -> Iterator[None]:
     """Holdfast's log on stderr: all of it when verbose, else as configured, else warnings. Undone afterwards."""
     import logging
 
-    from .. import config
-
     before = os.environ.get(LOG_LEVEL)
     if verbose:  # in the environment, where worker processes find it too
         os.environ[LOG_LEVEL] = "debug"
@@ -120,7 +118,7 @@ def log_on_stderr(*, verbose: bool) -> Iterator[None]:
     handler.setFormatter(logging.Formatter("%(asctime)s %(levelname)s %(name)s %(message)s"))
     logger.addHandler(handler)
     try:
-        logger.setLevel((config.load().log_level or "warning").upper())
+        logger.setLevel(_level().upper())
         yield
     finally:
         logger.removeHandler(handler)
@@ -128,6 +126,17 @@ def log_on_stderr(*, verbose: bool) -> Iterator[None]:
         os.environ.pop(LOG_LEVEL, None)
         if before is not None:
             os.environ[LOG_LEVEL] = before
+
+
+def _level() -> str:
+    """The level that environment or file ask for. Bad ones are for the command to tell: doctor makes a line of it."""
+    from .. import config
+    from ..errors import ConfigError
+
+    try:
+        return config.load().log_level or "warning"
+    except ConfigError:
+        return "warning"
 
 
 def group(help: str) -> typer.Typer:

@@ -49,7 +49,7 @@ async def doctor(shell: Shell) -> None:
 
 @command(app, "maintain")
 async def maintain(
-    shell: Shell, queue: Annotated[list[str] | None, typer.Argument(metavar="[QUEUE]...", help="None: all.")] = None
+    shell: Shell, queue: Annotated[list[str] | None, typer.Argument(metavar="QUEUE", help="None: all.")] = None
 ) -> None:
     """Run retention, merging and sweeping once, now; workers do it by themselves."""
     from .. import admin
@@ -60,6 +60,7 @@ async def maintain(
     if shell.json:
         return shell.document(rows)
     for name, done in work.items():
-        shell.done(f"{name}: " + (", ".join(f"{count:,} {what}" for what, count in done.items()) or "nothing to do"))
+        told = ", ".join(f"{count:,} {what.replace('_', ' ')}" for what, count in done.items() if count)
+        shell.done(f"{name}: {told or 'nothing to do'}")
     if not rows:
         shell.note("no queues yet")

@@ -11,14 +11,17 @@ import typer
 UNITS = {"s": 1, "m": 60, "h": 3600, "d": 86400}
 
 
-def json_value(text: str, *, what: str = "the message") -> Any:
+def json_value(text: str | bytes, *, what: str = "the message") -> Any:
     """Any JSON value."""
     import msgspec
 
+    data = text if isinstance(text, bytes) else text.encode(errors="surrogateescape")  # as it was typed
     try:
-        return msgspec.json.decode(text)
+        return msgspec.json.decode(data)
+    except UnicodeDecodeError as error:
+        raise typer.BadParameter(f"{what} is not JSON: it is no UTF-8 text") from error
     except msgspec.DecodeError as error:
-        hint = " (a text needs its quotes: '\"hello\"')" if not text.lstrip().startswith(("{", "[")) else ""
+        hint = " (a text needs its quotes: '\"hello\"')" if not data.lstrip().startswith((b"{", b"[")) else ""
         raise typer.BadParameter(f"{what} is not JSON: {error}{hint}") from error
 
 

@@ -159,7 +159,7 @@ def encode_result(result: Any) -> bytes | None:
     try:
         return json.encode_any(result)
     except Exception as error:
-        raise CodecError(f"cannot encode the result {_shown(result)}: {error}") from error
+        raise CodecError(f"cannot encode the result, {_shown(result)}: {error}") from error
 
 
 def decode_result(data: bytes | None) -> Any:
