@@ -3,6 +3,7 @@
 import dataclasses
 import datetime
 import importlib
+import math
 import typing
 
 import msgspec
@@ -25,6 +26,10 @@ class Sms(msgspec.Struct, tag=True):
 @dataclasses.dataclass
 class Point:
     x: int
+
+
+class Real(msgspec.Struct):
+    x: float
 
 
 class Row(typing.TypedDict):
@@ -86,6 +91,32 @@ def test_pydantic_models(name):
         Codec(Order).decode(b'{"when": 5}', "application/json")
     with pytest.raises(CodecError, match="cannot encode"):
         Codec(list[Order], name).encode([1])
+
+
+@pytest.mark.parametrize("name", ["json", "msgpack"])
+def test_pydantic_models_within_other_types(name):
+    pydantic = pytest.importorskip("pydantic")
+
+    class Line(pydantic.BaseModel):
+        model_config: typing.ClassVar = {"strict": True}
+        when: datetime.datetime
+
+    basket = dataclasses.make_dataclass("Basket", [("line", Line), ("more", list[Line])])
+    order = msgspec.defstruct("Order", [("line", Line | None)])
+    line = Line(when=NOW)
+    for kind, value in ((basket, basket(line, [line])), (order, order(line)), (order, order(None))):
+        codec = Codec(kind, name)
+        assert codec.decode(*codec.encode(value)) == value
+    with pytest.raises(CodecError, match="cannot decode"):
+        Codec(order).decode(b'{"line": {"when": 5}}', "application/json")
+
+
+def test_json_has_no_nan_and_msgpack_has():
+    assert Codec().encode({"a": math.nan, "b": [math.inf]})[0] == b'{"a":null,"b":[null]}'
+    with pytest.raises(CodecError, match="Expected `float`"):
+        Codec(Real).decode(*Codec(Real).encode(Real(math.nan)))
+    codec = Codec(None, "msgpack")
+    assert codec.decode(*codec.encode([math.nan, math.inf])) == pytest.approx([math.nan, math.inf], nan_ok=True)
 
 
 def test_content_types():

@@ -56,7 +56,8 @@ class AppHandler(Generic[T, P, R]):
 
     async def queue(self) -> Queue[T]:
         """The queue of this handler, opened."""
-        return await self.app.queue(self.queue_name, self._type, codec=self._codec, **self.queue_options)
+        opened: Queue[T] = await self.app.queue(self.queue_name, self._type, codec=self._codec, **self.queue_options)
+        return opened
 
     async def enqueue(self, value: T | Message[T], **terms: Any) -> str:
         """As `Queue.enqueue`."""
@@ -136,6 +137,19 @@ class App:
                 if self._broker is None:
                     self._broker = await self._opener()
         return self._broker
+
+    @overload
+    async def queue(
+        self, name: str, type: None = None, *, codec: str | Format | None = None, **options: Any
+    ) -> Queue[Any]: ...
+
+    @overload
+    async def queue(
+        self, name: str, type: type[T], *, codec: str | Format | None = None, **options: Any
+    ) -> Queue[T]: ...
+
+    @overload
+    async def queue(self, name: str, type: Any, *, codec: str | Format | None = None, **options: Any) -> Queue[Any]: ...
 
     async def queue(
         self, name: str, type: Any = None, *, codec: str | Format | None = None, **options: Any

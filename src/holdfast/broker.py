@@ -121,6 +121,21 @@ class Broker:
             opened = self._open(info, options)
         return Queue(opened, made, worker_options=self._settings.worker)
 
+    @overload
+    async def create_queue(
+        self, name: str, type: None = None, *, codec: str | Format | None = None, **options: Any
+    ) -> Queue[Any]: ...
+
+    @overload
+    async def create_queue(
+        self, name: str, type: type[T], *, codec: str | Format | None = None, **options: Any
+    ) -> Queue[T]: ...
+
+    @overload
+    async def create_queue(
+        self, name: str, type: Any, *, codec: str | Format | None = None, **options: Any
+    ) -> Queue[Any]: ...
+
     async def create_queue(
         self, name: str, type: Any = None, *, codec: str | Format | None = None, **options: Any
     ) -> Queue[Any]:

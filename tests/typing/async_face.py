@@ -19,6 +19,8 @@ async def main() -> None:
         emails = await broker.queue("emails", Email, lease=60, codec="msgpack")
         assert_type(emails, Queue[Email])
         assert_type(await broker.queue("plain"), Queue[Any])
+        assert_type(await broker.create_queue("more", Email), Queue[Email])
+        assert_type(await broker.create_queue("plain"), Queue[Any])
         assert_type(await broker.queue("either", Email | int), Queue[Any])
 
         assert_type(await emails.enqueue(Email("a"), priority=5), str)
@@ -45,3 +47,4 @@ async def main() -> None:
         assert_type(emails.worker(print), holdfast.Worker)
 
     assert_type(await holdfast.connect(), holdfast.Broker)
+    assert_type(await holdfast.App("memory://").queue("emails", Email), Queue[Email])

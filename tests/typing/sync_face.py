@@ -46,3 +46,5 @@ def main() -> None:
     assert_type(send.enqueue(Email("a")), str)
     assert_type(send(Email("a")), bool)
     assert_type(send.queue(), Queue[Email])
+    assert_type(app.queue("emails", Email), Queue[Email])
+    assert_type(app.broker().create_queue("more", Email), Queue[Email])

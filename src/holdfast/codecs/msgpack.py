@@ -9,7 +9,7 @@ import msgspec
 
 from ..errors import ConfigError
 from . import json
-from .types import adapter, name_of, plain, uses_pydantic
+from .types import adapter, name_of, plain, read, uses_pydantic
 
 CONTENT_TYPE = "application/msgpack"
 
@@ -34,6 +34,6 @@ def decoder(type: Any) -> Callable[[bytes], Any]:
         validate = adapter(type).validate_json
         return lambda data: validate(json.encode_any(decode_any(data)))
     try:
-        return msgspec.msgpack.Decoder(type).decode
+        return msgspec.msgpack.Decoder(type, dec_hook=read).decode
     except TypeError as error:
         raise ConfigError(f"{name_of(type)} cannot be the type of a queue: {error}") from error

@@ -62,6 +62,16 @@ def plain(value: Any) -> Any:
     raise TypeError(f"values of type {type(value).__qualname__} have no JSON form")
 
 
+def read(kind: type, value: Any) -> Any:
+    """What a decoder does with a class it does not know: pydantic models, wherever they are in a type."""
+    if isinstance(value, kind):
+        return value
+    if (validate := getattr(kind, "model_validate_json", None)) is not None:
+        # Strict models read instants and the like from JSON only, so that is what they are given.
+        return validate(msgspec.json.encode(value))
+    raise TypeError(f"Expected `{kind.__name__}`, got `{type(value).__name__}`")
+
+
 def _is_record(kind: Any) -> bool:
     """A class whose instances are known by their class alone."""
     if not isinstance(kind, type):
