@@ -245,3 +245,22 @@ def test_bad_results():
         encode_result(object())
     with pytest.raises(CodecError, match="result"):
         decode_result(b"{")
+
+
+@pytest.mark.parametrize("made", ["text", 5, None])
+def test_a_codec_of_ones_own_must_make_bytes(made):
+    class Slip:
+        content_type = "text/x-slip"
+
+        def encode(self, value):
+            return made
+
+        def decode(self, data):
+            return data
+
+    with pytest.raises(CodecError, match="not bytes"):
+        Codec(None, Slip()).encode(1)
+    assert Codec(None, Slip()).encode_many([1, 2], unless=str) is None  # one by one tells which
+    Slip.content_type = made if made != "text" else ""
+    with pytest.raises(ConfigError, match="content type"):
+        Codec(None, Slip())

@@ -77,7 +77,17 @@ class Codec(Generic[T]):
     def _use_own(self, codec: Format) -> None:
         if not all(hasattr(codec, name) for name in ("content_type", "encode", "decode")):
             raise ConfigError(f"codec: {codec!r} needs `content_type`, `encode` and `decode`")
-        self.content_type, self._encode, self._bytes_pass = codec.content_type, codec.encode, False
+        content_type, encode = codec.content_type, codec.encode
+        if not isinstance(content_type, str) or not content_type:
+            raise ConfigError(f"codec: the content type of {codec!r} is text, not {content_type!r}")
+
+        def checked(value: Any) -> bytes:  # what is no bytes would be stored, and keep its neighbours from being read
+            data = encode(value)
+            if not isinstance(data, _BYTES):
+                raise CodecError(f"the codec of {content_type} made {_shown(data)}, not bytes")
+            return bytes(data)
+
+        self.content_type, self._encode, self._bytes_pass = content_type, checked, False
         self._as_is = False
         self._decoders[codec.content_type] = codec.decode
 
