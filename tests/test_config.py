@@ -165,6 +165,7 @@ def test_environment_wins_over_file(folder):
         ("worker: {concurrency: 0}", "concurrency"),
         ("queues: {emails: {leese: 1}}", "did you mean 'lease'"),
         ("queues: {'a/b': {}}", "bad queue name"),
+        ("queues: {emails: {retry: {policy: fixd}}}", "queues: emails: retry: "),
         ("queues: [a]", "key: value"),
         ("- a", "key: value"),
         ("url: 5", "url must be text"),
@@ -174,8 +175,10 @@ def test_environment_wins_over_file(folder):
 )
 def test_bad_file(folder, text, sentence):
     write(folder, text)
-    with pytest.raises(ConfigError, match=sentence):
+    with pytest.raises(ConfigError, match=sentence) as caught:
         config.load({}, folder)
+    assert str(caught.value).startswith(str(folder / "holdfast.yaml"))
+    assert "\n" not in str(caught.value)
 
 
 def test_a_file_that_cannot_be_read_is_an_error(folder):

@@ -174,13 +174,14 @@ def changed(base: S, changes: Mapping[str, Any], *, where: str = "options") -> S
     for key, value in changes.items():
         if key not in values:
             raise ConfigError(unknown(f"{where}: unknown key", key, values))
-        values[key] = policy_from(value) if key == "retry" else value
+        values[key] = value
     try:
+        if "retry" in changes:
+            values["retry"] = policy_from(changes["retry"])
         new = msgspec.convert(values, type(base))
+        new.check()
     except msgspec.ValidationError as error:
         raise ConfigError(f"{where}: {error}") from error
-    try:
-        new.check()
     except ConfigError as error:
         raise ConfigError(f"{where}: {error}") from None
     return new
@@ -275,7 +276,7 @@ def _from_file(path: Path) -> Settings:
     try:
         content = yaml.safe_load(text)
     except yaml.YAMLError as error:
-        raise ConfigError(f"{path} is not YAML: {error}") from error
+        raise ConfigError(f"{path} is not YAML: {' '.join(str(error).split())}") from error
     return _settings(_mapping(content, str(path)), str(path))
 
 
@@ -287,7 +288,7 @@ def _settings(content: Mapping[str, Any], where: str) -> Settings:
     options(StoreOptions, store, where=f"{where}: store")
     options(WorkerOptions, worker, where=f"{where}: worker")
     for name, values in queues.items():
-        queue_name(name)
+        queue_name(name, what=f"{where}: queues: bad queue name")
         options(QueueOptions, _mapping(values, f"{where}: queues: {name}"), where=f"{where}: queues: {name}")
     url, level = content.get("url"), content.get("log_level")
     if url is not None and not isinstance(url, str):
