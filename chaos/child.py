@@ -17,10 +17,12 @@ import msgspec
 import holdfast
 from holdfast.messages import JSON, Envelope
 
+from .disk.small import limit_while
 from .history import History, Started
 from .recorder import KEY, Recorder
 
 QUEUE = "chaos"
+_PAUSE = 0.1  # seconds before a producer that was refused tries again
 FENCED = 17  # how an owner ends that another has taken the store from
 
 
@@ -38,6 +40,9 @@ class Spec(msgspec.Struct, frozen=True, kw_only=True):
     concurrency: int = 8
     lease: float = 2.0
     timeout: float | None = None  # seconds one attempt may take
+    body: int = 0  # more bytes of a message
+    persists: bool = False  # a producer goes on, with other messages, when the store refuses some
+    full: str = ""  # while this file is there, the process cannot write to files
 
 
 def die_with_parent() -> None:
@@ -69,19 +74,31 @@ async def produce(spec: Spec, history: History) -> None:
         for _ in range(count):
             number += 1
             await _send_special(broker, queue, spec, kind, number)
-    first = number
-    while number < first + spec.messages:
-        size = min(first + spec.messages - number, chance.choice((1, 1, 3, 20, 50)))
-        values = [_message(spec.name, number + place + 1, "healthy") for place in range(size)]
-        await queue.enqueue_many(values)
+    sent = 0
+    while sent < spec.messages:
+        size = min(spec.messages - sent, chance.choice((1, 1, 3, 20, 50)))
+        values = [_message(spec.name, number + place + 1, "healthy", spec.body) for place in range(size)]
+        sent += size if await _accepted(queue, values, spec) else 0
         number += size
-        await asyncio.sleep(max(0.0, start + number / spec.rate - time.monotonic()))
+        await asyncio.sleep(max(0.0, start + sent / spec.rate - time.monotonic()))
     await broker.close()
 
 
-def _message(producer: str, number: int, kind: str) -> holdfast.Message[Any]:
+async def _accepted(queue: holdfast.Queue[Any], values: list[holdfast.Message[Any]], spec: Spec) -> bool:
+    try:
+        await queue.enqueue_many(values)
+    except holdfast.Unavailable:
+        if not spec.persists:
+            raise
+        await asyncio.sleep(_PAUSE)
+        return False
+    return True
+
+
+def _message(producer: str, number: int, kind: str, body: int = 0) -> holdfast.Message[Any]:
     key = f"{producer}/{number}"
-    return holdfast.Message({"key": key, "kind": kind}, headers={KEY: key, "kind": kind})
+    value = {"key": key, "kind": kind} | ({"body": os.urandom(body // 2).hex()} if body else {})
+    return holdfast.Message(value, headers={KEY: key, "kind": kind})
 
 
 async def _send_special(
@@ -119,7 +136,7 @@ async def own(spec: Spec, history: History) -> None:
         history.write(Started(time.monotonic(), context.message_id, context.attempt))
         await asyncio.sleep(chance.uniform(0, 2 * spec.work))
 
-    sending = [asyncio.create_task(_send(queue, f"{spec.name}{letter}", spec.rate / 2)) for letter in "ab"]
+    sending = [asyncio.create_task(_send(queue, f"{spec.name}{letter}", spec)) for letter in "ab"]
     try:
         await queue.worker(handle, concurrency=spec.concurrency).run()
     except holdfast.Fenced:
@@ -133,13 +150,14 @@ async def own(spec: Spec, history: History) -> None:
     await broker.close()
 
 
-async def _send(queue: holdfast.Queue[Any], name: str, rate: float) -> None:
+async def _send(queue: holdfast.Queue[Any], name: str, spec: Spec) -> None:
     number, start = 0, time.monotonic()
     while True:
         size = 1 + number % 7
-        await queue.enqueue_many([_message(name, number + place + 1, "healthy") for place in range(size)])
+        values = [_message(name, number + place + 1, "healthy", spec.body) for place in range(size)]
+        await _accepted(queue, values, spec)
         number += size
-        await asyncio.sleep(max(0.0, start + number / rate - time.monotonic()))
+        await asyncio.sleep(max(0.0, start + number / (spec.rate / 2) - time.monotonic()))
 
 
 async def _behave(kind: str, spec: Spec, seconds: float) -> None:
@@ -165,6 +183,8 @@ ROLES = {"produce": produce, "work": work, "own": own}
 def main() -> None:
     role, spec = sys.argv[1], msgspec.json.decode(sys.argv[2], type=Spec)
     die_with_parent()
+    if spec.full:
+        limit_while(spec.full)
     history = History(history_path(spec.folder, spec.name))
     asyncio.run(ROLES[role](spec, history))
 

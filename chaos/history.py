@@ -13,6 +13,8 @@ from typing import TypeAlias
 
 import msgspec
 
+from .disk.small import write_anyway
+
 
 class _Event(msgspec.Struct, frozen=True, array_like=True, gc=False):
     """Kept as an array: histories are long."""
@@ -93,6 +95,17 @@ class Buried(_Event, frozen=True, tag="buried"):
     attempts: int
 
 
+class Refused(_Event, frozen=True, tag="refused"):
+    """A call of the store ended with an exception."""
+
+    begun: float
+    at: float
+    call: str
+    error: str  # its type
+    text: str
+    keys: list[str]  # of the messages of an append
+
+
 class Killed(_Event, frozen=True, tag="killed"):
     """The conductor sent a signal to a process."""
 
@@ -111,7 +124,9 @@ class Found(_Event, frozen=True, tag="found"):
     attempts: int
 
 
-Event: TypeAlias = Attempted | Acknowledged | Claimed | Started | Extended | Asked | Settled | Buried | Killed | Found
+Event: TypeAlias = (
+    Attempted | Acknowledged | Claimed | Started | Extended | Asked | Settled | Buried | Refused | Killed | Found
+)
 _decoder = msgspec.json.Decoder(Event)
 _encoder = msgspec.json.Encoder()
 RAISED = "raised"
@@ -129,7 +144,7 @@ class History:
         if self._file is None:
             self.events.extend(events)
         elif events:
-            os.write(self._file, _encoder.encode_lines(events))
+            write_anyway(self._file, _encoder.encode_lines(events))
 
     def close(self) -> None:
         if self._file is not None:

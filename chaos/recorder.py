@@ -4,14 +4,15 @@ from __future__ import annotations
 
 import time
 import zlib
-from collections.abc import Callable, Sequence
+from collections.abc import Callable, Iterator, Sequence
+from contextlib import contextmanager
 from typing import Any
 
 from holdfast.messages import Answer, Claims, Envelope, Settlement, Stored, View
 from holdfast.messages import Claimed as Message
 from holdfast.stores.base import Store
 
-from .history import RAISED, Acknowledged, Asked, Attempted, Buried, Claimed, Extended, Found, History, Settled
+from .history import RAISED, Acknowledged, Asked, Attempted, Buried, Claimed, Extended, Found, History, Refused, Settled
 
 KEY = "chaos-key"  # a header, so that the key is readable even when the payload is not
 LIVE: tuple[View, ...] = ("ready", "delayed", "processing", "retry")
@@ -36,19 +37,30 @@ class Recorder:
     def __getattr__(self, name: str) -> Any:
         return getattr(self._store, name)
 
+    @contextmanager
+    def _noting(self, call: str, keys: Sequence[str] = ()) -> Iterator[None]:
+        begun = self._clock()
+        try:
+            yield
+        except Exception as error:
+            self._history.write(Refused(begun, self._clock(), call, type(error).__name__, str(error), list(keys)))
+            raise
+
     async def append(self, queue: str, messages: Sequence[Envelope]) -> list[str]:
         now, keys = self._clock(), [key_of(message.headers) for message in messages]
         self._history.write(
             *(Attempted(now, k, zlib.crc32(m.payload), m.priority) for k, m in zip(keys, messages, strict=True))
         )
-        ids = await self._store.append(queue, messages)
+        with self._noting("append", keys):
+            ids = await self._store.append(queue, messages)
         now = self._clock()
         self._history.write(*(Acknowledged(now, key, id) for key, id in zip(keys, ids, strict=True)))
         return ids
 
     async def claim(self, queue: str, limit: int, lease: float, *, wait: float = 0.0) -> Claims:
         begun = self._clock()
-        claims = await self._store.claim(queue, limit, lease, wait=wait)
+        with self._noting("claim"):
+            claims = await self._store.claim(queue, limit, lease, wait=wait)
         now = self._clock()
         self._history.write(
             *(_claimed(begun, now, lease, message) for message in claims.messages),
@@ -58,7 +70,8 @@ class Recorder:
 
     async def extend(self, queue: str, leases: Sequence[tuple[str, str]], seconds: float) -> list[float | None]:
         begun = self._clock()
-        ends = await self._store.extend(queue, leases, seconds)
+        with self._noting("extend"):
+            ends = await self._store.extend(queue, leases, seconds)
         self._note_extended(begun, leases, seconds, ends)
         return ends
 
@@ -86,7 +99,8 @@ class Recorder:
         self._history.write(*(Asked(begun, s.id, s.token, s.action) for s in given_back))
         answers: Sequence[str] = [RAISED] * len(settlements)
         try:
-            answers = found = await self._store.settle(queue, settlements)
+            with self._noting("settle"):
+                answers = found = await self._store.settle(queue, settlements)
         finally:
             self._note_settled(begun, settlements, answers)
         return found

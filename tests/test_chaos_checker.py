@@ -2,7 +2,19 @@
 
 import pytest
 from chaos.checker import BREACHES, check
-from chaos.history import RAISED, Acknowledged, Asked, Attempted, Claimed, Event, Extended, Found, History, Settled
+from chaos.history import (
+    RAISED,
+    Acknowledged,
+    Asked,
+    Attempted,
+    Claimed,
+    Event,
+    Extended,
+    Found,
+    History,
+    Refused,
+    Settled,
+)
 from chaos.recorder import Recorder
 from chaos.verdict import DECIDING, Verdict
 
@@ -142,6 +154,7 @@ async def test_the_recorder_notes_what_was_asked_before_and_that_it_raised_after
         await recorder.settle("q", wanted)
     assert history.events == [
         Asked(1.0, "a", "t1", "release"),
+        Refused(1.0, 1.0, "settle", "Unavailable", "away", []),
         Settled(1.0, 1.0, "a", "t1", "release", RAISED),
         Settled(1.0, 1.0, "b", "t2", "complete", RAISED),
     ]

@@ -8,6 +8,7 @@ from typing import Any
 
 from ..settings import Settings
 from ..verdict import Verdict
+from .disk import disk, disk_slate
 from .kill import kill
 from .nats import nats, nats_cluster
 from .poison import poison
@@ -53,6 +54,16 @@ RUNS = (
     Run(
         "power", "R8", power, Settings(messages=2000, stops=200),
         Settings(messages=300, stops=10, quiet=True),
+    ),
+    Run(
+        "disk", "R9", disk, Settings(workers=4, stops=20, kills=10, interval=2.0, work=0.05),
+        Settings(messages=400, producers=2, workers=2, stops=2, kills=1, lease=1.0, interval=0.7, work=0.02,
+                 deadline=60, quiet=True),
+    ),
+    Run(
+        "disk-slate", "", disk_slate,
+        Settings(messages=4000, stops=10, interval=3.0, lease=6.0, work=0.02),
+        Settings(messages=200, stops=1, interval=0.7, lease=6.0, work=0.02, deadline=60, quiet=True),
     ),
     Run(
         "postgres", "R6", postgres, Settings(stops=50, kills=20, producer_kills=3, interval=0.8, work=0.05),

@@ -45,7 +45,7 @@ async def _run(settings: Settings, url: str, histories: Path) -> Verdict:
     )  # fmt: skip
     with Fleet(histories) as fleet:
         ends, waits = await _take_overs(fleet, spec, settings)
-    left = await _drain(url, histories, settings.deadline)
+    left = await drain(url, histories, settings.deadline)
     verdict = check(flatten(read_folder(histories)))
     verdict.run = "slate"
     fenced = ends.count(FENCED)
@@ -65,10 +65,10 @@ async def _take_overs(fleet: Fleet, spec: Spec, settings: Settings) -> tuple[lis
     """How every owner but the last ended, and how long after the next was at work."""
     ends: list[int | None] = []
     waits: list[float] = []
-    owner = await _start(fleet, spec, 0)
+    owner = await start_owner(fleet, spec, 0)
     for number in range(1, settings.stops + 1):
         await asyncio.sleep(settings.interval)
-        before, owner = owner, await _start(fleet, spec, number)
+        before, owner = owner, await start_owner(fleet, spec, number)
         begun = time.monotonic()
         await until(lambda before=before: not before.running, seconds=_PATIENCE, what=f"{before.spec.name} is fenced")  # type: ignore[misc]  # mypy does not see the default's type
         waits.append(time.monotonic() - begun)
@@ -78,7 +78,7 @@ async def _take_overs(fleet: Fleet, spec: Spec, settings: Settings) -> tuple[lis
     return ends, waits
 
 
-async def _start(fleet: Fleet, spec: Spec, number: int) -> Member:
+async def start_owner(fleet: Fleet, spec: Spec, number: int) -> Member:
     member = fleet.start("own", f"o{number % 2}", spec)
     await until(lambda: member.at_work or not member.running, seconds=_PATIENCE, what=f"{member.spec.name} is at work")
     if not member.running:
@@ -86,7 +86,7 @@ async def _start(fleet: Fleet, spec: Spec, number: int) -> Member:
     return member
 
 
-async def _drain(url: str, histories: Path, deadline: float) -> int:
+async def drain(url: str, histories: Path, deadline: float) -> int:
     """What the last owner left is worked off here, and everything is written down."""
     history = History(history_path(histories, "drain"))
     opened = await holdfast.connect(url)

@@ -101,3 +101,16 @@ async def test_a_failing_disk_is_survived(space: FolderSpace, disk: Disk, kind: 
     disk.failing = None
     await space.transact(lambda tx: tx.put("a/after", b"x"))
     assert await space.read(keys("a/")) == ["a/after", "a/before"]
+
+
+async def test_a_commit_counts_although_its_log_cannot_be_copied(space: FolderSpace, disk: Disk, tmp_path: Path):
+    """No room for the database, only for its log: what is committed is there, and nobody is told otherwise."""
+    database = tmp_path / "store" / "holdfast.db"
+    disk.full = "db"
+    for number in range(40):
+        await space.transact(lambda tx, n=number: tx.put(f"a/{n:02}", os.urandom(250_000)))
+    assert len(await space.read(keys("a/"))) == 40
+    assert database.stat().st_size < 1_000_000
+    disk.full = ""
+    await space.transact(lambda tx: tx.put("a/after", b"x"))
+    assert database.stat().st_size > 10_000_000

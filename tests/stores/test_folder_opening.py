@@ -1,6 +1,7 @@
 from __future__ import annotations
 
 import asyncio
+import errno
 import os
 import tempfile
 import traceback
@@ -11,7 +12,7 @@ from typing import Any
 import apsw
 import pytest
 
-from holdfast.errors import ConfigError, StoreError, UnsafeStore
+from holdfast.errors import ConfigError, StoreError, Unavailable, UnsafeStore
 from holdfast.stores.log.folder import FolderSpace, opening
 from holdfast.stores.log.folder.database import FORMAT, refuse_old_sqlite
 
@@ -132,3 +133,13 @@ def test_an_old_sqlite_is_refused():
     for version in ("3.51.2", "3.40.0"):
         with pytest.raises(ConfigError, match="pip install -U apsw"):
             refuse_old_sqlite(version)
+
+
+async def test_no_room_to_make_the_folder_can_pass(tmp_path: Path, monkeypatch: pytest.MonkeyPatch):
+    def full(*_: object, **__: object) -> None:
+        raise OSError(errno.ENOSPC, os.strerror(errno.ENOSPC))
+
+    with monkeypatch.context() as patch:
+        patch.setattr(Path, "mkdir", full)
+        await refused(tmp_path / "store", Unavailable, "the store's disk is full.* make room")
+    await (await FolderSpace.open(tmp_path / "store")).close()

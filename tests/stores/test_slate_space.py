@@ -202,6 +202,22 @@ async def test_a_full_disk_is_called_so(space: SlateSpace, monkeypatch: pytest.M
         resource.setrlimit(resource.RLIMIT_FSIZE, limits)
 
 
+async def test_who_waits_behind_a_full_disk_is_told_so(space: SlateSpace, monkeypatch: pytest.MonkeyPatch):
+    """SlateDB tries for some seconds before it gives up; others may have no more time than that."""
+    monkeypatch.setattr(database, "_FULL", 1 << 62)
+    _, hard = limits = resource.getrlimit(resource.RLIMIT_FSIZE)
+    resource.setrlimit(resource.RLIMIT_FSIZE, (1 << 20, hard))
+    try:
+        first = asyncio.ensure_future(space.transact(lambda tx: tx.create("large", os.urandom(4 << 20))))
+        await asyncio.sleep(0.5)
+        with pytest.raises(Unavailable, match=r"no turn .* within 1 s; nothing was done \(the disk of .* is full"):
+            await space.transact(lambda tx: tx.put("small", b""), deadline=1.0)
+        with pytest.raises(Unavailable, match="is full"):
+            await first
+    finally:
+        resource.setrlimit(resource.RLIMIT_FSIZE, limits)
+
+
 async def test_after_a_failure_the_database_is_not_taken_from_a_new_owner(folder: Path):
     first = await opened(folder, alone=True)
     first._core.committer.state.database.failed = Unavailable("told to fail")

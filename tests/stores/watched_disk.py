@@ -14,6 +14,7 @@ class Disk(apsw.VFS):
         self.name = name
         self.log: list[str] = []
         self.failing: type[apsw.Error] | None = None
+        self.full = ""  # "db": there is no room for the database any more, only for the log
         self.synced: Callable[[], object] = lambda: None  # called after every sync
         super().__init__(name, base="")
 
@@ -37,6 +38,8 @@ class DiskFile(apsw.VFSFile):
 
     def xWrite(self, data, offset):
         if self._disk.failing is apsw.FullError and self._kind == "wal":
+            raise apsw.FullError("told to be full")
+        if self._disk.full == self._kind:
             raise apsw.FullError("told to be full")
         super().xWrite(data, offset)
         self._disk.log.append(f"write {self._kind}")

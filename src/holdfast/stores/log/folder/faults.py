@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+import errno
+
 import apsw
 
 from ....errors import StoreError, Unavailable
@@ -19,10 +21,15 @@ _PASSING = (
     apsw.InterruptError,
     OSError,
 )
+FULL = (errno.ENOSPC, errno.EDQUOT)
 
 
 def translated(error: BaseException) -> BaseException:
     """Our error with the driver's as its cause; any other error as it is."""
+    if isinstance(error, apsw.FullError) or (isinstance(error, OSError) and error.errno in FULL):
+        return caused(
+            Unavailable(f"the store's disk is full, nothing was done; make room and try again: {error}"), error
+        )
     if isinstance(error, _PASSING):
         return caused(Unavailable(f"the store could not do it, try again later: {error}"), error)
     if isinstance(error, (apsw.CorruptError, apsw.NotADBError)):

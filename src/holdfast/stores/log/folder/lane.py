@@ -96,12 +96,14 @@ class Lane:
         here: Callable[[Work], Callable[[], None] | None] | None = None,  # `run` for one, in the thread of its caller
         gather: Callable[[], None] | None = None,  # may wait for more to come before a group is taken
         elsewhere: Executor | None = None,  # prepares steps that are not alone
+        why: Callable[[], str] | None = None,  # what may be keeping it, for those who give up; "": nothing known
     ) -> None:
         self._run = run
         self._finish = finish
         self._here = here
         self._gather = gather
         self._elsewhere = elsewhere
+        self._why = why
         self._waiting: SimpleQueue[Work | None] = SimpleQueue()
         self._away: set[Work] = set()  # being prepared elsewhere
         self._ended = False
@@ -120,7 +122,7 @@ class Lane:
         loop = asyncio.get_running_loop()
         future: asyncio.Future[T] = loop.create_future()
         work = Work(step, future, before, size)
-        work.timer = loop.call_later(deadline, _expire, work, deadline)
+        work.timer = loop.call_later(deadline, self._expire, work, deadline)
         self._put(work)
         return future
 
@@ -129,7 +131,7 @@ class Lane:
         work = Work(step, None)
         self._put(work)
         if not cast(threading.Lock, work.gate).acquire(timeout=deadline):
-            raise _too_late(work, deadline)
+            raise self._too_late(work, deadline)
         if work.error is not None:
             raise work.error
         return cast(T, work.result)
@@ -210,6 +212,18 @@ class Lane:
         work.prepare()
         self._waiting.put(work)
 
+    def _expire(self, work: Work, deadline: float) -> None:
+        if work.future is not None and not work.future.done():
+            work.future.set_exception(self._too_late(work, deadline))
+
+    def _too_late(self, work: Work, deadline: float) -> Unavailable:
+        reason = self._why() if self._why is not None else ""
+        because = f" ({reason})" if reason else ""
+        if work.begin():
+            return Unavailable(f"the store had no turn for the step within {deadline:g} s; nothing was done{because}")
+        unknown = "whether it took effect is unknown"
+        return Unavailable(f"the store did not finish the step within {deadline:g} s; {unknown}{because}")
+
     def _take(self, *first: Work | None) -> list[Work]:
         items = [*first, *(self._waiting.get() for _ in range(self._waiting.qsize()))]
         works = [item for item in items if item is not None]
@@ -240,14 +254,3 @@ def _answer(works: list[Work]) -> None:
 def _tell_all(works: list[Work]) -> None:
     for work in works:
         work.tell()
-
-
-def _expire(work: Work, deadline: float) -> None:
-    if work.future is not None and not work.future.done():
-        work.future.set_exception(_too_late(work, deadline))
-
-
-def _too_late(work: Work, deadline: float) -> Unavailable:
-    if work.begin():
-        return Unavailable(f"the store had no turn for the step within {deadline:g} s; nothing was done")
-    return Unavailable(f"the store did not finish the step within {deadline:g} s; whether it took effect is unknown")

@@ -10,6 +10,7 @@ from collections.abc import Sequence
 from pathlib import Path
 
 from ....errors import ConfigError, UnsafeStore
+from .faults import FULL, translated
 from .files import sync_directory
 
 # SQLite's shared memory and our locks hold within one machine; these would let several machines in.
@@ -41,6 +42,8 @@ def prepare(folder: Path, *, parts: Sequence[str] = ("wake",)) -> list[str]:
         for part in parts:
             (folder / part).mkdir(exist_ok=True)
     except OSError as error:
+        if error.errno in FULL:
+            raise translated(error) from error
         raise ConfigError(f"{folder} cannot be used as a store: {error.strerror}") from error
     if not os.access(folder, os.R_OK | os.W_OK | os.X_OK):
         raise ConfigError(f"{folder} cannot be used as a store: it is not writable for this user")

@@ -6,6 +6,7 @@ end of the log are no frames to SQLite, whoever opens it.
 
 from __future__ import annotations
 
+import contextlib
 import os
 from pathlib import Path
 
@@ -35,7 +36,10 @@ class WriteAheadLog:
     def _committed(self, connection: apsw.Connection, name: str, pages: int) -> int:
         self._pages = pages
         if pages >= CHECKPOINT_PAGES and self.copies:
-            connection.wal_checkpoint(name, apsw.SQLITE_CHECKPOINT_PASSIVE)
+            # On a full disk the log cannot be copied into the database. The commit has happened all the same, and an
+            # error here would make SQLite say that it has not; the next commit tries to copy again.
+            with contextlib.suppress(apsw.Error):
+                connection.wal_checkpoint(name, apsw.SQLITE_CHECKPOINT_PASSIVE)
         return apsw.SQLITE_OK
 
     @property
@@ -67,5 +71,5 @@ class WriteAheadLog:
                 self._size = os.fstat(file.fileno()).st_size
                 if _HEADER + (self._pages + _FEW_PAGES) * self._frame > self._size:
                     self._size += os.pwrite(file.fileno(), bytes(_STEP), self._size)
-        except OSError:  # no room, no right: the commit itself will say what is wrong
-            self._size = 1 << 62
+        except OSError:  # no room, no right: the commit itself will say what is wrong; look again some pages later
+            self._size = _HEADER + (self._pages + 4 * _FEW_PAGES) * self._frame

@@ -16,7 +16,7 @@ from ..topics import Topics, deliver
 from . import trust
 from .binding import Caller
 from .committer import Committer, Reader
-from .database import Database
+from .database import Database, full_disk
 from .disk import remove_rest
 from .place import Place
 
@@ -43,7 +43,9 @@ class Core:
         self.committer = Committer(
             self.database, prepare=self._prepare, clock=clock, announce=self._announce
         )  # fmt: skip
-        self.writes = Lane("holdfast-slate", self.committer.run, finish=self._finish, gather=self._gather)
+        self.writes = Lane(
+            "holdfast-slate", self.committer.run, finish=self._finish, gather=self._gather, why=self._why
+        )  # fmt: skip
         self.reads = Lane("holdfast-slate-read", Reader(self.committer).run, finish=lambda: None)
         self._stopping = threading.Event()
         if place.is_local:
@@ -99,6 +101,11 @@ class Core:
         wait = self.committer.flushed + self.flush_interval - time.monotonic()
         if wait > 0:
             time.sleep(wait)
+
+    def _why(self) -> str:
+        """SlateDB tries for some seconds before it says that it cannot write; who waits behind that gives up first."""
+        reason = (full_disk(self.place) if self.place.is_local else None) or self.committer.failed
+        return str(reason) if reason is not None else ""
 
     def _finish(self) -> None:
         try:

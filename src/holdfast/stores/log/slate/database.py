@@ -205,13 +205,13 @@ class Database:
         if type(ours) is Fenced and not opening:
             ours = self._fenced()
         if type(ours) is Unavailable and self._place.is_local:
-            ours = _full_disk(self._place) or ours
+            ours = full_disk(self._place) or ours
         if self.failed is None:
             self.failed = ours
         return ours
 
 
-def _full_disk(place: Place) -> Unavailable | None:
+def full_disk(place: Place) -> Unavailable | None:
     """SlateDB only says that it cannot write; most often this is why."""
     try:
         free = shutil.disk_usage(place.folder).free

@@ -1,0 +1,1 @@
+"""A disk that gets full and is freed again."""
