@@ -232,3 +232,25 @@ def test_without_pinned_requirements_there_is_a_sentence(monkeypatch: pytest.Mon
     monkeypatch.setattr(environment, "__file__", str(tmp_path / "a" / "b" / "c" / "d.py"))
     with pytest.raises(ConfigError, match=r"peers\.txt"):
         environment.requirements()
+
+
+@pytest.mark.parametrize(
+    ("command", "sentence"),
+    [
+        (["queue", "--url", "nope://"], "unknown scheme"),
+        (["queue", "--url", "memory://"], "belongs to one process"),
+        (["queue", "--url", "slatedb+file:///tmp/x", "--processes", "1,2"], "belongs to one process"),
+        (["latency", "--url", "memory://"], "belongs to one process"),
+        (["latency", "--url", "file:///dev/null/x"], "is not a folder"),
+    ],
+)
+def test_a_store_that_cannot_be_measured_is_one_line(command: list[str], sentence: str) -> None:
+    result = CliRunner().invoke(app, command)
+    assert result.exit_code == 1
+    assert sentence in result.stderr
+    assert len(result.stderr.splitlines()) == 1
+
+
+def test_no_numbers_are_a_usage_error() -> None:
+    for option in ("--processes", "--sizes", "--waiting"):
+        assert CliRunner().invoke(app, ["queue", option, ","]).exit_code == 2

@@ -25,12 +25,14 @@ Output = Annotated[Path | None, typer.Option(help="Where results are saved; - in
 Pinned = Annotated[Path | None, typer.Option(help="Pinned requirements of the peers.")]
 
 
-def _numbers(text: str | None) -> list[int]:
+def _numbers(text: str) -> list[int]:
     """1000,100000 → two numbers."""
     try:
-        numbers = [int(part) for part in (text or "").replace("_", "").split(",") if part.strip()]
+        numbers = [int(part) for part in text.replace("_", "").split(",") if part.strip()]
     except ValueError:
-        raise typer.BadParameter(f"{text!r} is no list of whole numbers") from None
+        numbers = []
+    if not numbers:
+        raise typer.BadParameter(f"{text!r} is no list of whole numbers")
     if any(number < 1 for number in numbers):
         raise typer.BadParameter(f"{text!r}: every number must be at least 1")
     return numbers
@@ -48,7 +50,7 @@ def _run(program: Any, *, verbose: bool) -> Any:
     except HoldfastError as error:
         if verbose:
             raise
-        typer.echo(f"error: {error}", err=True)
+        typer.echo(f"holdfast: {error}", err=True)
         raise typer.Exit(1) from error
     finally:
         logger.setLevel(level)
@@ -82,6 +84,7 @@ def queue(
 
     async def measured() -> dict[str, list[program.Point]]:
         async with program.somewhere(url) as where:
+            await program.reachable(where, at_once=max(many))
             base = program.Load(
                 url=where, count=count, size=size, batch=batch, concurrency=concurrency, processes=many[0],
                 archive=archive,
@@ -152,6 +155,7 @@ def latency(
 
     async def measured() -> program.PickUp:
         async with places.somewhere(url) as where:
+            await places.reachable(where, at_once=2)
             with progress("latency", count, quiet=json) as bar:
                 return await program.measure(where, count=count, rate=rate, idle=idle, bar=bar)
 

@@ -11,6 +11,8 @@ import msgspec
 
 import holdfast
 
+from ..errors import ConfigError
+from ..stores.opening import OWNED_BY_ONE, locate
 from .child import Report, Spec
 from .measure import Latency, latency
 from .processes import drain, run, run_all
@@ -66,6 +68,15 @@ async def somewhere(url: str | None) -> AsyncIterator[str]:
         return
     with scratch() as folder:
         yield f"file://{folder}"
+
+
+async def reachable(url: str, *, at_once: int) -> None:
+    """What is wrong with the store is said here, in one line: a child could only end."""
+    scheme = locate(url).scheme
+    if scheme == "memory" or (at_once > 1 and scheme in OWNED_BY_ONE):
+        raise ConfigError(f"{scheme}:// belongs to one process, and this load is run by several")
+    async with holdfast.connect(url):
+        pass
 
 
 def steps(load: Load) -> int:
