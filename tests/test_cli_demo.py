@@ -9,6 +9,7 @@ from typer.testing import CliRunner
 
 from cli_runner import Cli
 from holdfast import demo
+from holdfast.cli.demo import called
 from holdfast.cli.root import app
 
 
@@ -20,6 +21,18 @@ def test_the_whole_story() -> None:
     assert "308 completed, 0 lost, 0 waiting" in result.stdout
     assert "Try next" in result.stdout
     assert result.stderr == ""
+
+
+def test_what_to_try_next_can_be_pasted(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    program = tmp_path / ".venv" / "bin" / "holdfast"
+    program.parent.mkdir(parents=True)
+    program.touch(mode=0o755)
+    monkeypatch.chdir(tmp_path)
+    monkeypatch.setattr("sys.argv", [str(program), "demo"])
+    monkeypatch.setenv("PATH", "/usr/bin:/bin")
+    assert called() == ".venv/bin/holdfast"
+    monkeypatch.setenv("PATH", str(program.parent))
+    assert called() == "holdfast"
 
 
 CHAPTERS = ["Send", "Work", "Dead letters", "Archive", "Crash", "Reopen"]

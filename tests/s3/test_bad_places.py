@@ -115,7 +115,14 @@ async def test_nobody_listens() -> None:
     with socket.socket() as unused:
         unused.bind(("127.0.0.1", 0))
         endpoint = f"http://127.0.0.1:{unused.getsockname()[1]}"
-        await refused(url(endpoint, "jobs", key=(LIMITED[0], SECRET)), holdfast.Unavailable)
+        where = url(endpoint, "jobs", key=(LIMITED[0], SECRET))
+        for told in (
+            await refused(where, holdfast.Unavailable),
+            await refused(f"slatedb+{where}", holdfast.Unavailable),
+        ):
+            seconds = float(told.partition("within ")[2].split()[0])
+            assert 1 < seconds <= DEADLINE + SLACK  # the first trouble is told, not that tidying up had no time left
+            assert "connection refused" in told
 
 
 async def test_nobody_answers(deaf: str) -> None:

@@ -76,6 +76,11 @@ async def test_an_honest_server_is_not_refused(s3: Place):
         ("s3://bucket/../b", "prefix"),
         ("s3://bucket/x?colour=red", "unknown key 'colour'"),
         ("s3://bucket/x?endpoint=http://127.0.0.1:1", "allow_http"),
+        ("s3://bucket/x?endpoint=127.0.0.1:9000", "endpoint is a URL"),
+        ("s3://bucket/x?endpoint=https://", "endpoint is a URL"),
+        ("s3://bucket/x?endpoint=https://a b", "endpoint is a URL"),
+        ("slatedb+s3://bucket/x?endpoint=localhost:9000", "endpoint is a URL"),
+        ("s3://b/x", "at least 3 letters"),
     ],
 )
 async def test_bad_urls(url: str, says: str):

@@ -16,10 +16,10 @@ COUNTS = ("total", "pending", "processing", "retry", "dead", "archived", "comple
 
 NEXT = """
 Try next
-  holdfast message send emails '{"to": "ada@example.com"}' --priority 5
-  holdfast queue list
-  holdfast message read emails
-  holdfast doctor
+  {holdfast} message send emails '{{"to": "ada@example.com"}}' --priority 5
+  {holdfast} queue list
+  {holdfast} message read emails
+  {holdfast} doctor
 """
 
 
@@ -49,7 +49,17 @@ async def demo(
         return shell.document({"seconds": took, "story": lines, "stats": stats})
     shell.done("")
     shell.table([msgspec.structs.asdict(stats)], list(COUNTS), empty="")
-    shell.done(f"\nEverything held, in {took:.0f} seconds.\n{NEXT}")
+    shell.done(f"\nEverything held, in {took:.0f} seconds.\n{NEXT.format(holdfast=called())}")
+
+
+def called() -> str:
+    """How this program can be called again: after `make run` its environment is not on the PATH."""
+    import os
+    import shutil
+    import sys
+
+    here = os.path.relpath(sys.argv[0])
+    return "holdfast" if shutil.which("holdfast") or not os.access(here, os.X_OK) else here
 
 
 @app.callback()

@@ -16,7 +16,8 @@ KEYS = {
     "gs": ("service_account_path", "service_account_key"),
     "az": ("account_name", "account_key", "sas_token"),
 }
-_BUCKET = re.compile(r"[A-Za-z0-9][A-Za-z0-9._-]{1,221}")
+_BUCKET = re.compile(r"[A-Za-z0-9][A-Za-z0-9._-]{2,221}")
+_ENDPOINT = re.compile(r"https?://([A-Za-z0-9._-]+|\[[0-9A-Fa-f:.]+\])(:[0-9]{1,5})?(/[A-Za-z0-9_.~/-]*)?")
 _SEGMENT = re.compile(r"[A-Za-z0-9_.=@+-]{1,200}")
 
 
@@ -26,8 +27,10 @@ def take_apart(url: str, shown: str) -> tuple[str, list[tuple[str, str]]]:
     scheme = parts.scheme.lower()
     if "@" in parts.netloc:
         raise ConfigError(f"{shown}: keys go into the query or the environment, not before the bucket")
-    if not _BUCKET.fullmatch(parts.netloc):
+    if not parts.netloc:
         raise ConfigError(f"{shown}: which bucket? write {scheme}://bucket/prefix")
+    if not _BUCKET.fullmatch(parts.netloc):
+        raise ConfigError(f"{shown}: a bucket's name has at least 3 letters, digits and ._-")
     prefix = unquote(parts.path).strip("/")
     for segment in prefix.split("/") if prefix else ():
         if not _SEGMENT.fullmatch(segment) or set(segment) == {"."}:
@@ -49,6 +52,18 @@ def server(place: str, options: StoreOptions) -> str:
     return f"{parts.scheme}://{parts.netloc} {options.endpoint or ''}"
 
 
+def endpoint(options: StoreOptions, shown: str) -> str | None:
+    """The endpoint as a driver takes it; one that is no URL would end in a panic of the driver's."""
+    text = options.endpoint
+    if text is None:
+        return None
+    if not _ENDPOINT.fullmatch(text):
+        raise ConfigError(f"{shown}: the endpoint is a URL such as https://host:9000")
+    if text.startswith("http://") and not options.allow_http:
+        raise ConfigError(f"{shown}: a plain http endpoint needs allow_http=true")
+    return text.rstrip("/")
+
+
 def bucket(place: str, options: StoreOptions) -> Any:
     """An obstore store on the place. Its own retries are off: only we know what may be repeated."""
     try:
@@ -57,10 +72,8 @@ def bucket(place: str, options: StoreOptions) -> Any:
         raise ConfigError("buckets need obstore: pip install 'holdfast[s3]'") from error
     parts = urlsplit(place)
     theirs: dict[str, Any] = dict(parse_qsl(parts.query))
-    if options.endpoint is not None:
-        if options.endpoint.startswith("http://") and not options.allow_http:
-            raise ConfigError(f"{shown(place)}: a plain http endpoint needs allow_http=true")
-        theirs["endpoint"] = options.endpoint.rstrip("/")
+    if (address := endpoint(options, shown(place))) is not None:
+        theirs["endpoint"] = address
     if parts.scheme == "s3" and options.region is not None:
         theirs["region"] = options.region
     kind = {"s3": stores.S3Store, "gs": stores.GCSStore, "az": stores.AzureStore}[parts.scheme]

@@ -58,7 +58,7 @@ def sorted_out(error: Exception, place: str) -> Exception:
 
 def unanswered(place: str, seconds: float, why: Exception | None) -> HoldfastError:
     detail = f" ({why})" if why is not None and str(why) else ""
-    return Unavailable(f"{place} did not answer within {seconds:g} s{detail}")
+    return Unavailable(f"{place} did not answer within {seconds:.3g} s{detail}")
 
 
 def _said(status: int, code: str) -> str:

@@ -7,14 +7,16 @@ from __future__ import annotations
 
 import time
 from concurrent.futures import ThreadPoolExecutor
+from contextlib import suppress
 from uuid import uuid4
 
-from ....errors import UnsafeStore
+from ....errors import StoreError, Unavailable, UnsafeStore
 from .clock import StoreClock
 from .faults import Absent, Doubt, Refused
 from .wire import Pause, Tag, Wire
 
 FOLDER = "probe"
+HASTE = 0.8  # of the time that opening may take, so that the reason is told, not only the deadline
 _RACERS = 2  # more make some servers wait for seconds
 _RACES = 4
 
@@ -28,8 +30,14 @@ def probe(wire: Wire, clock: StoreClock | None, until: float) -> None:
         second = _replace(wire, key, first, until)
         _must_refuse(wire, key, first, "replaces an object that has changed (If-Match is ignored)", until)
         _race(wire, key, second, until)
-    finally:
+    except (Absent, Doubt, Refused, Unavailable, UnsafeStore):
+        with suppress(StoreError):  # what we found out is what matters, not that we could not tidy up after it
+            wire.delete([key], until)
+        raise
+    except StoreError:  # a server may refuse to write to a bucket, and say only here that there is none
         wire.delete([key], until)
+        raise
+    wire.delete([key], until)
 
 
 def _create(wire: Wire, key: str, clock: StoreClock | None, until: float) -> Tag:

@@ -19,7 +19,7 @@ from . import clock as clocks
 from . import doctor
 from .commit import WINDOW, Commits
 from .faults import Absent, Doubt, Refused, unanswered
-from .probe import FOLDER, probe
+from .probe import FOLDER, HASTE, probe
 from .shelf import Shelf
 from .tally import Tally
 from .view import View
@@ -28,7 +28,6 @@ from .wire import Wire
 T = TypeVar("T")
 _THREADS = 32
 _OURS = re.compile(r"(queues|probe|[A-Za-z0-9][A-Za-z0-9_.-]{0,127}@[0-9a-f]{8})/")
-_HASTE = 0.8
 _CLOSING = 10.0  # seconds for what is under way when the space is closed
 _GRACE = 1.0  # seconds beyond its deadline in which a step ends by itself
 
@@ -78,7 +77,7 @@ class CloudSpace:
         """Check that the bucket is there, is ours to use, and keeps its word."""
         space = cls(store, place, server=server, timeout=timeout, clock=clock)
         try:
-            until = space._wire.until(_HASTE * connect_timeout)  # so that the reason is told, not only the deadline
+            until = space._wire.until(HASTE * connect_timeout)
             await asyncio.get_running_loop().run_in_executor(space._threads, space._probe, until, connect_timeout)
         except BaseException:
             await space.close()

@@ -134,10 +134,8 @@ def in_bucket(url: str, options: StoreOptions) -> Place:
     parts = urlsplit(url)
     shown = f"slatedb+{address.shown(url)}"
     said: dict[str, str] = dict(parse_qsl(parts.query))
-    if options.endpoint is not None:
-        if options.endpoint.startswith("http://") and not options.allow_http:
-            raise ConfigError(f"{shown}: a plain http endpoint needs allow_http=true")
-        said["endpoint"] = options.endpoint.rstrip("/")
+    if (endpoint := address.endpoint(options, shown)) is not None:
+        said["endpoint"] = endpoint
     if options.region is not None and parts.scheme == "s3":
         said["region"] = options.region
     words = _WORDS[parts.scheme]

@@ -5,7 +5,7 @@ from __future__ import annotations
 from ....config import StoreOptions
 from ..cloud.address import bucket
 from ..cloud.faults import Absent, Doubt, Refused, unanswered
-from ..cloud.probe import probe
+from ..cloud.probe import HASTE, probe
 from ..cloud.tally import Tally
 from ..cloud.wire import Wire
 from .place import Place
@@ -20,7 +20,7 @@ def once(place: Place, options: StoreOptions) -> None:
         return
     wire = Wire(bucket(place.url, options), place.text, Tally(), timeout=options.operation_timeout)
     try:
-        probe(wire, None, wire.until(options.connect_timeout))
+        probe(wire, None, wire.until(HASTE * options.connect_timeout))
     except (Absent, Doubt, Refused) as error:
         raise unanswered(place.text, options.connect_timeout, error) from None
     _trusted.add(key)
