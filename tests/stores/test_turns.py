@@ -6,7 +6,7 @@ import pytest
 
 from holdfast.stores.log import headfile, window
 from holdfast.stores.log.state import Beyond, Head
-from holdfast.stores.log.turns import _IN_LINE, _OLD, _OUTSIDE, _ROUND, _STALLED, ANYBODY_NEW, Turns
+from holdfast.stores.log.turns import _ASKING, _HEARD, _IN_LINE, _OLD, _OUTSIDE, _ROUND, _STALLED, Turns
 
 PACE = 0.07
 
@@ -42,12 +42,15 @@ class Process:
         return self.finish(head, beaten=beaten)
 
     def finish(self, head: Head, *, beaten: int = 0) -> Head:
-        for _ in range(1 + beaten):
+        for _ in range(beaten):
             self.turns.tried()
+            self.time.now += 2 * PACE  # refused, and the head read
+        self.turns.tried()
         self.attempts += 1
         head.now = max(head.now, self.time.now)
+        head = window.seated(head, self.turns.guests(head))
         written = window.signed(head, self.name, self.attempts, self.turns.next(head))
-        self.time.now += PACE * (1 + 2 * beaten)
+        self.time.now += PACE
         self.turns.ended(len(written.beyond.sessions) - 1)
         return written
 
@@ -156,22 +159,43 @@ def test_a_turn_of_long_ago_keeps_nobody_out(time: Time) -> None:
     assert other.wait(head, is_read=False) == 0.0
 
 
-def test_who_is_not_in_line_asks_once_and_comes_in_with_the_turn_for_new_ones(time: Time) -> None:
-    new = Process("new", time)
+def test_who_is_not_in_line_asks_and_waits_until_it_is_put_there(time: Time) -> None:
+    new, busy = Process("new", time), Process("busy", time)
     new.turns.begun()
-    head, asked = head_of(time, "busy", busy=0.0, second=0.3), []
+    head, asked = head_of(time, "busy", second=0.3, busy=0.0), []
     for _ in range(4):
         assert new.wait(head) > 0.0
-        asked.append(new.turns.asks)
-        time.now += PACE
-    assert asked == [True, False, False, False]
-    head.beyond = Beyond(sessions=head.beyond.sessions, turn=ANYBODY_NEW)
+        assert new.turns.asks
+        asked.append(new.turns.may_ask())
+        time.now += 0.3 * _ASKING
+    assert asked == [True, False, False, False], "who has asked is given some time to be heard"
+    time.now += _ASKING
+    assert new.turns.may_ask(), "then it asks again"
+    busy.turns.asked(["new"])
+    head = busy.replace(head)
+    assert head.beyond.turn == "new"
+    assert head.beyond.sessions["new"][0] == 0, "nothing that it has tried is in this head"
+    new.turns.begun()
     assert new.wait(head) == 0.0
     second = Process("second", time)
     second.turns.begun()
     assert second.wait(head) > 0.0, "who is in line has its own turns"
+
+
+def test_who_is_beaten_twice_while_nobody_has_a_turn_waits_for_an_answer(time: Time) -> None:
+    new = Process("new", time)
+    new.turns.begun()
+    head = head_of(time, "", busy=0.0)
+    new.turns.tried()
+    assert new.wait(head) == 0.0, "most likely nobody comes in between again"
+    assert new.turns.asks
+    assert new.turns.may_ask()
     time.now += 2 * PACE
-    assert second.wait(head) == 0.0, "unless nobody comes"
+    new.turns.tried()
+    assert new.wait(head) > 0.0
+    time.now += 10 * PACE
+    head.now = time.now
+    assert new.wait(head) == 0.0, "nobody has heard it"
 
 
 def test_who_is_not_heard_comes_in_between(time: Time) -> None:
@@ -184,17 +208,49 @@ def test_who_is_not_heard_comes_in_between(time: Time) -> None:
     assert new.wait(head) == 0.0
 
 
-def test_one_turn_for_new_ones_serves_all_who_ask(time: Time) -> None:
-    one, head = Process("one", time), head_of(time, "")
-    head = one.replace(head)
-    one.turns.asked()
+def test_all_who_ask_are_put_in_line_and_a_turn_ends_early_for_them_once(time: Time) -> None:
+    one = Process("one", time)
+    head = one.replace(head_of(time, ""))
+    one.turns.asked(["two", "three", "one"])
     assert one.turns.is_shared
     head = one.replace(head)
-    assert head.beyond.turn == ANYBODY_NEW
-    one.wait(head)
-    one.turns.asked()  # the list showed it late
+    assert list(head.beyond.sessions) == ["two", "three", "one"]
+    assert head.beyond.turn == "two"
+    assert one.turns.others == 2
+    head.beyond = Beyond(sessions=head.beyond.sessions, turn="one")
+    one.turns.asked(["four"])
     head = one.replace(head)
-    assert head.beyond.turn != ANYBODY_NEW
+    assert head.beyond.turn == "one", "it has its turn first"
+    assert list(head.beyond.sessions) == ["four", "two", "three", "one"]
+
+
+def test_a_plea_is_remembered_until_its_owner_is_in_line_but_not_for_long(time: Time) -> None:
+    one = Process("one", time)
+    head = one.replace(head_of(time, "", two=_IN_LINE + 1.0))
+    one.turns.asked(["two"])
+    assert one.turns.guests(head) == ["two"], "a replacement that is refused puts nobody in line"
+    assert one.turns.guests(head) == ["two"]
+    seated = window.seated(head, ["two"])
+    assert seated.beyond.sessions["two"] == (1, head.now), "its last attempt is still known"
+    assert one.turns.guests(seated) == []
+    one.turns.asked(["two"])
+    time.now += _HEARD + 0.1
+    assert one.turns.guests(head) == [], "it has come in between by now, or is gone"
+
+
+def test_a_turn_that_was_begun_and_refused_does_not_shorten_the_one_that_is_given(time: Time) -> None:
+    one = Process("one", time)
+    head = head_of(time, "", two=0.5, one=0.4)
+    one.turns.begun()
+    one.turns.tried()
+    assert one.turns.next(head) == ""  # and it is refused: somebody was faster
+    time.now += 1.0
+    head = head_of(time, "two", three=0.3, one=1.4, two=0.0)
+    assert one.wait(head) > 0.0
+    time.now += 0.5
+    head = head_of(time, "one", three=0.8, one=1.9, two=0.0)
+    assert one.wait(head) == 0.0
+    assert one.finish(head).beyond.turn == "one", "its turn has just begun"
 
 
 def test_who_comes_in_between_leaves_the_turn_to_whom_it_belongs(time: Time) -> None:

@@ -102,6 +102,7 @@ class Claimer:
         await self._source.gate.opened()
         await self._source.gate.calm()
         await self._settler.well.wait()  # what cannot be settled must not pile up
+        self._crowd = await self._patience.until_done(self._company)  # as the last claim found it
         room = await self._room()
         if not self._source.gate.is_open:
             return
@@ -168,9 +169,10 @@ class Claimer:
         )
 
     async def _ask_once(self, limit: int) -> Claims:
-        store = self._source.store
-        self._crowd = min(_CROWD, crowd(store, self._source.name))
-        return await store.claim(self._source.name, limit, self._source.lease, wait=self._wait)
+        return await self._source.store.claim(self._source.name, limit, self._source.lease, wait=self._wait)
+
+    async def _company(self) -> int:
+        return min(_CROWD, crowd(self._source.store, self._source.name))
 
     async def _pace(self, got: int, asked: int) -> None:
         """After a full answer ask again at once; else let the next claim wait for a message."""

@@ -9,7 +9,7 @@ from typing import TYPE_CHECKING, Protocol, TypeAlias, cast
 from . import names, queues
 from .head import wanted
 from .late import Late, Listing
-from .space import LAST, Range, Reading, Transaction
+from .space import LAST, Plea, Range, Reading, Transaction
 from .state import Absorb, Head, Rules
 
 if TYPE_CHECKING:
@@ -24,8 +24,8 @@ _AHEAD_BLOCKS = 16
 
 
 class _Showing(Protocol):
-    def shown(self, key: str) -> str | None:
-        """The tag of a key on the pages that were listed; None: it is not there."""
+    def pleas(self, root: str) -> list[Plea]:
+        """Who asks for turns at a head, as listed."""
 
 
 RangesOf: TypeAlias = Callable[[str, int], list[Range]]  # of a log's root, and how many blocks it holds
@@ -96,7 +96,7 @@ def listing_of(view: Reading, root: str, forgets: int, found: list[list[str]]) -
     cut = len(root)
     made = {key[cut:]: view.made(key) for key in (*inbox, *due)}
     due_at = names.due_of(coming[0]) if coming else None
-    return Listing(root, list(made), made, forgets, due_at, cast(_Showing, view).shown(root + names.HEED))
+    return Listing(root, list(made), made, forgets, due_at, view.now, cast(_Showing, view).pleas(root))
 
 
 def _from_list(

@@ -18,7 +18,7 @@ from ...messages import Claims, Expired, Settlement
 
 KEPT = 0.3  # seconds for which messages are held that nobody has asked for
 _SOON = 0.1  # seconds after a completion in which a caller that goes on claims again
-_HABIT = 2  # times it was seen to do so
+_HABIT = 1  # times it was seen to do so
 
 
 class Habit:

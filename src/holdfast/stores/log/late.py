@@ -14,12 +14,12 @@ import msgspec
 from msgspec.structs import replace
 
 from . import bundles, headfile, window
-from .names import parse_block
-from .space import Reading
+from .names import HEED, parse_block
+from .space import Plea, Reading
 from .state import Absorb, Forget, Head, Intent, Rules
 from .turns import Turns
 
-_UNKNOWN = "unknown"
+_OLD_PLEA = 60.0  # seconds after which nobody waits for an answer to it any more
 _AGING = 0.08  # seconds after which the next list is asked for meanwhile, while claims follow each other
 _STEADY = 0.5  # seconds between commits that follow each other
 _CURRENT = 0.25  # seconds in which a list counts as current while it shows enough to give
@@ -38,7 +38,8 @@ class Listing(msgspec.Struct, frozen=True):
     made: dict[str, float | None]
     forgets: int
     next_due: float | None  # of the blocks under `later/` that are not due
-    plea: str | None = None  # changes when somebody cannot replace the head
+    now: float = 0.0
+    pleas: Sequence[Plea] = ()  # of those who cannot replace the head
 
 
 class Chosen(msgspec.Struct, frozen=True):
@@ -66,9 +67,9 @@ class Late:
         self._added = 0
         self._steady = False
         self.demand = 0  # messages that the last claims asked for
-        self._plea: str | None = _UNKNOWN
+        self._pleas: dict[str, str | None] | None = None  # as last listed
         self.turns = Turns(self.session)
-        self.wrong: set[str] = set()  # full keys of blocks that must never be absorbed
+        self.wrong: set[str] = set()  # full keys to delete: blocks that must never be absorbed, pleas of long ago
 
     # Lists.
 
@@ -79,12 +80,20 @@ class Late:
 
     def listed(self, listing: Listing, additions: int) -> None:
         """The log was listed just now; `additions` were counted before that."""
-        if listing.plea != self._plea:
-            if self._plea is not _UNKNOWN:
-                self.turns.asked()
-            self._plea = listing.plea
+        self._hear(listing)
         if additions == self._added:
             self._listing, self._listed = listing, time.monotonic()
+
+    def _hear(self, listing: Listing) -> None:
+        """Who has asked for a turn since the last list; pleas of long ago are swept away."""
+        before, self._pleas = self._pleas, {each.name: each.tag for each in listing.pleas}
+        if before is not None:
+            self.turns.asked([name for name, tag in self._pleas.items() if before.get(name) != tag])
+        self.wrong.update(
+            listing.root + HEED + each.name
+            for each in listing.pleas
+            if each.made is not None and each.made < listing.now - _OLD_PLEA
+        )
 
     def unlist(self) -> None:
         """Something was added here: the next claim looks."""
@@ -182,6 +191,7 @@ class Late:
 
     def sign(self, head: Head) -> tuple[Head, int]:
         attempt = next(self._attempts)
+        head = window.seated(head, self.turns.guests(head))
         return window.signed(head, self.session, attempt, self.turns.next(head)), attempt
 
     def is_signed(self, data: bytes | None, attempt: int) -> bool:

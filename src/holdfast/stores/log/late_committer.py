@@ -18,7 +18,7 @@ from .committer import Committed, Committer, Request
 from .late import Late
 from .queues import Address, Config
 from .rows import Rows
-from .session import Seen, Session
+from .session import Session
 from .space import Later, Reading, Space, Transaction
 from .state import Block, Claim, Extend, Head, Intent, Result, Rules
 
@@ -35,7 +35,9 @@ class _Far(Protocol):
 
     def is_read(self, key: str) -> bool: ...
 
-    def ask_for_turn(self, key: str) -> None: ...
+    def ask_for_turn(self, key: str, name: str) -> None: ...
+
+    def if_beaten(self, call: Callable[[], None]) -> None: ...
 
 
 class LateCommitter(Committer):
@@ -123,9 +125,9 @@ class LateCommitter(Committer):
             seen = self.look(tx)
             pause = turns.wait(seen.head, tx.now, is_read=cast(_Far, tx).is_read(seen.root + "head"))
             if turns.asks:
-                cast(_Far, tx).ask_for_turn(seen.root + "head")
+                self._ask_for_turn(cast(_Far, tx), seen.root)
             if pause and not self._hurry:
-                self._prepare(tx, seen, demand)
+                self._prepare(demand)
                 raise Later(pause)
             if turns.waited and demand and self.late.age() > _AGED and self._loop is not None:
                 self._loop.call_soon_threadsafe(self._list_meanwhile)
@@ -134,13 +136,19 @@ class LateCommitter(Committer):
             return absorbing.absorbable_late(self._survey, tx, demand, self.late, self.look)
         return super()._absorbable(tx, 0)
 
-    def _prepare(self, tx: Transaction, seen: Seen, demand: int) -> None:
-        """While it is not our turn."""
-        turns = self.late.turns
-        if turns.is_next and demand and self.late.age() > _STALE:
-            self._look_ahead(tx, root=seen.root, head=seen.head)
+    def _prepare(self, demand: int) -> None:
+        """While it is not our turn: beside the looks, which must not wait for it."""
+        if self.late.turns.is_next and demand and self.late.age() > _STALE and self._loop is not None:
+            self._loop.call_soon_threadsafe(self._list_meanwhile)
+
+    def _ask_for_turn(self, far: _Far, root: str) -> None:
+        if self.late.turns.may_ask():
+            far.ask_for_turn(root + "head", self.late.session)
 
     def _put(self, session: Session) -> bytes:
+        if self.late.turns.is_outside(session.seen.head):
+            far = cast(_Far, session.tx)
+            far.if_beaten(partial(self._ask_for_turn, far, session.seen.root))
         session.head, attempt = self.late.sign(session.head)
         data = self._writer.encode(session.head)
         proof = partial(self.late.is_signed, attempt=attempt)

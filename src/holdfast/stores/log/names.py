@@ -20,7 +20,7 @@ from ... import ids
 
 CONFIGS = "queues/"
 _SHARD = re.compile(r"s\d{4}")
-HEED = "heed"  # beside the head: touched by whoever is beaten again and again, so that a list of the log shows it
+HEED = "heed-"  # beside the head, and a name: touched by who is beaten and not in line, so that lists show who asks
 HINT = "hint"  # beside the head: changes with the options, so that a list of the log shows it
 
 

@@ -38,6 +38,14 @@ class Later(Exception):
         self.seconds = seconds
 
 
+class Plea(msgspec.Struct, frozen=True, gc=False):
+    """Somebody asks for a turn at a head; asking again changes the tag."""
+
+    name: str
+    tag: str | None
+    made: float | None
+
+
 class Found(msgspec.Struct, frozen=True, gc=False):
     """An object: its bytes and a tag that changes with every write of the key."""
 

@@ -3,15 +3,15 @@
 Whoever has just replaced a head knows it, and can replace it again with one request; everybody else must read it
 first. So a process that goes on is as fast as it gets, and one that comes in between costs both a refused request.
 Where several want the same head, the head says whose turn it is (`Beyond.turn`): the others leave it alone, and the
-last replacement of a turn names the next one in line. These are hints: the replacement decides, and a turn that nobody
-uses is anybody's.
+last replacement of a turn names the next one in line. Who is not in line asks, and is put first by whoever sees it.
+These are hints: the replacement decides, and a turn that nobody uses is anybody's.
 """
 
 from __future__ import annotations
 
 import random
 import time
-from collections.abc import Callable
+from collections.abc import Callable, Iterable
 
 from .state import Head
 
@@ -26,11 +26,9 @@ _LEAST = 3  # replacements of a turn
 _MOST = 40
 _AT_ONCE = 0.5  # of a replacement: who goes on within this keeps its turn
 _STALLED = 3.5  # replacements in whose time whoever has the turn would have used it
-ANYBODY_NEW = "?"  # the turn of those who are not in line yet
-_UNUSED = 1.6  # the same for those who are not in line
-_TWICE = 2  # refusals by which a crowd is seen, and after which who is not in line asks for a turn
-_ASKING = 8  # and again after so many more
-_HEARD = 1.0  # seconds for which a turn of those who are not in line serves all who ask
+_ASKING = 0.5  # seconds after which who is still not in line asks again
+_ANSWERED = 4.5  # replacements in whose time who has asked is put in line by somebody who goes on
+_HEARD = 1.0  # seconds in which a turn ends early for those who ask at most once, and for which a plea is remembered
 _OUTSIDE = 0.6  # seconds after which who is not in line comes in between
 _LOOKS = 0.15  # of a replacement, between two looks whether it is our turn
 _SHORTEST_LOOK = 0.008  # seconds
@@ -51,14 +49,18 @@ class Turns:
         self._gap = 0.0  # seconds from one of our replacements to the next
         self._begun = self._last = self._asked = self._contended = float("-inf")
         self._rivals = 0
+        self._met = float("-inf")  # when others were last seen while we waited
         self._runs = 0
+        self._tried = 0.0
+        self._guess = _UNKNOWN  # of the pace, before one was seen
         self.waited = False  # for our turn, in the commit under way
         self._heard = float("-inf")
-        self._is_asked = False  # somebody who is not in line wants a turn
+        self._guests: dict[str, float] = {}  # who is not in line and wants a turn, since when
+        self._seating = False  # the replacement under way puts guests in line
         self.asks = False  # we should ask for a turn now
+        self._asking = float("-inf")  # when we last did
         self.goes_on = True  # what is committed will be followed by more at once, as far as we know
         self.is_next = False  # our turn comes after the one that we see
-        self._promised = ""  # whose turn it is by the replacement under way
         self._ours_since: float | None = None  # when our turn began
         self._whose = ""  # the turn as last seen, and since when
         self._whose_since = 0.0
@@ -86,7 +88,7 @@ class Turns:
     @property
     def others(self) -> int:
         """How many others have replaced this head not long ago."""
-        return self._rivals if self._clock() - self._last < _MEMORY else 0
+        return self._rivals if self._clock() - max(self._last, self._met) < _MEMORY else 0
 
     @property
     def is_contended(self) -> bool:
@@ -111,9 +113,12 @@ class Turns:
 
     def tried(self) -> None:
         """An attempt is made."""
+        now = self._clock()
         self._runs += 1
         if self._runs > 1:
-            self._contended = self._clock()
+            self._contended = now
+            self._guess = min(2 * _UNKNOWN, (now - self._tried) / 2)  # it was refused, and the head was read
+        self._tried = now
 
     def ended(self, rivals: int) -> None:
         """A replacement is done; so many others were seen at it."""
@@ -122,8 +127,8 @@ class Turns:
             self._learn(now - self._begun)
         self._last = now
         self._rivals = rivals
-        if self._promised == ANYBODY_NEW:
-            self._is_asked = False
+        if self._seating:
+            self._heard = now
 
     def _learn(self, took: float) -> None:
         """One that took long says little: a request was lost or held up."""
@@ -131,10 +136,20 @@ class Turns:
         weight = _WEIGHT if took < pace else _SLOWER
         self._pace = min(_SLOWEST, pace + weight * (min(took, 2 * pace) - pace))
 
-    def asked(self) -> None:
-        """Somebody asks for a turn."""
-        self._asked = self._contended = now = self._clock()
-        self._is_asked = now - self._heard > _HEARD
+    def asked(self, names: Iterable[str]) -> None:
+        """These ask for a turn."""
+        for name in names:
+            if name != self._name:
+                self._asked = self._contended = self._guests[name] = self._clock()
+                self._absent.pop(name, None)
+
+    def may_ask(self) -> bool:
+        """Whether we ask for a turn now: who has asked is given some time to be heard."""
+        now = self._clock()
+        if now - self._asking < _ASKING:
+            return False
+        self._asking = now
+        return True
 
     def pause(self) -> float:
         """Seconds until the next commit should begin: for callers that were answered together."""
@@ -149,37 +164,44 @@ class Turns:
         """
         now = self._clock()
         self._look(head, now)
-        pace, whose = self._pace or _UNKNOWN, self._whose
-        is_outside = self._name not in self._members(head)
-        self.asks = is_outside and self._runs % _ASKING == _TWICE
+        whose, is_outside = self._whose, self.is_outside(head)
+        self.asks = is_outside and self._runs > 0
+        if not whose and is_outside and self._runs > 1 and now - self._asking < _ANSWERED * self._known_pace:
+            return self._looks  # who is faster again and again has heard us by now, most likely
         if whose in ("", self._name) or store_now - head.now > _OLD or now - self._begun > _PATIENCE:
             return 0.0
         if is_outside:
             return self._outside(now, self._looks)
-        stalled = _UNUSED if whose == ANYBODY_NEW else _STALLED
-        if (is_read or whose == ANYBODY_NEW) and now - self._version_since > stalled * pace:
+        if is_read and now - self._version_since > _STALLED * self._known_pace:
             self._absent[whose] = head.beyond.sessions.get(whose, (0, 0.0))[0]
             return 0.0
         before = [each for each in self._line(head) if each != whose].index(self._name)
         self.waited, self.is_next, self._contended = True, not before, now
-        if self.is_next and whose != ANYBODY_NEW:
+        if self.is_next:
             return self._looks
-        soon = float("inf") if whose == ANYBODY_NEW else self._whose_since + before * self._turn(head)
-        quiet = self._version_since + (stalled + 0.5 * before + 0.3 * random.random()) * pace
+        soon = self._whose_since + before * self._turn(head)
+        quiet = self._version_since + (_STALLED + 0.5 * before + 0.3 * random.random()) * self._known_pace
         return max(self._looks, min(soon, quiet) - now)
+
+    def is_outside(self, head: Head) -> bool:
+        """We are not in line."""
+        return self._name not in self._members(head)
+
+    @property
+    def _known_pace(self) -> float:
+        return self._pace or self._guess
 
     @property
     def _looks(self) -> float:
         """Seconds between two looks whether it is our turn."""
-        return max(_SHORTEST_LOOK, _LOOKS * (self._pace or _UNKNOWN))
+        return max(_SHORTEST_LOOK, _LOOKS * self._known_pace)
 
     def _outside(self, now: float, pause: float) -> float:
         """Who is not in line asks for a turn, and after a while comes in between."""
         self._contended = now
-        if self._whose == ANYBODY_NEW or now - self._begun > _OUTSIDE:
+        if now - self._begun > _OUTSIDE:
             return 0.0
-        self.asks = self.asks or not self.waited
-        self.waited = True
+        self.asks = self.waited = True
         return pause
 
     def _look(self, head: Head, now: float) -> None:
@@ -188,33 +210,44 @@ class Turns:
             self._version, self._version_since = version, now
         if head.beyond.turn != self._whose:
             self._whose, self._whose_since = head.beyond.turn, now
-        if self._whose == ANYBODY_NEW:  # who asked has been heard
-            self._is_asked, self._heard = False, now
+            if self._whose != self._name or version[0] != self._name:
+                self._ours_since = None  # one that we began without being given it is over
+        members = self._members(head)
+        self._rivals, self._met = len(members) - (self._name in members), now
+
+    def guests(self, head: Head) -> list[str]:
+        """Who is put in line by the replacement that is about to be made."""
+        now, members = self._clock(), self._members(head)
+        for name, since in list(self._guests.items()):  # lists are made in other threads
+            if name in members or now - since > _HEARD:
+                del self._guests[name]
+        guests = list(self._guests)
+        self._seating = bool(guests)
+        return guests
 
     def next(self, head: Head) -> str:
         """Whose turn it is after the replacement that is about to be made; nobody's while there is no crowd."""
         now = self._clock()
         self._look(head, now)
-        self._promised = self._whose if self._is_anothers(head) else self._next(head, now)
-        return self._promised
+        return self._whose if self._is_anothers(head) else self._next(head, now)
 
     def _is_anothers(self, head: Head) -> bool:
         """Whether we come in between: somebody else has the turn, and uses it."""
         name, (attempt, _) = self._whose, head.beyond.sessions.get(self._whose, (0, 0.0))
-        if name in ("", self._name, ANYBODY_NEW) or self._absent.get(name) == attempt:
+        if name in ("", self._name) or self._absent.get(name) == attempt:
             return False
         return head.now - head.beyond.sessions[_last(head)[0]][1] < _OLD
 
     def _next(self, head: Head, now: float) -> str:
         line = [each for each in self._line(head) if each != self._name]
-        if self._is_asked or (self._runs > _TWICE and self._name not in self._members(head)):
+        if self._seating and now - self._heard > _HEARD:
             self._ours_since = None
-            return ANYBODY_NEW
+            return line[0]
         if self._ours_since is None or self._whose != self._name:
             self._ours_since = now
         if not line or now - self._contended > _MEMORY:
             return ""
-        pace = self._pace or _UNKNOWN
+        pace = self._known_pace
         if not self.goes_on or self._gap > _AT_ONCE * pace:
             return ""  # whoever waits
         if now - self._ours_since < self._turn(head) - 0.5 * pace:
@@ -225,7 +258,7 @@ class Turns:
     def _turn(self, head: Head) -> float:
         """Seconds of a turn: the more are in line, the shorter."""
         count = max(2, len(self._members(head)))
-        pace = self._pace or _UNKNOWN
+        pace = self._known_pace
         return min(_LONGEST_TURN, _MOST * pace, max(_LEAST * pace, _ROUND / count))
 
     def _members(self, head: Head) -> list[str]:

@@ -6,7 +6,7 @@ any more: after its birth and the window. Every forgetting is counted, so that a
 
 from __future__ import annotations
 
-from collections.abc import Callable, Iterable
+from collections.abc import Callable, Iterable, Sequence
 from typing import Any
 
 from msgspec.structs import replace
@@ -63,6 +63,16 @@ def signed(head: Head, session: str, attempt: int, turn: str = "") -> Head:
     }
     sessions[session] = (attempt, head.now)
     return replace(head, beyond=replace(head.beyond, sessions=sessions, turn=turn))
+
+
+def seated(head: Head, guests: Sequence[str]) -> Head:
+    """The head with these sessions first in line; who has not replaced it yet has made no attempt."""
+    if not guests:
+        return head
+    known = head.beyond.sessions
+    sessions = {name: (known.get(name, (0, 0.0))[0], head.now) for name in guests}
+    sessions |= {name: mark for name, mark in known.items() if name not in sessions}
+    return replace(head, beyond=replace(head.beyond, sessions=sessions))
 
 
 def is_late(key: str, made: float | None, rules: Rules) -> bool:

@@ -138,6 +138,9 @@ class Commits:
         try:
             tag = self._shelf.wire.swap(attempt.key, attempt.write.data, attempt.condition)
         except (Refused, Doubt) as error:
+            if isinstance(error, Refused):
+                for call in attempt.view.beaten:
+                    call()
             # Refused too: the refusal may answer a repeat of our own success.
             open_attempts.append(msgspec.structs.replace(attempt, refused=isinstance(error, Refused)))
             return False

@@ -10,7 +10,7 @@ import msgspec
 
 from ....errors import StoreError
 from ..names import CONFIGS, HEED, HINT
-from ..space import LAST, Buffer, Found, Range, Survey
+from ..space import LAST, Buffer, Found, Plea, Range, Survey
 from .shelf import CONFIG_AGE, HINTED_AGE, SETTLE_AGE, Shelf, is_kept
 from .wire import PAGE, Got, Listed, Tag
 
@@ -18,6 +18,7 @@ Proof = Callable[[bytes | None], bool]
 Keys = list[str]
 Some = list[Listed]
 Tags = list[str | None]
+Pleas = list[Plea]
 
 
 class Page(msgspec.Struct, frozen=True):
@@ -60,6 +61,7 @@ class View:
     ) -> None:
         self.now = now
         self.after: list[Callable[[], None]] = []  # what is done when everything is durable
+        self.beaten: list[Callable[[], None]] = []  # what is done when the replacement is refused
         self.assumed: set[str] = set()  # heads taken from memory that nothing has confirmed yet
         self.tags: dict[str, Tag | None] = {}  # what replacements are conditional on
         self.creates: dict[str, Buffer] = {}
@@ -115,9 +117,13 @@ class View:
             if known is None or shown != _tags(known.got):
                 self.renew(key)
 
-    def ask_for_turn(self, key: str) -> None:
+    def ask_for_turn(self, key: str, name: str) -> None:
         """Others replace this head so often that we cannot: let their lists show it."""
-        self._shelf.touch(key.removesuffix("head") + HEED, self._until)
+        self._shelf.touch(key.removesuffix("head") + HEED + name, self._until)
+
+    def if_beaten(self, call: Callable[[], None]) -> None:
+        """Call this when the replacement is refused, before anything is looked at again."""
+        self.beaten.append(call)
 
     def is_read(self, key: str) -> bool:
         """Whether this head was read here, or a list has shown its tag: else it is what we remember."""
@@ -208,10 +214,13 @@ class View:
         self.tags[key] = got.tag if got is not None else None
         return got.data if got is not None else None
 
-    def shown(self, key: str) -> str | None:
-        """The tag of a key on the pages listed here; None: it is absent, or they do not say."""
-        tags = self._shown(key)
-        return tags[0] if tags else None
+    def pleas(self, root: str) -> Pleas:
+        """Who asks for turns at a head, as far as the pages listed here show it."""
+        start = root + HEED
+        listed = next(
+            (some for page in self._pages if (some := page.between(start, start + LAST, PAGE)) is not None), []
+        )
+        return [Plea(each.key[len(start) :], each.tag.e_tag, self.made(each.key)) for each in listed]
 
     def _shown(self, key: str) -> Tags | None:
         """The tags of a key on the pages listed here: [] when it is absent; None: they do not say."""
