@@ -274,3 +274,14 @@ async def test_a_fork_takes_the_broker_away_from_the_child(broker):
     _, status = await asyncio.to_thread(os.waitpid, pid, 0)
     assert os.waitstatus_to_exitcode(status) == 0
     assert (await queue.stats()).total == 0
+
+
+async def test_a_queue_is_not_its_own_dead_letter_queue(broker):
+    for call in (broker.queue("jobs", dead_letter="jobs"), broker.create_queue("jobs", dead_letter="jobs")):
+        with pytest.raises(ConfigError, match="names the queue itself"):
+            await call
+    assert await broker.queues() == []
+    await broker.queue("jobs", dead_letter="graves")
+    with pytest.raises(ConfigError, match="names the queue itself"):
+        await broker.configure_queue("jobs", dead_letter="jobs")
+    assert (await broker.queue("jobs")).options.dead_letter == "graves"

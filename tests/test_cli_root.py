@@ -200,3 +200,10 @@ def test_a_person_sees_a_bar_and_a_program_does_not(cli: Cli, tmp_path: Path) ->
     assert done.stdout.decode() == "sent 50 messages to q\n"
     piped = subprocess.run(command, capture_output=True, timeout=30, check=True)
     assert piped.stderr == b""
+
+
+def test_python_m_holdfast_is_the_same_program() -> None:
+    done = subprocess.run(
+        [sys.executable, "-m", "holdfast", "--version"], capture_output=True, text=True, timeout=60, check=False
+    )
+    assert (done.returncode, done.stdout) == (0, f"holdfast {holdfast.__version__}\n"), done.stderr

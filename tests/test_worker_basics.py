@@ -475,3 +475,14 @@ async def test_what_cannot_be_meant_is_refused_at_once(tmp_path, handler, option
         queue = await broker.queue("q")
         with pytest.raises(holdfast.ConfigError):
             queue.worker(handler, **options)
+
+
+@pytest.mark.parametrize(
+    "options",
+    [{"on_error": 5}, {"on_complete": "log"}, {"worker_id": 5}, {"concurrency": 10**30}, {"concurrency": True}],
+    ids=str,
+)
+async def test_options_that_cannot_be_meant_are_refused_when_the_worker_is_made(broker, options):
+    queue = await broker.queue("q")
+    with pytest.raises(holdfast.ConfigError, match=next(iter(options))):
+        queue.worker(print, **options)

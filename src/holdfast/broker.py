@@ -167,7 +167,9 @@ class Broker:
 
     def _initial(self, name: str, options: Mapping[str, Any]) -> QueueOptions:
         """What a queue is created with: the code's word, the environment's, the file's, the defaults."""
-        return config.options(QueueOptions, self._settings.for_queue(name), options, where=f"queue {name}")
+        made = config.options(QueueOptions, self._settings.for_queue(name), options, where=f"queue {name}")
+        _refuse_circle(name, made)
+        return made
 
     async def _found(self, name: str, options: Mapping[str, Any], *, create: bool) -> QueueInfo:
         """The stored queue, created when that is wanted."""
@@ -190,6 +192,7 @@ class Broker:
             raise ConfigError(
                 f"queue {info.name} was created with shards={info.options.shards}, which cannot be changed"
             )
+        _refuse_circle(info.name, wanted)
         info = await self.store.configure(info.name, wanted)
         _LOG.info("queue %s: options changed: %s", info.name, ", ".join(sorted(options)))
         return info
@@ -254,6 +257,12 @@ class Broker:
 
     def __repr__(self) -> str:
         return f"Broker({self.url!r})" if self.url else f"Broker({type(self.store).__name__})"
+
+
+def _refuse_circle(name: str, options: QueueOptions) -> None:
+    """A queue that is its own dead letter queue would run what fails for ever."""
+    if options.dead_letter == name:
+        raise ConfigError(f"queue {name}: dead_letter names the queue itself; True keeps dead letters beside it")
 
 
 class _Gone:

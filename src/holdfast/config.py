@@ -28,6 +28,7 @@ _PREFIX_TOKEN = re.compile(r"[A-Za-z0-9_-]{1,64}")
 _NAME = re.compile(r"[A-Za-z0-9][A-Za-z0-9_.-]{0,127}")
 _SCHEMA = re.compile(r"[A-Za-z_][A-Za-z0-9_]{0,47}")
 _MOST_ATTEMPTS = 2**31 - 1
+_MOST_HANDLERS = 100_000  # each has its place from the start
 _SECTIONS = ("url", "store", "worker", "queues", "log_level")
 
 S = TypeVar("S", bound="_Options")
@@ -118,7 +119,7 @@ class WorkerOptions(_Options, frozen=True, kw_only=True, forbid_unknown_fields=T
     grace: float = 30.0  # seconds running handlers get to finish on stop
 
     def check(self) -> None:
-        whole("concurrency", self.concurrency)
+        whole("concurrency", self.concurrency, most=_MOST_HANDLERS)
         if self.prefetch is not None:
             whole("prefetch", self.prefetch, least=0)
         if self.batch is not None:

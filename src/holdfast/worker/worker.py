@@ -8,10 +8,11 @@ import secrets
 import socket
 from collections.abc import Callable
 from types import TracebackType
-from typing import TYPE_CHECKING, Any
+from typing import TYPE_CHECKING, Any, TypeVar
 
 from .. import config
 from ..deliveries import Delivery
+from ..errors import ConfigError
 from ..retry import RetryFunction, RetryPolicy, policy_from
 from . import signals
 from .crew import Crew
@@ -23,6 +24,8 @@ from .source import Source
 
 if TYPE_CHECKING:
     from ..queue import Queue
+
+F = TypeVar("F")
 
 
 class Worker:
@@ -47,9 +50,9 @@ class Worker:
         self._handler = Handler(handler, batch=self._options.batch is not None)
         self._lease = None if lease is None else config.positive("lease", lease)
         self._retry = _checked_retry(retry)
-        self._on_error = on_error
-        self._on_complete = on_complete
-        self.worker_id = worker_id or f"{socket.gethostname()}-{os.getpid()}-{secrets.token_hex(4)}"
+        self._on_error = _checked_callback("on_error", on_error)
+        self._on_complete = _checked_callback("on_complete", on_complete)
+        self.worker_id = _checked_name(worker_id) or f"{socket.gethostname()}-{os.getpid()}-{secrets.token_hex(4)}"
         self._maintenance_interval = config.positive("maintenance_interval", maintenance_interval)
         self._crew: Crew | None = None
         self._ended: asyncio.Future[None] | None = None  # of the last run
@@ -163,6 +166,18 @@ class Worker:
 
     def __repr__(self) -> str:
         return f"Worker({self._queue.name!r}, {self._handler.name}, concurrency={self.concurrency})"
+
+
+def _checked_callback(name: str, callback: F) -> F:
+    if callback is not None and not callable(callback):
+        raise ConfigError(f"{name}: a callback is a function, not {callback!r}")
+    return callback
+
+
+def _checked_name(worker_id: object) -> str | None:
+    if worker_id is not None and not isinstance(worker_id, str):
+        raise ConfigError(f"worker_id: text, not {worker_id!r}")
+    return worker_id
 
 
 def _checked_retry(retry: Any) -> RetryPolicy | RetryFunction | None:
