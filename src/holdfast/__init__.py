@@ -18,6 +18,7 @@ if TYPE_CHECKING:
     from .envelopes import Message as Message
     from .errors import CodecError as CodecError
     from .errors import ConfigError as ConfigError
+    from .errors import Damaged as Damaged
     from .errors import Fenced as Fenced
     from .errors import HoldfastError as HoldfastError
     from .errors import InvalidPriority as InvalidPriority
@@ -57,9 +58,9 @@ _HOMES = {
     "deliveries": ("Delivery", "Record"),
     "envelopes": ("Message",),
     "errors": (
-        *("CodecError", "ConfigError", "Fenced", "HoldfastError", "InvalidPriority", "LeaseLost", "MessageError"),
-        *("MessageNotFound", "MessageTooLarge", "QueueError", "QueueExists", "QueueFull", "QueueNotEmpty"),
-        *("QueueNotFound", "StoreError", "Unavailable", "UnknownOutcome", "UnsafeStore"),
+        *("CodecError", "ConfigError", "Damaged", "Fenced", "HoldfastError", "InvalidPriority", "LeaseLost"),
+        *("MessageError", "MessageNotFound", "MessageTooLarge", "QueueError", "QueueExists", "QueueFull"),
+        *("QueueNotEmpty", "QueueNotFound", "StoreError", "Unavailable", "UnknownOutcome", "UnsafeStore"),
     ),
     "events": ("Event",),
     "messages": ("Stats",),
@@ -77,6 +78,7 @@ __all__ = [
     "CodecError",
     "ConfigError",
     "Context",
+    "Damaged",
     "Dead",
     "Delivery",
     "Event",

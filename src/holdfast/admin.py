@@ -13,7 +13,7 @@ import msgspec
 from . import config
 from .broker import Broker, connect
 from .config import QueueOptions
-from .errors import CodecError, ConfigError, HoldfastError, MessageNotFound, QueueNotFound
+from .errors import CodecError, ConfigError, HoldfastError, MessageNotFound, QueueNotFound, StoreError
 from .messages import Stats, Status
 from .queue import Queue
 from .stores.base import Check, QueueInfo
@@ -250,7 +250,10 @@ def _survives(scheme: str) -> Check:
 async def _look_into(broker: Broker) -> list[Check]:
     own = await broker.check()
     checks = own if any(check.name == "clock" for check in own) else [*own, await _clock(broker)]
-    reports = await overview(broker)
+    try:
+        reports = await overview(broker)
+    except StoreError as error:  # one that cannot be read; the lines of the store say more
+        return [*checks, Check("queues", "fail", str(error))]
     return [*checks, *(_queue_check(reports)), _age(reports), _dead(reports)]
 
 

@@ -15,6 +15,7 @@ HoldfastError
 │  └─ LeaseLost
 └─ StoreError
    ├─ Unavailable       try again later
+   ├─ Damaged           .queue, .key of what cannot be read
    ├─ Fenced            another writer owns the store
    ├─ UnsafeStore       the storage cannot keep the promises
    └─ UnknownOutcome    .ids, .retry() repeats the same call with the same ids
@@ -90,6 +91,15 @@ class StoreError(HoldfastError):
 
 class Unavailable(StoreError):
     """The store did not answer in time; the call may be repeated."""
+
+
+class Damaged(StoreError):
+    """Something the store keeps cannot be read any more: its bytes are missing, cut or changed."""
+
+    def __init__(self, message: str, *, queue: str = "", key: str = "") -> None:
+        super().__init__(message)
+        self.queue = queue
+        self.key = key
 
 
 class Fenced(StoreError):

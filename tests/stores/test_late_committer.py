@@ -14,7 +14,7 @@ import pytest
 from far_bucket import Door, FarBucket, process
 
 from holdfast.config import QueueOptions
-from holdfast.errors import StoreError
+from holdfast.errors import Damaged
 from holdfast.messages import Envelope, Settlement
 from holdfast.stores.log import late, names
 from holdfast.stores.log.late_store import LateStore
@@ -158,7 +158,7 @@ async def test_a_claim_whose_messages_cannot_be_read_is_given_back(bucket: FarBu
     (key,) = [key for key in bucket.objects if "/inbox/" in key]
     data, tag, written = bucket.objects[key]
     bucket.objects[key] = (b"no block at all", tag, written)
-    with pytest.raises(StoreError):
+    with pytest.raises(Damaged, match=key):
         await store.claim("q", 3, 30.0)
     bucket.objects[key] = (data, tag, written)
     async with asyncio.timeout(DEADLINE):

@@ -9,7 +9,7 @@ from typing import TYPE_CHECKING, Any
 
 from ...errors import StoreError
 from ...messages import Stored
-from . import names
+from . import damage, names
 from .names import ArchiveName
 from .space import Buffer, Reading
 
@@ -143,6 +143,11 @@ def decode(data: bytes) -> tuple[list[Stored], list[str | None]]:
         for row in range(len(payloads))
     ]
     return records, table.column("token").to_pylist()
+
+
+def read(key: str, data: bytes) -> tuple[list[Stored], list[str | None]]:
+    """The same; Damaged."""
+    return damage.read(key, decode, data)
 
 
 def check_format(schema: Any) -> None:

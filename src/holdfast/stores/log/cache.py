@@ -5,9 +5,11 @@ from __future__ import annotations
 import threading
 from collections import OrderedDict
 
-from . import rows
+from ...errors import Damaged
+from . import damage, rows
 from .rows import Rows
 from .space import Buffer, Reading
+from .state import Rules
 
 _SMALL = 64 * 1024
 
@@ -19,6 +21,7 @@ class BlockCache:
         self._budget = budget
         self._used = 0
         self._blocks: OrderedDict[str, tuple[Rows, int]] = OrderedDict()
+        self._told: set[str] = set()
         self._lock = threading.Lock()
 
     def get(self, key: str) -> Rows | None:
@@ -30,13 +33,13 @@ class BlockCache:
             return entry[0]
 
     def load(self, view: Reading, key: str) -> Rows | None:
-        """From here or from the space; None: the object is gone, so the caller's view is old."""
+        """From here or from the space; None: the object is gone, so the caller's view is old. Raises Damaged."""
         found = self.get(key)
         if found is None:
             stored = view.get(key)
             if stored is None:
                 return None
-            found = rows.decode(stored.data)
+            found = damage.read_block(key, rows.decode, stored.data)
             self._add(key, found, len(stored.data))
         return found
 
@@ -44,6 +47,20 @@ class BlockCache:
         """A small block that was just written: most likely it is wanted soon."""
         if len(data) <= _SMALL:
             self._add(key, rows.decode(bytes(data)), len(data))
+
+    def substitute(self, error: Damaged, rules: Rules) -> Rows:
+        """What stands for a block that cannot be read, which is told once.
+
+        With a repeat window a second look decides, and the first raises: it may have been the network.
+        """
+        with self._lock:
+            known = error.key in self._told
+            self._told.add(error.key)
+        if not known and rules.window:
+            raise error
+        if not known or rules.window:
+            damage.tell(error)
+        return damage.substitute(error.key, error)
 
     def forget(self, key: str) -> None:
         with self._lock:

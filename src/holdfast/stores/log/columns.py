@@ -15,7 +15,7 @@ from ... import ids
 from ...errors import StoreError
 from ...messages import Stored, View
 from .. import batches
-from . import archive, bits, rows
+from . import archive, bits, damage, rows
 from .archive import microseconds
 from .leases import ID_END
 from .names import BlockName, parse_block
@@ -53,7 +53,7 @@ def of_block(
     only: tuple[str, ...] | None = None,
 ) -> pa.RecordBatch:
     """The rows of one group; `result` finds what is behind a packed one. Held ones get a column of tokens."""
-    name, stored = parse_block(key), rows.columns(data)
+    name, stored = parse_block(key), damage.read_block(key, rows.columns, data, queue=queue)
     places = group.places(name.count)
     if len(places) < name.count:
         stored = _picked(stored, places)
@@ -76,7 +76,7 @@ def of_settled(
     result: Callable[[bytes], bytes | None],
 ) -> pa.Table:
     """The rows of one group as the archive keeps them."""
-    name, stored = parse_block(key), rows.columns(data)
+    name, stored = parse_block(key), damage.read_block(key, rows.columns, data, queue=queue)
     places = group.places(name.count)
     source = _Source(name, stored if len(places) == name.count else _picked(stored, places), places, group)
     kept = archive.schema()

@@ -12,7 +12,7 @@ import msgspec
 
 from ...config import QueueOptions
 from ...errors import QueueNotFound, Unavailable
-from . import absorbing, headfile, names, queues, topics
+from . import absorbing, damage, headfile, names, queues, topics
 from .cache import BlockCache
 from .late import Late
 from .queues import Address, Config
@@ -221,7 +221,21 @@ class Committer:
         if request.failure is not None:
             request.future.set_exception(request.failure)
         else:
+            self._end_damaged(request)
             request.future.set_result(request.answer)
+
+    def _end_damaged(self, request: Request) -> None:
+        """Messages that cannot be read any more are nobody's to handle: they end as dead, the others are delivered."""
+        answer = cast(Answer, request.answer)
+        lost = {no: rows.why for no, (_, rows) in answer.blocks.items() if isinstance(rows, damage.Substitute)}
+        for at, intent in enumerate(request.intents if lost else ()):
+            taken = answer.results[at]
+            if isinstance(intent, Claim) and isinstance(taken, list):
+                for each in taken:
+                    if each.block in lost:
+                        end = Settle(intent.token, each.block, each.mask, "dead", error=lost[each.block])
+                        self._submit(Request([end]))
+                answer.results[at] = cast(Result, [each for each in taken if each.block not in lost])
 
     def _take(self) -> list[Request]:
         taken, self._waiting = self._waiting, []
@@ -278,7 +292,7 @@ class Committer:
                 root, known = known.root, self._known_from(stored)
                 if root != known.root:
                     continue
-            seen = Seen(known.config, self._rules(known.config), known.root, self._decoded(found[0]))
+            seen = Seen(known.config, self._rules(known.config), known.root, self._decoded(found[0], known.root))
             if ranges_of and seen.head.held > held:  # absorbed blocks must not hide the ones behind them
                 keys = view.survey([], ranges_of(known.root, seen.head.held))[1]
             elif ranges_of and seen.head.beyond.forgets != before.beyond.forgets:
@@ -293,18 +307,18 @@ class Committer:
         return self.address.rules(config)
 
     def _known_from(self, stored: bytes) -> _Known:
-        config = queues.decode(stored)
+        config = queues.decode(stored, self.address.queue)
         if config.closing is not None:
             raise QueueNotFound(f"there is no queue {self.address.queue!r}")
         self._known = _Known(stored, config, self.address.root(config))
         return self._known
 
-    def _decoded(self, stored: bytes | None) -> Head:
+    def _decoded(self, stored: bytes | None, root: str) -> Head:
         if stored is None:
             return Head()
         data, head = self._head
         if data != stored:  # bytes, not tags: what a failed commit left here can never look current
-            head = headfile.decode(stored)
+            head = damage.read(root + "head", headfile.decode, stored)
             self._head = (stored, head)
         return head
 

@@ -61,7 +61,7 @@ class Finder:
     def _archived(self, view: Reading, lives: list[Glance], plain: str) -> tuple[Stored | None, str | None]:
         for file in archive.holding(self.files(view, *lives), plain):
             stored = view.get(file.key)
-            for record, token in zip(*archive.decode(stored.data), strict=True) if stored else ():
+            for record, token in zip(*archive.read(file.key, stored.data), strict=True) if stored else ():
                 if names.plain(record.id) == plain:
                     return record, token
         return None, None

@@ -12,10 +12,10 @@ from collections.abc import Awaitable, Callable
 from functools import partial
 
 from ...config import QueueOptions
-from ...errors import Unavailable
+from ...errors import Damaged, Unavailable
 from ...ids import Ids
 from ..base import DEAD
-from . import leaving, names, queues, window
+from . import damage, leaving, names, queues, window
 from .cache import BlockCache
 from .committer import Committer
 from .leaving import Leaving, Moved, Whole, Written
@@ -25,6 +25,7 @@ from .state import Drop, Expire, Freeze, Frozen, Refreeze, Settled, Waiting
 from .topics import work_topic
 
 _PAUSE = 0.05
+_LOOKS = 10  # at a frozen set with blocks that are not there; each may find one more
 _TRIES = 200
 _LEAST_TIME = 8.0  # seconds of a window in which a flush is written for sure
 TAKEOVER = 5.0  # seconds after which somebody else's flush counts as abandoned
@@ -50,6 +51,8 @@ class Flusher:
         self._timeout = timeout
         self._step = step
         self._lock = asyncio.Lock()
+        self._missing: set[str] = set()  # keys that were not there at the last look
+        self._damaged: set[str] = set()  # keys of blocks that could not be read
 
     async def flush(self) -> bool:
         """Write what has gathered, and first what somebody left frozen; False: there was nothing to do."""
@@ -114,7 +117,12 @@ class Flusher:
 
     async def _finish(self, flush: str, known: Seen | None) -> None:
         """Rows come from a head that was read, or written for certain, and holds the set."""
-        gathered = await self._space.read(lambda view: self._gather(view, flush, known), deadline=self._timeout)
+        gathered = None
+        for _ in range(_LOOKS):
+            gathered = await self._space.read(lambda view: self._gather(view, flush, known), deadline=self._timeout)
+            if gathered is not None or not self._missing:
+                break
+        self._missing.clear()
         if gathered is None:
             return
         written = await asyncio.to_thread(leaving.encode, self._committer.address, *gathered)
@@ -139,19 +147,32 @@ class Flusher:
         for group in groups:
             block = seen.head.blocks[group.block]
             key = seen.root + block.key
-            if isinstance(group, Settled) and leaving.may_leave_whole(group) and self._cache.get(key) is None:
-                data = blocks.get(key) or _bytes(view, key)
-                if data is None:
-                    return None  # my view is old: somebody has finished this flush
-                blocks[key] = data
-                wholes.append(leaving.whole(group, block, data, seen, view, self._committer.address.queue))
-                continue
-            loaded = self._cache.load(view, key)
+            try:
+                if isinstance(group, Settled) and leaving.may_leave_whole(group) and self._cache.get(key) is None:
+                    data = blocks.get(key) or _bytes(view, key)
+                    if data is not None:
+                        blocks[key] = data
+                        wholes.append(leaving.whole(group, block, data, seen, view, self._committer.address.queue))
+                        continue
+                loaded = self._cache.load(view, key)
+                if loaded is None and self._is_missing(key, seen):
+                    raise damage.missing(key)
+            except Damaged as error:
+                loaded = self._cache.substitute(error, seen.rules)
+                self._damaged.add(key)
             if loaded is None:
-                return None
+                return None  # my view is old: somebody has finished this flush
             found += leaving.rows_of(group, block, loaded, seen, view)
         found.sort(key=lambda row: row.stored.id)
         return seen, found, wholes
+
+    def _is_missing(self, key: str, seen: Seen) -> bool:
+        """Not there although its rows are still frozen in a later look: it is no old view, the block is gone."""
+        if seen.rules.window:
+            return False
+        before = key in self._missing
+        self._missing.add(key)
+        return before
 
     def _show(self, session: Session, flush: str, written: Written) -> None:
         """One transaction: files and blocks appear as their rows go, unless somebody else has done it."""
@@ -165,11 +186,20 @@ class Flusher:
                 tx.create(key, data)
         for key in written.results:
             tx.delete(session.seen.root + key)
+        self._keep_damaged(session)
         if written.moved is not None:
             self._move(tx, written.moved, flush)
         tx.signal(work_topic(self._committer.address.queue + DEAD))
         if self._committer.address.dead:
             tx.signal(work_topic(self._committer.address.queue))  # replayed letters are there
+
+    def _keep_damaged(self, session: Session) -> None:
+        """What is left of a block that goes: somebody may still make something of its bytes."""
+        buried = set(session.head.beyond.graveyard).difference(session.seen.head.beyond.graveyard)
+        for key in (*session.finished, *sorted(buried)):
+            full = session.seen.root + key
+            if full in self._damaged and (left := session.tx.get(full)) is not None:
+                session.tx.create(session.seen.root + damage.KEPT + key, left.data)
 
     def _move(self, tx: Transaction, moved: Moved, flush: str) -> None:
         """Dead letters that belong to another queue, which is made when it is not there."""

@@ -13,7 +13,7 @@ from collections.abc import Sequence
 import msgspec
 from msgspec.structs import replace
 
-from . import bundles, headfile, window
+from . import bundles, damage, headfile, window
 from .names import HEED, parse_block
 from .space import Plea, Reading
 from .state import Absorb, Forget, Head, Intent, Rules
@@ -158,8 +158,8 @@ class Late:
         new = carried - self._written
         if not new:
             return keys
-        others = [view.get(root + "head") for root in beside]
-        heads = [head, *(headfile.decode(found.data) for found in others if found is not None)]
+        others = [(root + "head", view.get(root + "head")) for root in beside]
+        heads = [head, *(damage.read(key, headfile.decode, found.data) for key, found in others if found is not None)]
         sets = [each.frozen for each in heads if each.frozen is not None]
         unfinished = {key for key in new if any(frozen.wrote(key) for frozen in sets)}
         self._written = carried - unfinished

@@ -99,8 +99,8 @@ class LateCommitter(Committer):
 
     # What runs inside the transaction.
 
-    def _decoded(self, stored: bytes | None) -> Head:
-        self._sure = super()._decoded(stored)
+    def _decoded(self, stored: bytes | None, root: str) -> Head:
+        self._sure = super()._decoded(stored, root)
         return self._sure
 
     def _stored(self) -> Head:

@@ -11,9 +11,10 @@ from typing import cast
 import msgspec
 
 from ... import ids
+from ...errors import Damaged
 from ...ids import Ids
 from ...messages import Stored
-from . import archive, bundles, leaving, names, queues, window
+from . import archive, bundles, damage, leaving, names, queues, window
 from .cache import BlockCache
 from .leaving import Leaving
 from .lookup import Found, Glance, dead_sources
@@ -123,7 +124,7 @@ def archived(view: Reading, queue: str, wanted: Sequence[str]) -> list[Stored]:
     found: dict[str, Stored] = {}
     for file in files:
         stored = view.get(file.key)
-        for record in archive.decode(stored.data)[0] if stored else ():
+        for record in archive.read(file.key, stored.data)[0] if stored else ():
             if names.plain(record.id) in numbers:
                 found[record.id] = record
     return [found[id] for id in wanted if id in found]
@@ -176,8 +177,21 @@ async def discard_archived(space: Space, queue: str, wanted: Sequence[str] | Non
 
     removed = 0
     for file in files:
-        removed += await _thin_out(space, address, config, file, goes)
+        try:
+            removed += await _thin_out(space, address, config, file, goes)
+        except Damaged as error:
+            if chosen is not None:
+                raise
+            removed += await _give_up(space, file, error, everything=before is None or file.frozen_at < before)
     return removed
+
+
+async def _give_up(space: Space, file: ArchiveName, error: Damaged, *, everything: bool) -> int:
+    """A file that cannot be read goes when all files go, or when it is too old; else it stays for somebody to mend."""
+    if everything:
+        return file.rows if await _show(space, [file.key], None) else 0
+    damage.logger.error("%s", error)
+    return 0
 
 
 async def _thin_out(
@@ -186,7 +200,7 @@ async def _thin_out(
     found = await space.read(lambda view: view.get(file.key))
     if found is None:
         return 0
-    records, tokens = archive.decode(found.data)
+    records, tokens = archive.read(file.key, found.data)
     kept = [(record, token) for record, token in zip(records, tokens, strict=True) if not goes(record)]
     if len(kept) == len(records):
         return 0
@@ -224,14 +238,22 @@ def _get(key: str, view: Reading) -> SpaceFound | None:
 async def merge(space: Space, address: Address, config: queues.Config, files: list[ArchiveName]) -> int:
     """Several small archive files become one."""
     kept: list[tuple[Stored, str | None]] = []
+    read: list[ArchiveName] = []
     for file in files:
         found = await space.read(partial(_get, file.key))
         if found is None:
             return 0
-        kept += zip(*archive.decode(found.data), strict=True)
+        try:
+            kept += zip(*archive.read(file.key, found.data), strict=True)
+        except Damaged as error:  # it stays as it is
+            damage.logger.error("%s", error)
+        else:
+            read.append(file)
+    if len(read) < 2:
+        return 0
     kept = sorted({each[0].id: each for each in kept}.values(), key=lambda each: each[0].id)  # a crash leaves both
-    new = await _write(space, address, config, max(file.flush for file in files), kept)
-    return len(files) if await _show(space, [file.key for file in files], new) else 0
+    new = await _write(space, address, config, max(file.flush for file in read), kept)
+    return len(read) if await _show(space, [file.key for file in read], new) else 0
 
 
 async def _show(space: Space, old: Sequence[str], new: str | None) -> bool:

@@ -8,8 +8,9 @@ from typing import TypeAlias
 import msgspec
 
 from ... import ids
+from ...errors import Damaged
 from ...messages import Stats, Stored, View
-from . import archive, bundles, names, records, window
+from . import archive, bundles, damage, names, records, window
 from .cache import BlockCache
 from .names import ArchiveName
 from .records import State
@@ -69,7 +70,11 @@ class Glance:
             yield Block.of(0, key)
 
     def load(self, block: Block) -> Rows | None:
-        return self._cache.load(self.view, self.seen.root + block.key)
+        """The rows, or what stands for those that cannot be read; None: it has left since the snapshot."""
+        try:
+            return self._cache.load(self.view, self.seen.root + block.key)
+        except Damaged as error:
+            return damage.substitute(error.key, error)
 
     def state(self, block: Block, place: int) -> State | None:
         now = self.view.now
@@ -166,7 +171,7 @@ def archive_sources(glances: list[Glance], files: list[ArchiveName], view: Readi
     def from_file(file: ArchiveName) -> Callable[[], list[Stored]]:
         def load() -> list[Stored]:
             found = view.get(file.key)
-            return archive.decode(found.data)[0] if found else []
+            return archive.read(file.key, found.data)[0] if found else []
 
         return load
 

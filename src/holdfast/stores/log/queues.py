@@ -11,7 +11,7 @@ from ...config import QueueOptions
 from ...errors import ConfigError, QueueExists, QueueNotFound, StoreError
 from ...retry import NoRetry
 from ..base import DEAD, QueueInfo
-from . import names
+from . import damage, names
 from .space import Reading, Transaction
 from .state import Rules
 
@@ -97,7 +97,12 @@ def shard(queue: str, number: int) -> str:
     return f"{queue}{_SHARD}{number}" if number else queue
 
 
-def decode(data: bytes) -> Config:
+def decode(data: bytes, queue: str = "") -> Config:
+    """The options of a queue; Damaged."""
+    return damage.read(names.config_key(queue), _decoded, data, queue=queue)
+
+
+def _decoded(data: bytes) -> Config:
     config = msgspec.json.decode(data, type=_Peek)
     if config.format > FORMAT:
         raise StoreError(f"this queue has format {config.format}, this version reads {FORMAT}: upgrade holdfast")
@@ -120,7 +125,7 @@ def read_current(view: Reading, queue: str) -> Config:
 
 
 def _open(data: bytes | None, queue: str) -> Config:
-    config = decode(data) if data is not None else None
+    config = decode(data, queue) if data is not None else None
     if config is None or config.closing is not None:
         raise QueueNotFound(f"there is no queue {queue!r}")
     return config
@@ -134,7 +139,7 @@ def create(tx: Transaction, queue: str, options: QueueOptions) -> Config:
     config = Config(incarnation=secrets.token_hex(4), created_at=tx.now, options=options)
     found = tx.get(names.config_key(queue))
     if found is not None:
-        closing = decode(found.data).closing
+        closing = decode(found.data, queue).closing
         if closing is None:
             raise QueueExists(f"queue {queue!r} is already there")
         if tx.now < closing + CLOSING:
@@ -181,7 +186,7 @@ def all_of(view: Reading) -> list[tuple[str, Config]]:
         for key in page:
             name = key.removeprefix(names.CONFIGS)
             found = view.get(key)
-            config = decode(found.data) if found is not None else None
+            config = decode(found.data, name) if found is not None else None
             if config is not None and config.closing is None:
                 queues.append((name, config))
     return queues

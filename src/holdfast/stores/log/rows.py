@@ -150,6 +150,7 @@ def columns(data: bytes) -> Any:
     if data.startswith(_ARROW_START):
         with pa.ipc.open_stream(pa.py_buffer(data)) as reader:
             batch = reader.read_next_batch()
+        batch.validate(full=True)  # bytes that lie about their lengths must not be followed
     else:
         batch = _batch(decode(data))
     notes = batch.schema.metadata or {}
@@ -167,6 +168,7 @@ def _decode_arrow(data: bytes) -> Rows:
         notes = reader.schema.metadata or {}
         _check_format(int(notes.get(b"holdfast", b"1")))
         table = reader.read_all()
+    table.validate(full=True)  # bytes that lie about their lengths must not be followed
     columns = {name: table.column(name).to_pylist() for name in table.column_names}
     if "headers" in columns:
         columns["headers"] = [None if items is None else dict(items) for items in columns["headers"]]

@@ -12,7 +12,7 @@ import msgspec
 from ... import ids
 from ...messages import View
 from ..batches import Filter, Sizing, Slice, filtered, may_pass
-from . import names, records
+from . import damage, names, records
 from .bits import span
 from .finder import Finder
 from .leases import result_of
@@ -259,7 +259,8 @@ class SliceReader:
         groups = [columns.Group(*group) for group in each.groups]  # type: ignore[arg-type]  # as planning packed them
         if not groups:
             if stored is not None:
-                yield from columns.of_file(stored.data, part.view, asked.only)
+                rows_of = partial(columns.of_file, view=part.view, only=asked.only)
+                yield from damage.read(each.key, rows_of, stored.data)
             elif not asked.lenient:
                 raise columns.missing(f"the archive file {each.key}")
             return

@@ -6,7 +6,8 @@ from collections.abc import Sequence
 
 import msgspec
 
-from . import topics
+from ...errors import Damaged
+from . import damage, topics
 from .cache import BlockCache
 from .head import apply
 from .queues import Config
@@ -61,9 +62,14 @@ class Session:
         return self.seen.root + (self.head.blocks.get(no) or self.seen.head.blocks[no]).key
 
     def block(self, no: int) -> tuple[Block, Rows]:
-        """A block of the head and its rows; read here, where the data is."""
-        block = self.head.blocks.get(no) or self.seen.head.blocks[no]
-        loaded = self._cache.load(self.tx, self.key_of(no))
+        """A block of the head and its rows, or a substitute for them; read here, where the data is."""
+        block, key = self.head.blocks.get(no) or self.seen.head.blocks[no], self.key_of(no)
+        try:
+            loaded = self._cache.load(self.tx, key)
+            if loaded is None and not self.seen.rules.window:
+                raise damage.missing(key)
+        except Damaged as error:
+            loaded = self._cache.substitute(error, self.seen.rules)
         if loaded is None:
             raise Stale(f"block {block.key} is missing")
         return block, loaded

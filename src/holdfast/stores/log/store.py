@@ -16,7 +16,7 @@ from ...errors import MessageNotFound, QueueNotEmpty
 from ...ids import Ids
 from ...messages import Answer, Claims, Envelope, Settlement, Stats, Stored, View
 from ..base import DEAD, Check, QueueInfo
-from . import leases, letters, names, queues, upkeep
+from . import inspecting, leases, letters, names, queues, upkeep
 from .batches import LogBatches
 from .cache import BlockCache
 from .finder import Finder
@@ -86,7 +86,7 @@ class LogStore:
         await self._space.close()
 
     async def check(self) -> list[Check]:
-        return await self._space.check()
+        return [*await self._space.check(), await inspecting.damaged(self._space)]
 
     async def clock(self) -> float:
         return self._space.clock()
@@ -112,7 +112,7 @@ class LogStore:
 
     async def queue(self, name: str) -> QueueInfo | None:
         found = await self._space.read(lambda view: view.get(names.config_key(name)), deadline=self._timeout)
-        config = queues.decode(found.data) if found else None
+        config = queues.decode(found.data, name) if found else None
         return queues.info(name, config) if config is not None and config.closing is None else None
 
     async def delete_queue(self, name: str, *, force: bool = False) -> None:

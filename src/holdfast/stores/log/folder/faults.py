@@ -6,7 +6,7 @@ import errno
 
 import apsw
 
-from ....errors import StoreError, Unavailable
+from ....errors import Damaged, Unavailable
 
 # A full disk, a failing disk, somebody else's lock: all of these can pass, so the caller may try again and the thread
 # that owns the connection must outlive them; a store that stayed broken after the disk was freed would need a restart.
@@ -33,7 +33,8 @@ def translated(error: BaseException) -> BaseException:
     if isinstance(error, _PASSING):
         return caused(Unavailable(f"the store could not do it, try again later: {error}"), error)
     if isinstance(error, (apsw.CorruptError, apsw.NotADBError)):
-        return caused(StoreError(f"the store's database is damaged: {error}"), error)
+        text = f"the store's database is damaged, restore the folder from a backup: {error}"
+        return caused(Damaged(text, key="holdfast.db"), error)
     if isinstance(error, StopIteration):  # a future cannot carry it
         return caused(RuntimeError("the step raised StopIteration"), error)
     return error

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import re
 
-from ....errors import ConfigError, Fenced, StoreError, Unavailable
+from ....errors import ConfigError, Damaged, Fenced, StoreError, Unavailable
 from ..folder.faults import caused
 from .binding import slatedb
 
@@ -33,7 +33,7 @@ def translated(error: BaseException, *, opening: str = "") -> BaseException:
     # A manifest that cannot be read is an internal error on a disk; on a bucket it is most often the network's.
     unreadable = isinstance(error, package.Error.Internal) and opening.startswith("/")
     if isinstance(error, package.Error.Data) or unreadable:
-        return caused(StoreError(f"the SlateDB database is damaged: {said}"), error)
+        return caused(Damaged(f"the SlateDB database is damaged, restore it from a backup: {said}"), error)
     code = _CODE.search(said)
     if code is not None and code[1] == "NoSuchBucket":
         return caused(StoreError(f"{opening or 'the store'}: the bucket does not exist; make it first"), error)

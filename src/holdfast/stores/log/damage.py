@@ -1,0 +1,74 @@
+"""Objects that cannot be read: what is said of them, and what stands for their messages so that others can go on."""
+
+from __future__ import annotations
+
+import logging
+from collections.abc import Callable, Sized
+from typing import TypeVar
+
+from ...errors import Damaged, HoldfastError
+from . import names
+from .rows import RAW, Rows
+
+KEPT = "damaged/"  # below a log's root: the bytes of blocks that could not be read
+HEADER = "damaged_block"  # of the messages that were in one: its key
+T = TypeVar("T")
+S = TypeVar("S", bound=Sized)
+logger = logging.getLogger("holdfast.stores.log")
+
+
+class Substitute(Rows, gc=False):
+    """Rows in place of a block that cannot be read: the ids its key tells, and no payloads."""
+
+    why: str = ""
+
+
+def read(key: str, decode: Callable[[bytes], T], data: bytes, *, queue: str = "") -> T:
+    """Decode an object; whatever a decoder says of rubbish, Damaged names the object."""
+    try:
+        return decode(data)
+    except HoldfastError:  # a newer format, not rubbish
+        raise
+    except Exception as error:
+        raise damaged(key, f"{type(error).__name__}: {error}", queue=queue) from error
+
+
+def read_block(key: str, decode: Callable[[bytes], S], data: bytes, *, queue: str = "") -> S:
+    """The same for a block, whose key tells how many messages there are."""
+
+    def counted(data: bytes) -> S:
+        found, count = decode(data), names.parse_block(key).count
+        if len(found) != count:
+            raise ValueError(f"{len(found)} messages instead of {count}")
+        return found
+
+    return read(key, counted, data, queue=queue)
+
+
+def damaged(key: str, why: str, *, queue: str = "") -> Damaged:
+    queue = queue or names.queue_of(key)
+    what = f"the object {key} of queue {queue!r} is damaged ({why[:200]})"
+    return Damaged(f"{what}: restore it from a backup; `holdfast doctor` looks for others", queue=queue, key=key)
+
+
+def missing(key: str) -> Damaged:
+    return damaged(key, "its bytes are gone")
+
+
+def substitute(key: str, error: Damaged) -> Substitute:
+    """For the messages of a block, so that they can end."""
+    name = names.parse_block(key)
+    count = name.count
+    rows = Substitute([b""] * count, RAW, [{HEADER: key}] * count, error=[str(error)] * count, why=str(error))
+    if name.first:  # it had its ids in a column: the ends are known, the others get ids of their own
+        own = [f"{int(name.block, 16) + place:032x}" for place in range(count)]
+        rows.id = [name.first, *own[1:-1], name.last] if count > 1 else [name.first]
+        born = names.birth_of(key) or 0.0
+        rows.enqueued_at, rows.priority = [born] * count, [name.priority] * count
+        rows.attempts = [name.attempts] * count
+    return rows
+
+
+def tell(error: Damaged) -> None:
+    """A worker goes on, so this is how people learn of it."""
+    logger.error("%s. Its messages end as dead, its bytes are kept below %s", error, KEPT)

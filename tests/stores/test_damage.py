@@ -1,0 +1,279 @@
+"""Objects that cannot be read any more: named in a clear error, and out of the way of everything else."""
+
+from __future__ import annotations
+
+import asyncio
+import logging
+import os
+from collections.abc import Callable, Iterator
+from pathlib import Path
+from typing import Any
+
+import pytest
+from damaged_places import Place, place
+
+import holdfast
+from holdfast import admin
+from holdfast.errors import Damaged
+from holdfast.stores.log import damage, rows
+
+CHANGED = ("flipped", "truncated", "rubbish")
+STORES = ("file", "memory", "s3")
+
+
+@pytest.fixture(params=STORES)
+def where(request: pytest.FixtureRequest, tmp_path: Path) -> Iterator[Place]:
+    with place(request.param, tmp_path) as made:
+        yield made
+
+
+@pytest.fixture
+def folder(tmp_path: Path) -> Iterator[Place]:
+    with place("file", tmp_path) as made:
+        yield made
+
+
+async def fill(url: str, *calls: list[Any], **options: Any) -> list[list[str]]:
+    """The ids of each call; every call is a block of its own."""
+    async with holdfast.connect(url) as broker:
+        queue = await broker.queue("jobs", **options)
+        return [await queue.enqueue_many(values) for values in calls]
+
+
+async def drained(queue: holdfast.Queue[Any], count: int) -> list[Any]:
+    """The values of so many messages, completed."""
+    found: list[Any] = []
+    async with asyncio.timeout(20):
+        while len(found) < count:
+            try:
+                deliveries = await queue.dequeue_many(10, wait=1)
+            except Damaged:  # on a bucket, once: it might have been the network
+                continue
+            found += [each.value for each in deliveries]
+            await queue.complete_many(deliveries)
+    return found
+
+
+async def until(condition: Callable[[], Any]) -> None:
+    async with asyncio.timeout(20):
+        while not await condition():
+            await asyncio.sleep(0.02)
+
+
+def names_it(error: Damaged, key: str) -> bool:
+    return error.queue == "jobs" and error.key == key and key in str(error) and "restore it from a backup" in str(error)
+
+
+@pytest.mark.parametrize("kind", CHANGED)
+@pytest.mark.parametrize("size", [1, 40], ids=["msgpack", "arrow"])
+async def test_a_damaged_block_does_not_hold_up_the_others(
+    where: Place, kind: str, size: int, caplog: pytest.LogCaptureFixture
+):
+    bad, good = await fill(where.url, [f"bad {n}" for n in range(size)], [f"good {n}" for n in range(25)])
+    key = where.spoil("/inbox/", kind)
+    with caplog.at_level(logging.ERROR, "holdfast"):
+        async with holdfast.connect(where.url) as broker:
+            queue = await broker.queue("jobs")
+            assert sorted(await drained(queue, 25)) == sorted(f"good {n}" for n in range(25))
+
+            async def all_dead() -> bool:
+                return await queue.dead.count() == size
+
+            await until(all_dead)
+            assert [await queue.status(id) for id in bad] == ["dead"] * size
+            assert [await queue.status(id) for id in good] == ["completed"] * 25
+            record = await queue.get(bad[0])
+            assert record is not None
+            assert key in (record.error or "")
+            assert record.headers[damage.HEADER] == key
+            assert await queue.dequeue() is None
+            await broker.maintain()
+            listed = await queue.dead.list()
+            assert [each.id for each in listed] == sorted(bad)
+    assert key in caplog.text
+    root = key.partition("/")[0]
+    kept = [each for each in where.objects() if each.startswith(f"{root}/{damage.KEPT}")]
+    assert kept == [key.replace(f"{root}/", f"{root}/{damage.KEPT}")]
+
+
+@pytest.mark.parametrize("kind", [*CHANGED, "missing"])
+async def test_the_same_for_a_block_that_is_a_file(folder: Place, kind: str):
+    bad, _ = await fill(folder.url, [os.urandom(1024).hex()] * 200, ["good"])
+    key = folder.spoil("/inbox/", kind)
+    async with holdfast.connect(folder.url) as broker:
+        queue = await broker.queue("jobs")
+        assert await drained(queue, 1) == ["good"]
+
+        async def all_dead() -> bool:
+            return await queue.dead.count() == 200
+
+        await until(all_dead)
+        await broker.maintain()
+        assert key in ((await queue.get(bad[7])).error or "")
+        assert (await queue.stats()).dead == 200
+
+
+async def test_a_worker_goes_on_and_does_not_spin(where: Place):
+    await fill(where.url, [f"bad {n}" for n in range(30)], ["good", "better"])
+    where.spoil("/inbox/", "rubbish")
+    handled: list[str] = []
+    async with holdfast.connect(where.url) as broker:
+        queue = await broker.queue("jobs")
+        calls = 0
+        claim = broker.store.claim
+
+        async def counted(*args: Any, **more: Any) -> Any:
+            nonlocal calls
+            calls += 1
+            return await claim(*args, **more)
+
+        broker.store.claim = counted  # type: ignore[method-assign]
+        worker = queue.worker(handled.append, concurrency=4)
+        await worker.start()
+
+        async def done() -> bool:
+            return len(handled) == 2 and await queue.dead.count() == 30
+
+        await until(done)
+        before = calls
+        await asyncio.sleep(1.0)
+        assert calls - before < 5
+        await worker.stop()
+    assert sorted(handled) == ["better", "good"]
+
+
+@pytest.mark.parametrize("kind", CHANGED)
+async def test_a_damaged_head_is_named_by_every_call(where: Place, kind: str):
+    async with holdfast.connect(where.url) as broker:
+        queue = await broker.queue("jobs")
+        ids = await queue.enqueue_many([1, 2])
+        await (await queue.dequeue()).complete()
+    key = where.spoil("/head", kind)
+    async with holdfast.connect(where.url) as broker:
+        queue = await broker.queue("jobs")
+        for call in (queue.dequeue, lambda: queue.get(ids[1]), queue.stats, queue.purge):
+            with pytest.raises(Damaged) as failure:
+                await call()
+            assert names_it(failure.value, key)
+        await queue.enqueue(3)  # producers need no head
+
+
+async def test_a_worker_on_a_damaged_head_waits_and_tells_once(folder: Place, caplog: pytest.LogCaptureFixture):
+    async with holdfast.connect(folder.url) as broker:
+        queue = await broker.queue("jobs")
+        await queue.enqueue(1)
+        await (await queue.dequeue()).complete()
+    key = folder.spoil("/head", "truncated")
+    async with holdfast.connect(folder.url) as broker:
+        worker = (await broker.queue("jobs")).worker(lambda value: None)
+        with caplog.at_level(logging.WARNING, "holdfast.worker"):
+            await worker.start()
+            await asyncio.sleep(1.0)
+            await worker.stop(grace=1)
+    told = [record for record in caplog.records if "cannot claim" in record.message]
+    assert len(told) == 1
+    assert key in told[0].message
+
+
+@pytest.mark.parametrize("kind", CHANGED)
+async def test_damaged_options_are_named(where: Place, kind: str):
+    await fill(where.url, [1])
+    key = where.spoil("queues/jobs", kind)
+    async with holdfast.connect(where.url) as broker:
+        for call in (lambda: broker.queue("jobs"), broker.queues):
+            with pytest.raises(Damaged) as failure:
+                await call()
+            assert names_it(failure.value, key)
+        await (await broker.queue("others")).enqueue(1)
+
+
+@pytest.mark.parametrize("kind", CHANGED)
+async def test_a_damaged_archive_file_is_named_and_the_rest_goes_on(where: Place, kind: str):
+    async with holdfast.connect(where.url) as broker:
+        queue = await broker.queue("jobs")
+        for value in ("first", "second"):
+            await queue.enqueue(value)
+            await (await queue.dequeue()).complete()
+            assert await queue.archive.count()
+            await broker.maintain()
+    key = where.spoil("/archive/", kind)
+    async with holdfast.connect(where.url) as broker:
+        queue = await broker.queue("jobs")
+        with pytest.raises(Damaged) as failure:
+            await queue.archive.list()
+        assert names_it(failure.value, key)
+        assert await queue.archive.count() == 2
+        await broker.maintain()
+        await queue.enqueue("third")
+        assert await drained(queue, 1) == ["third"]
+        assert await queue.cleanup(older_than=3600) == 0
+        assert await queue.archive.purge() >= 2
+        assert await queue.archive.list() == []
+
+
+async def test_small_files_are_merged_around_a_damaged_one(folder: Place):
+    async with holdfast.connect(folder.url) as broker:
+        queue = await broker.queue("jobs")
+        for value in range(20):
+            await queue.enqueue(value)
+            await (await queue.dequeue()).complete()
+            await broker.store._log("jobs").flusher.flush()
+    folder.spoil("/archive/", "rubbish")
+    async with holdfast.connect(folder.url) as broker:
+        await broker.maintain()
+    assert sum("/archive/" in key for key in folder.objects()) == 2
+
+
+async def test_what_was_done_is_archived_although_its_block_is_gone(folder: Place):
+    """Claimed and completed by one process; another, that never read the block, has to write the outcome."""
+    (ids,) = await fill(folder.url, [f"{n}" * 2000 for n in range(200)])
+    async with holdfast.connect(folder.url) as broker:
+        queue = await broker.queue("jobs")
+        await queue.complete_many(await queue.dequeue_many(150))
+        await queue.complete_many(await queue.dequeue_many(10))
+        key = folder.spoil("/inbox/", "missing")
+        broker.store._cache.forget(key)
+        await broker.maintain()
+        stats = await queue.stats()
+        assert (stats.completed, stats.archived) == (160, 160)
+        assert await queue.status(ids[0]) == "completed"
+
+
+async def test_bytes_that_lie_about_lengths_are_not_followed():
+    """Offsets of Arrow that point outside of its buffers would be read as memory of the process."""
+    data = bytearray(bytes(rows.encode(rows.Rows([b"x" * 50] * 100, "text/plain"))))
+    at = bytes(data).index((50).to_bytes(4, "little") + (100).to_bytes(4, "little"))
+    data[at : at + 4] = (1 << 30).to_bytes(4, "little")
+    key = "jobs@1/inbox/255/" + "0" * 32 + "-100-0-0-0"
+    for decode in (rows.decode, rows.columns):
+        with pytest.raises(Damaged, match="jobs"):
+            damage.read_block(key, decode, bytes(data))
+
+
+@pytest.mark.parametrize("part", ["/inbox/", "/head", "/archive/", "queues/jobs"])
+async def test_doctor_names_what_is_damaged(where: Place, part: str):
+    async with holdfast.connect(where.url) as broker:
+        queue = await broker.queue("jobs")
+        await queue.enqueue("done")
+        await (await queue.dequeue()).complete()
+        await broker.maintain()
+        await queue.enqueue("waits")
+    (sound,) = (check for check in await admin.doctor(where.url) if check.name == "objects")
+    assert sound.state == "ok"
+    key = where.spoil(part, "rubbish")
+    checks = await admin.doctor(where.url)
+    (found,) = (check for check in checks if check.name == "objects")
+    assert found.state == "fail"
+    assert key in found.detail
+
+
+async def test_doctor_names_what_was_set_aside(folder: Place):
+    await fill(folder.url, ["bad"])
+    folder.spoil("/inbox/", "rubbish")
+    async with holdfast.connect(folder.url) as broker:
+        queue = await broker.queue("jobs")
+        assert await queue.dequeue() is None
+        await broker.maintain()
+    (found,) = (check for check in await admin.doctor(folder.url) if check.name == "objects")
+    assert found.state == "warn"
+    assert damage.KEPT in found.detail
