@@ -1,6 +1,8 @@
 """URLs: what opens what, what is refused, and that nothing secret is shown."""
 
 import asyncio
+import subprocess
+import sys
 from pathlib import Path
 
 import pytest
@@ -162,3 +164,43 @@ async def test_a_store_that_does_not_answer_is_unavailable(monkeypatch):
     monkeypatch.setattr(opening, "_open", never)
     with pytest.raises(Unavailable, match=r"did not open within 0\.01 s"):
         await open_store(locate("memory://"), StoreOptions(connect_timeout=0.01))
+
+
+_WITHOUT = """
+import asyncio, sys
+sys.modules[sys.argv[1]] = None
+import holdfast
+
+async def main():
+    async with holdfast.connect(sys.argv[2], connect_timeout=20) as broker:
+        await (await broker.queue("jobs")).enqueue(1)
+
+asyncio.run(main())
+"""
+
+
+def without(module, url):
+    """What a process says that lacks a package."""
+    command = [sys.executable, "-c", _WITHOUT, module, url]
+    return subprocess.run(command, capture_output=True, text=True, timeout=60, check=False).stderr
+
+
+@pytest.mark.parametrize(
+    ("module", "url", "extra"),
+    [
+        ("obstore", "s3://bucket/x", "holdfast[s3]"),
+        ("obstore", "slatedb+s3://bucket/x", "holdfast[slatedb]"),
+        ("slatedb", "slatedb+file:///tmp/x", "holdfast[slatedb]"),
+        ("asyncpg", "postgresql://host/x", "holdfast[postgres]"),
+        ("nats", "nats://127.0.0.1", "holdfast[nats]"),
+    ],
+)
+def test_a_missing_package_says_what_to_install(module, url, extra):
+    told = without(module, url).splitlines()[-1]
+    assert told.startswith("holdfast.errors.ConfigError: ")
+    assert f"pip install '{extra}'" in told
+
+
+@pytest.mark.parametrize("scheme", ["file", "slatedb+file"])
+def test_a_folder_needs_no_package_for_buckets(scheme, tmp_path):
+    assert without("obstore", f"{scheme}://{tmp_path}/data") == ""

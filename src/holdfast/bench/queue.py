@@ -4,7 +4,6 @@ from __future__ import annotations
 
 from collections.abc import AsyncIterator, Sequence
 from contextlib import asynccontextmanager
-from pathlib import Path
 from typing import Any
 
 import msgspec
@@ -218,8 +217,3 @@ def _row(phase: Phase) -> list[str]:
         written,
         requests,
     ]
-
-
-def local_folder(url: str) -> Path | None:
-    """The folder behind a file URL: the raw limit must be measured on the same disk."""
-    return Path(url.removeprefix("file://")) if url.startswith("file://") else None

@@ -145,9 +145,6 @@ class Server:
     def url(self, database: str = "postgres", *, user: str = "postgres", query: str = "") -> str:
         return f"postgresql://{user}@127.0.0.1:{self.port}/{database}{query}"
 
-    def socket_url(self, database: str = "postgres", *, user: str = "postgres") -> str:
-        return f"postgresql://{user}@/{database}?host={self.folder}&port={self.port}"
-
     def __exit__(
         self, kind: type[BaseException] | None, error: BaseException | None, trace: TracebackType | None
     ) -> None:

@@ -13,7 +13,6 @@ from collections.abc import Callable
 
 _DRIFT = 1e-4
 _SLEW = 0.01
-_FRESH = 600.0  # seconds after which a new date is due
 
 
 class StoreClock:
@@ -38,10 +37,6 @@ class StoreClock:
             if self._sampled is None:
                 self._offset, self._read = (low + high) / 2, ended
             self._low, self._high, self._sampled = low, high, ended
-
-    @property
-    def is_stale(self) -> bool:
-        return self._sampled is None or time.monotonic() - self._sampled > _FRESH
 
     @property
     def doubt(self) -> float:

@@ -10,10 +10,10 @@ from collections.abc import Callable
 from concurrent.futures import ThreadPoolExecutor
 
 from ....config import StoreOptions
+from ....errors import ConfigError
 from ..folder import opening
 from ..folder.lane import Lane
 from ..topics import Topics, deliver
-from . import trust
 from .binding import Caller
 from .committer import Committer, Reader
 from .database import Database, full_disk
@@ -91,6 +91,10 @@ class Core:
     def _prepare(self) -> list[str]:
         if self.place.is_local:
             return opening.prepare(self.place.folder, parts=())
+        try:
+            from . import trust  # it needs a package that a folder does not
+        except ImportError as error:
+            raise ConfigError(f"{self.place.text} needs obstore: pip install 'holdfast[slatedb]'") from error
         trust.once(self.place, self._options)
         return []
 
