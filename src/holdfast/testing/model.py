@@ -125,8 +125,6 @@ class Model:
         agree(message.token not in self.tokens, "claim: a fresh token, not", message.token)
         self.tokens.add(message.token)
         entry.expired_once = entry.expired_once or recovered
-        if entry.copied and message.max_attempts == self.options.max_attempts:
-            entry.sent = msgspec.structs.replace(entry.sent, max_attempts=None)
         if entry.place == "live":
             entry.attempts += 1
             agree(message.attempt == entry.attempts, "claim: attempt", entry.attempts, "not", message.attempt)

@@ -46,18 +46,23 @@ def schema() -> Any:
             ("error", pa.string()),
             ("worker", pa.string()),
             ("token", pa.string()),
+            ("own_max_attempts", pa.int32()),  # None: the queue's
         ],
         metadata={"holdfast": str(FORMAT)},
     )
 
 
-def encode(queue: str, records: Sequence[Stored], tokens: Sequence[str | None]) -> Buffer:
+def encode(
+    queue: str, records: Sequence[Stored], tokens: Sequence[str | None], own: Sequence[int | None] | None = None
+) -> Buffer:
     """A Parquet file of these records, which come in id order."""
-    return written(table(queue, records, tokens))
+    return written(table(queue, records, tokens, own))
 
 
-def table(queue: str, records: Sequence[Stored], tokens: Sequence[str | None]) -> pa.Table:
-    """The columns of these records."""
+def table(
+    queue: str, records: Sequence[Stored], tokens: Sequence[str | None], own: Sequence[int | None] | None = None
+) -> pa.Table:
+    """The columns of these records; `own` are the attempts that messages asked for themselves, None: the queue's."""
     import pyarrow as pa
 
     columns = {
@@ -77,6 +82,7 @@ def table(queue: str, records: Sequence[Stored], tokens: Sequence[str | None]) -
         "error": [each.error for each in records],
         "worker": [each.worker for each in records],
         "token": list(tokens),
+        "own_max_attempts": [None] * len(records) if own is None else [each or None for each in own],
     }
     known = schema()
     return pa.table([pa.array(columns[field.name], field.type) for field in known], schema=known)
@@ -110,6 +116,7 @@ def written(rows: pa.Table) -> Buffer:
 
 # A dictionary of ids or payloads would be built, found useless and thrown away.
 _REPETITIVE = ["queue", "content_type", "priority", "attempts", "max_attempts", "status", "error", "worker", "token"]
+_REPETITIVE += ["own_max_attempts"]
 
 
 def decode(data: bytes) -> tuple[list[Stored], list[str | None]]:
@@ -143,6 +150,15 @@ def decode(data: bytes) -> tuple[list[Stored], list[str | None]]:
         for row in range(len(payloads))
     ]
     return records, table.column("token").to_pylist()
+
+
+def own_attempts(data: bytes) -> list[int | None]:
+    """By row: the attempts a message asked for itself; None: the queue's. Older files do not say."""
+    import pyarrow as pa
+    import pyarrow.parquet as pq
+
+    table = pq.read_table(pa.BufferReader(data), columns=["own_max_attempts"], schema=schema())
+    return list(table.column("own_max_attempts").to_pylist())
 
 
 def read(key: str, data: bytes) -> tuple[list[Stored], list[str | None]]:

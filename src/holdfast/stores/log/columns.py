@@ -80,8 +80,10 @@ def of_settled(
     places = group.places(name.count)
     source = _Source(name, stored if len(places) == name.count else _picked(stored, places), places, group)
     kept = archive.schema()
-    made = _assembled(source, queue, kept.remove(kept.get_field_index("token")), limit, result)
+    of_view = pa.schema([field for field in kept if field.name not in ("token", "own_max_attempts")])
+    made = _assembled(source, queue, of_view, limit, result)
     arrays = {**dict(zip(made.schema.names, made.columns, strict=True)), "token": source.all(token, pa.string())}
+    arrays["own_max_attempts"] = source.all(name.max_attempts or None, pa.int32())
     arrays["headers"] = _or_none(arrays["headers"])
     return pa.Table.from_arrays([arrays[name] for name in kept.names], schema=kept)
 

@@ -84,7 +84,7 @@ def rows_of(group: Settled | Waiting, block: Block, loaded: Rows, seen: Seen, vi
             state = records.settled_state(group, place)
             key = state.result[1:].decode() if state.result and state.result.startswith(b"@") else None
             stored = records.record(block, loaded, place, state, seen.rules, view, seen.root)
-            found.append(Leaving(stored, group.status, group.token, key))
+            found.append(Leaving(stored, group.status, group.token, key, block.name.max_attempts))
         else:
             state = records.State("retry", group.attempts, group.due, error=group.error)
             stored = records.record(block, loaded, place, state, seen.rules, view, seen.root)
@@ -132,7 +132,7 @@ def encode(address: Address, seen: Seen, found: Sequence[Leaving], wholes: Seque
     root = seen.root
     base = address.archive_root(seen.config)
     dead = [(f"{base}dead/{key}", data) for key, data in _dead(_ending(found, "dead"), numbers)]
-    again = [replayed(row.stored, frozen.since) for row in _ending(found, "replayed")]
+    again = [replayed(row.stored, frozen.since, row.max_attempts) for row in _ending(found, "replayed")]
     live = Address(address.queue, False, int(frozen.flush, 16) >> 20).root(seen.config)
     dead += [(live + key, data) for key, data in fresh_blocks(again, numbers)]
     spilled = [(root + key, data) for key, data in _spilled(_ending(found, "waiting"), frozen.since, numbers)]
@@ -169,7 +169,8 @@ def _archived(
     endings = ("completed", "failed", "moved") if seen.rules.archive else ("completed", "failed")
     kept = [row for row in found if row.ending in endings]
     if kept:
-        one_by_one = archive.table(address.queue, [row.stored for row in kept], [row.token for row in kept])
+        own = [row.max_attempts for row in kept]
+        one_by_one = archive.table(address.queue, [row.stored for row in kept], [row.token for row in kept], own)
         wholes = [*wholes, one_by_one]
     if not wholes:
         return None
@@ -182,10 +183,14 @@ def _archived(
 
 def _dead(found: list[Leaving], numbers: Iterator[str]) -> list[tuple[str, Buffer]]:
     """Dead letters in blocks of their own log; priority and attempts are columns there."""
+    kinds: dict[int, list[Leaving]] = {}
+    for row in found:
+        kinds.setdefault(row.max_attempts, []).append(row)
     blocks = []
-    for part in _bounded(found):
-        name = BlockName(next(numbers), len(part), 0, 0, 0, False, *_range(part))
-        blocks.append((name.inbox_key(), rows.encode(carried(part))))
+    for own, members in kinds.items():
+        for part in _bounded(members):
+            name = BlockName(next(numbers), len(part), 0, own, 0, False, *_range(part))
+            blocks.append((name.inbox_key(), rows.encode(carried(part))))
     return blocks
 
 
@@ -197,11 +202,11 @@ def _moved(source: str, found: list[Leaving], numbers: Iterator[str]) -> list[tu
         why = {"dead_from": source, "dead_id": old.id, "dead_reason": old.error or ""}
         id = ids.text(ids.derived(ids.number(old.id) or 0, "moved"))
         fresh = msgspec.structs.replace(old, id=id, headers={**(old.headers or {}), **why}, attempts=0, error=None)
-        copies.append(msgspec.structs.replace(row, stored=fresh))
+        copies.append(msgspec.structs.replace(row, stored=fresh, max_attempts=0))  # as the other queue has it
     return fresh_blocks(copies, numbers)
 
 
-def replayed(old: Stored, now: float) -> Leaving:
+def replayed(old: Stored, now: float, own: int = 0) -> Leaving:
     """A message that starts anew: the same but for its id, its attempts and a header that says where it came from."""
     fresh = msgspec.structs.replace(
         old,
@@ -210,7 +215,7 @@ def replayed(old: Stored, now: float) -> Leaving:
         attempts=0,
         enqueued_at=now,
     )
-    return Leaving(fresh, "replay", "", None)
+    return Leaving(fresh, "replay", "", None, own)
 
 
 def fresh_blocks(found: list[Leaving], numbers: Iterator[str]) -> list[tuple[str, Buffer]]:

@@ -6,7 +6,7 @@ import math
 import secrets
 from collections.abc import Callable, Sequence
 from functools import partial
-from typing import cast
+from typing import TypeAlias, cast
 
 import msgspec
 
@@ -27,6 +27,10 @@ from .state import Absorb, Block, Expire, Purge, Remove
 from .topics import work_topic
 
 # Dead letters: they move.
+
+
+Original: TypeAlias = tuple[Stored, int]  # an archived message, and the attempts it asked for itself; 0: the queue's
+Row: TypeAlias = tuple[Stored, str | None, int | None]  # of an archive file: a record, its token, and the same
 
 
 def take_dead(
@@ -62,7 +66,9 @@ def replay_dead(session: Session, cache: BlockCache, maker: Ids, wanted: Sequenc
     if taken and not later:
         queue = session.seen.root.partition("@")[0]
         root = Address(queue, False).root(session.seen.config)
-        _add(session.tx, root, queue, [leaving.replayed(stored, session.tx.now) for stored, _ in taken], maker)
+        now = session.tx.now
+        copies = [leaving.replayed(stored, now, found.block.name.max_attempts) for stored, found in taken]
+        _add(session.tx, root, queue, copies, maker)
     return len(taken)
 
 
@@ -116,27 +122,29 @@ def _purge_late(session: Session, cache: BlockCache) -> int:
 # The archive: messages are copied.
 
 
-def archived(view: Reading, queue: str, wanted: Sequence[str]) -> list[Stored]:
+def archived(view: Reading, queue: str, wanted: Sequence[str]) -> list[Original]:
     """Archived messages by id."""
     root = queues.address(queue).archive_root(queues.read(view, queue))
     numbers = {f"{number:032x}": id for id in wanted if (number := ids.number(id)) is not None}
     files = [file for file in archive.files(view, root) if any(file.first <= id <= file.last for id in numbers)]
-    found: dict[str, Stored] = {}
+    found: dict[str, Original] = {}
     for file in files:
         stored = view.get(file.key)
-        for record in archive.read(file.key, stored.data)[0] if stored else ():
+        if stored is None:
+            continue
+        for record, _, own in _rows(file.key, stored.data):
             if names.plain(record.id) in numbers:
-                found[record.id] = record
+                found[record.id] = (record, own or 0)
     return [found[id] for id in wanted if id in found]
 
 
-def replay_archived(tx: Transaction, queue: str, found: Sequence[Stored], maker: Ids) -> int:
+def replay_archived(tx: Transaction, queue: str, found: Sequence[Original], maker: Ids) -> int:
     """Copies, unless a mark says that the message was copied before."""
     config = queues.read(tx, queue)
     root = queues.address(queue).root(config)
     fresh = []
     marks: dict[str, int] = {}
-    for copy in (leaving.replayed(each, tx.now) for each in found):
+    for copy in (leaving.replayed(each, tx.now, own) for each, own in found):
         number = ids.number(copy.stored.id) or 0
         key = f"{root}replayed/{ids.block_of(number):032x}"
         if key not in marks:
@@ -200,23 +208,26 @@ async def _thin_out(
     found = await space.read(lambda view: view.get(file.key))
     if found is None:
         return 0
-    records, tokens = archive.read(file.key, found.data)
-    kept = [(record, token) for record, token in zip(records, tokens, strict=True) if not goes(record)]
-    if len(kept) == len(records):
+    rows = _rows(file.key, found.data)
+    kept = [row for row in rows if not goes(row[0])]
+    if len(kept) == len(rows):
         return 0
     new = await _write(space, address, config, file.flush, kept) if kept else None
     replaced = await _show(space, [file.key], new)
-    return len(records) - len(kept) if replaced else 0
+    return len(rows) - len(kept) if replaced else 0
 
 
-async def _write(
-    space: Space, address: Address, config: queues.Config, flush: str, kept: list[tuple[Stored, str | None]]
-) -> str:
+def _rows(key: str, data: bytes) -> list[Row]:
+    return list(zip(*archive.read(key, data), archive.own_attempts(data), strict=True))
+
+
+async def _write(space: Space, address: Address, config: queues.Config, flush: str, kept: list[Row]) -> str:
     """A new archive file with the time of an old one, so that its retention does not start again."""
     first, last = names.plain(kept[0][0].id), names.plain(kept[-1][0].id)
     number = f"{int(flush, 16) + (secrets.randbits(32) + 1 << 20):032x}"  # nobody else's: it may have to be deleted
     key = address.archive_root(config) + names.archive_key(first, last, len(kept), number)
-    await space.write_file(key, archive.encode(address.queue, [each[0] for each in kept], [each[1] for each in kept]))
+    records, tokens, own = ([row[column] for row in kept] for column in range(3))
+    await space.write_file(key, archive.encode(address.queue, records, tokens, own))  # type: ignore[arg-type]  # a Row's columns
     return key
 
 
@@ -237,14 +248,14 @@ def _get(key: str, view: Reading) -> SpaceFound | None:
 
 async def merge(space: Space, address: Address, config: queues.Config, files: list[ArchiveName]) -> int:
     """Several small archive files become one."""
-    kept: list[tuple[Stored, str | None]] = []
+    kept: list[Row] = []
     read: list[ArchiveName] = []
     for file in files:
         found = await space.read(partial(_get, file.key))
         if found is None:
             return 0
         try:
-            kept += zip(*archive.read(file.key, found.data), strict=True)
+            kept += _rows(file.key, found.data)
         except Damaged as error:  # it stays as it is
             damage.logger.error("%s", error)
         else:

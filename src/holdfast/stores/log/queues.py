@@ -13,11 +13,10 @@ from ...retry import NoRetry
 from ..base import DEAD, QueueInfo
 from . import damage, names
 from .space import Reading, Transaction
-from .state import Rules
+from .state import ENDLESS, Rules
 
 FORMAT = 1
 CLOSING = 2.5  # seconds for which producers may still believe in a queue that is being deleted
-ENDLESS = 1 << 30
 _PAGE = 10_000
 _SHARD = "#"  # not in the name of any queue
 

@@ -35,17 +35,17 @@ class Replays:
         self._timeout = timeout
         self._is_there = is_there
 
-    async def replay(self, found: Sequence[Stored]) -> int:
+    async def replay(self, found: Sequence[tuple[Stored, int]]) -> int:
         """Copy archived messages back; how many were not copied before."""
         config = await self._space.read(lambda view: queues.read(view, self._queue), deadline=self._timeout)
         root = queues.address(self._queue).root(config)
-        originals: dict[str, list[Stored]] = {}
-        for each in {each.id: each for each in found}.values():
-            copy = ids.derived(ids.number(each.id) or 0, "replay")
+        originals: dict[str, list[tuple[Stored, int]]] = {}
+        for each in {each[0].id: each for each in found}.values():
+            copy = ids.derived(ids.number(each[0].id) or 0, "replay")
             originals.setdefault(f"{root}replayed/{ids.block_of(copy):032x}", []).append(each)
         return sum([await self._replay_block(root, name, some) for name, some in originals.items()])
 
-    async def _replay_block(self, root: str, name: str, originals: list[Stored]) -> int:
+    async def _replay_block(self, root: str, name: str, originals: list[tuple[Stored, int]]) -> int:
         added = 0
         while True:
             me = os.urandom(8).hex()
@@ -61,11 +61,11 @@ class Replays:
         return await self._is_there(promise.said[3])
 
     def _promise(
-        self, tx: Transaction, holds: Promise | None, *, root: str, originals: list[Stored], me: str
+        self, tx: Transaction, holds: Promise | None, *, root: str, originals: list[tuple[Stored, int]], me: str
     ) -> Promise | None:
         """A block of those that were not copied before, as many as one block takes; None: all were."""
         done = int(holds.said[0], 16) if holds is not None else 0
-        copies = [leaving.replayed(each, tx.now) for each in originals]
+        copies = [leaving.replayed(each, tx.now, own) for each, own in originals]
         new = [each for each in copies if not done >> _place(each) & 1]
         if not new:
             return None

@@ -25,6 +25,9 @@ LEADS_TO = {  # what a settlement makes of a message; a retry with no attempt le
 }
 
 
+ENDLESS = 1 << 30  # attempts of a dead letter
+
+
 class Rules(msgspec.Struct, frozen=True):
     """What the queue's options mean to the head."""
 
@@ -68,6 +71,8 @@ class Block(msgspec.Struct, frozen=True, gc=False):
         return 0 if self.due > now else self.fresh().bit_count()
 
     def limit(self, rules: Rules) -> int:
+        if rules.max_attempts == ENDLESS:  # dead letters carry the number of their queue, for the day they are replayed
+            return ENDLESS
         return self.name.max_attempts or rules.max_attempts
 
 

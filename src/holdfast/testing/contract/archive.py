@@ -7,6 +7,7 @@ from typing import Any
 
 import pytest
 
+from ...envelopes import Message
 from ...retry import Fixed
 from .base import LONG, SHORT, StoreContract
 
@@ -74,6 +75,18 @@ class Archive(StoreContract):
         record = await queue.get(id)
         assert record is not None
         assert (record.status, record.result) == ("completed", "done")
+
+    async def test_archive_replay_keeps_the_attempts_a_message_asked_for(self) -> None:
+        queue = await self.queue(max_attempts=3)
+        ids = await queue.enqueue_many(
+            [Message("own", max_attempts=5), Message("plain"), Message("same", max_attempts=3)]
+        )
+        for _ in ids:
+            await (await self.take(queue)).complete()
+        queue = await self.queue(queue.name, max_attempts=7)
+        assert await queue.archive.replay(ids) == 3
+        again = [await self.take(queue) for _ in ids]
+        assert {each.value: each.max_attempts for each in again} == {"own": 5, "plain": 7, "same": 3}
 
     async def test_second_replay_of_the_archive_adds_nothing(self) -> None:
         queue = await self.queue()

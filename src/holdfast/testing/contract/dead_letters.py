@@ -6,6 +6,7 @@ from typing import Any
 
 import pytest
 
+from ...envelopes import Message
 from ...retry import Fixed
 from .base import LONG, PATIENCE, SHORT, StoreContract, eventually, working
 
@@ -75,6 +76,17 @@ class DeadLetters(StoreContract):
         assert again.headers == {"k": "v", "replayed_from": dead.id}
         assert again.id != dead.id
         assert await queue.dead.count() == 0
+
+    async def test_replay_keeps_the_attempts_a_message_asked_for(self) -> None:
+        """Its own number; the others have what the queue says when they run again."""
+        queue = await self.queue(retry=Fixed(0), max_attempts=1)
+        await queue.enqueue_many([Message("own", max_attempts=2), Message("plain"), Message("same", max_attempts=1)])
+        for _ in range(4):
+            await (await self.take(queue)).fail("x")
+        queue = await self.queue(queue.name, max_attempts=7)
+        assert await queue.dead.replay() == 3
+        again = [await self.take(queue) for _ in range(3)]
+        assert {each.value: each.max_attempts for each in again} == {"own": 2, "plain": 7, "same": 1}
 
     async def test_replay_of_some_leaves_the_others_dead(self) -> None:
         queue = await self.queue()
