@@ -320,4 +320,4 @@ def test_generic_and_named():
     assert sync.Queue[int].__origin__ is sync.Queue
     with sync.connect("memory://") as broker:
         assert repr(broker.queue("q")) == "sync.Queue('q')"
-    assert set(sync.__all__) == {core.__name__ for core in sync.NAMES} | {"connect"}
+    assert set(sync.__all__) == {core.__name__ for core in sync.NAMES} | {"UnknownOutcome", "connect"}

@@ -12,15 +12,15 @@ import os
 import threading
 import types
 from collections.abc import Callable, Coroutine, Iterable, Mapping
-from typing import Any, ClassVar
+from typing import Any, ClassVar, TypeVar
 
 from . import app as _app
 from . import broker as _broker
 from . import deliveries as _deliveries
+from . import errors as _errors
 from . import letters as _letters
 from . import queue as _queue
 from . import worker as _worker
-from .errors import ConfigError
 from .portal import Portal, Visit, portal
 from .worker.signals import Catcher
 from .worker.threads import Threads
@@ -41,6 +41,8 @@ NAMES: dict[type, str] = {
 
 _FACES: dict[type, type[Face]] = {}
 
+T = TypeVar("T")
+
 
 class Face:
     """Something async, seen from threads that block. `core` is the async one."""
@@ -53,7 +55,7 @@ class Face:
         self._place = place
 
     def _run(self, work: Coroutine[Any, Any, Any]) -> Any:
-        return self._faced(self._place.run(work))
+        return self._faced(_run(self._place, work))
 
     def _faced(self, value: Any) -> Any:
         """The blocking face of what has one, also in a list or dict of them."""
@@ -67,6 +69,26 @@ class Face:
 
     def __repr__(self) -> str:
         return f"sync.{self.core!r}"
+
+
+class UnknownOutcome(_errors.UnknownOutcome):
+    """The same error, with a `retry` that blocks."""
+
+    def __init__(self, core: _errors.UnknownOutcome, place: Portal | Visit) -> None:
+        super().__init__(str(core), ids=core.ids)
+        self._core = core
+        self._place = place
+
+    def retry(self) -> list[str]:  # type: ignore[override] # that is the point
+        """Repeat the same call with the same ids; what arrived already is not added again."""
+        return _run(self._place, self._core.retry())
+
+
+def _run(place: Portal | Visit, work: Coroutine[Any, Any, T]) -> T:
+    try:
+        return place.run(work)
+    except _errors.UnknownOutcome as error:
+        raise UnknownOutcome(error, place) from error.__cause__
 
 
 # ---------------------------------------------------------------------- from async members to blocking ones
@@ -212,7 +234,7 @@ class _OfApp(Face):
         if (broker := app._broker) is None or app._loop is None:
             return ours
         if broker.gone is not None:
-            raise ConfigError(broker.gone)
+            raise _errors.ConfigError(broker.gone)
         return ours if app._loop is ours.loop() else Visit(app._loop)
 
     def __init__(self, core: Any, place: Portal | Visit | None = None) -> None:
@@ -281,4 +303,7 @@ async def _opened(url: str | os.PathLike[str] | None, options: Mapping[str, Any]
     return await _broker.connect(url, **options)
 
 
-__all__ = ["App", "AppHandler", "Archive", "Broker", "DeadLetters", "Delivery", "Queue", "Worker", "connect"]
+__all__ = [
+    *("App", "AppHandler", "Archive", "Broker", "DeadLetters", "Delivery", "Queue", "UnknownOutcome", "Worker"),
+    "connect",
+]

@@ -9,6 +9,7 @@ from datetime import datetime
 from types import TracebackType
 from typing import Any, Generic, ParamSpec, Self, TypeVar, overload
 
+from . import errors as _errors
 from .app import App as _App
 from .app import AppHandler as _AppHandler
 from .broker import Broker as _Broker
@@ -32,6 +33,9 @@ P = ParamSpec("P")
 R = TypeVar("R")
 
 def connect(url: str | os.PathLike[str] | None = None, **options: Any) -> Broker: ...
+
+class UnknownOutcome(_errors.UnknownOutcome):
+    def retry(self) -> list[str]: ...  # type: ignore[override] # it blocks
 
 class Broker:
     core: _Broker

@@ -48,3 +48,7 @@ def main() -> None:
     assert_type(send.queue(), Queue[Email])
     assert_type(app.queue("emails", Email), Queue[Email])
     assert_type(app.broker().create_queue("more", Email), Queue[Email])
+    try:
+        send.enqueue(Email("a"))
+    except holdfast.sync.UnknownOutcome as error:
+        assert_type(error.retry(), list[str])
