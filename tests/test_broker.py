@@ -285,3 +285,10 @@ async def test_a_queue_is_not_its_own_dead_letter_queue(broker):
     with pytest.raises(ConfigError, match="names the queue itself"):
         await broker.configure_queue("jobs", dead_letter="jobs")
     assert (await broker.queue("jobs")).options.dead_letter == "graves"
+
+
+async def test_the_environment_names_one_dead_letter_queue_for_all_but_itself(monkeypatch):
+    monkeypatch.setenv("HOLDFAST_QUEUE_DEAD_LETTER", "graves")
+    async with holdfast.connect("memory://") as broker:
+        assert (await broker.queue("jobs")).options.dead_letter == "graves"
+        assert (await broker.queue("graves")).options.dead_letter is True

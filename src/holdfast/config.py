@@ -142,7 +142,10 @@ class Settings(msgspec.Struct, frozen=True, kw_only=True):
 
     def for_queue(self, name: str) -> dict[str, Any]:
         """What a queue of this name is created with, when the code does not say otherwise."""
-        return {**self.queues.get(name, {}), **self.queue}
+        said = dict(self.queue)
+        if said.get("dead_letter") == name:  # the environment speaks to all queues, and so to that of the dead as well
+            del said["dead_letter"]
+        return {**self.queues.get(name, {}), **said}
 
     def apply_log_level(self) -> None:
         """The level of the `holdfast` loggers, when one was asked for."""
