@@ -18,15 +18,16 @@ from .clock import Moment
 from .faults import Lost
 from .lanes import Handed, Lane, nak
 from .later import Later
-from .log import Lease, Log
+from .log import BEHIND, Lease, Log
 from .settling import Settler
 from .wire import Post
 
 _LATE = 0.25  # seconds the server may take to hand out what has become visible
-_BEHIND = 0.1  # seconds a consumer may be behind its stream
 _OPEN = 0.1  # seconds after which a message of a call that was still open is looked at again; longer each time
 _OPEN_MOST = 5.0
 _PASSED = 1000  # messages of open calls that one look passes over
+_TICK = 0.05  # seconds: what becomes visible so close together is expected together
+_EXPECTED = 10_000  # ticks at most
 _SCHEDULED = 10_000  # delayed messages of this process that are watched for
 
 
@@ -48,7 +49,7 @@ class Claimer:
         self._settler = settler
         self._delays = Later(log)
         self._passed = 0  # messages of open calls that the last look passed over
-        self._soon: list[float] = []  # instants at which this process knows that something becomes visible
+        self._soon: set[int] = set()  # ticks in which this process knows that something becomes visible
         self._stored_at = float("-inf")  # when this process last stored a message that is visible
         self._later: list[tuple[float, str]] = []  # a heap of scheduled messages of this process: due, subject
 
@@ -70,11 +71,15 @@ class Claimer:
 
     def expect(self, instant: float) -> None:
         """Something becomes visible then."""
-        self._soon.append(instant)
+        self._soon.add(int(instant / _TICK))
+        if len(self._soon) > _EXPECTED:
+            past = int((self._log.link.now() - _LATE) / _TICK)
+            left = {tick for tick in self._soon if tick > past}
+            self._soon = set(heapq.nsmallest(_EXPECTED // 2, left))  # beyond some, punctuality is the server's
 
     def stored(self) -> None:
         """This process has stored a message: a claim must find it, although consumers hear of it a little later."""
-        self._stored_at = time.monotonic()
+        self._stored_at = self._log.stored_at = time.monotonic()
 
     def expect_scheduled(self, due: float, subject: str) -> None:
         """A message that the server moves to its lane then."""
@@ -114,10 +119,10 @@ class Claimer:
     def _patience(self) -> float:
         """How long to wait for what became visible just now, by what this process itself decided or stored."""
         now = self._log.link.now()
-        due = any(now - _LATE < instant <= now for instant in self._soon)
-        self._soon = [instant for instant in self._soon if instant > now]
+        due = any(now - _LATE < tick * _TICK <= now for tick in self._soon)
+        self._soon = {tick for tick in self._soon if tick * _TICK > now}
         stored, self._stored_at = self._stored_at, float("-inf")
-        return _LATE if due else _BEHIND if time.monotonic() - stored < _BEHIND else 0.0
+        return _LATE if due else BEHIND if time.monotonic() - stored < BEHIND else 0.0
 
     async def _wait(self, seconds: float, *, quietly: bool) -> None:
         """For a message, or `quietly` for a word that something has changed."""

@@ -42,6 +42,9 @@ class Lease(msgspec.Struct):
     ahead: float = 0.0  # when it was given, see Moment.ahead
 
 
+BEHIND = 0.1  # seconds a consumer may be behind its stream
+
+
 class Log:
     """The parts of one queue (`dead`: of its dead letters), shared by everything that works on it."""
 
@@ -63,6 +66,7 @@ class Log:
         self.settled: dict[tuple[str, str], str] = {}  # what this process has settled, by id and token
         self.changed = asyncio.Event()
         self.swept_at = float("-inf")  # by our own clock
+        self.stored_at = float("-inf")  # by our own clock: when this process last stored a message that is visible
         self._tidy_at = 0.0
 
     def source(self) -> tuple[str, str]:

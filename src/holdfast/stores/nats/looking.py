@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+import asyncio
+import time
 from collections.abc import Sequence
 from typing import Any
 
@@ -9,10 +11,11 @@ from ...messages import Stats, Stored, View
 from ...v1.task_pb2 import Record, Task
 from ..base import QueueInfo
 from . import state, tasks
-from .log import Log, is_id
+from .log import BEHIND, Log, is_id
 from .names import id_of
 from .reading import Found
 
+_MOMENT = 0.005  # seconds between two looks at consumers that are behind
 _CHUNK = 200  # messages read at once
 _EXACT = 5000  # messages in hand or waiting for a retry that are looked at one by one
 
@@ -136,7 +139,7 @@ class Looker:
     async def _live(self, info: QueueInfo) -> tuple[dict[str, int], int, float | None, bool]:
         """Counts by view, how many of them have a record, the age of the oldest, and whether all were looked at."""
         log, now = self._log, self._log.link.now()
-        lanes = await log.lanes.look()
+        lanes = await self._lanes()
         found = await self.delivered(lanes, _EXACT)
         records = await log.records([id_of(one.subject) for one in found])
         n = {"ready": sum(lane["num_pending"] for lane in lanes), "delayed": 0, "processing": 0, "retry": 0}
@@ -158,6 +161,24 @@ class Looker:
             n["delayed"] += len(await log.reader.subjects(log.names.task_stream, pattern))
         since += await self._first_waiting(lanes)
         return n, len(records), max((max(0.0, now - at) for at in since), default=None), exact
+
+    async def _lanes(self) -> list[dict[str, Any]]:
+        """What the server says of the lanes, when it knows of what this process has just stored.
+
+        Consumers hear of a message a little later than the stream. Of a long backlog that does not matter.
+        """
+        log, stream, subject = self._log, *self._log.source()
+        end = log.stored_at + BEHIND
+        while time.monotonic() < end:
+            lanes = await log.lanes.look()
+            if sum(lane["num_pending"] for lane in lanes) > _EXACT:
+                return lanes
+            there = len(await log.reader.subjects(stream, f"{subject}*.*"))
+            lanes = await log.lanes.look()
+            if sum(lane["num_pending"] + lane["num_ack_pending"] for lane in lanes) >= there:
+                return lanes
+            await asyncio.sleep(_MOMENT)
+        return await log.lanes.look()
 
     async def _first_waiting(self, lanes: Sequence[dict[str, Any]]) -> list[float]:
         """Since when the first of each lane that nobody was handed has been waiting."""
