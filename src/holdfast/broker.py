@@ -243,8 +243,7 @@ class Broker:
         self.gone = reason
         self.store = cast(Store, _Gone(reason, self.store))
         for opened in self._queues.values():
-            opened.store = self.store
-            opened.held.clear()
+            opened.retire(self.store)
         self._queues.clear()  # a handle keeps its own; nobody gets another
 
     async def __aenter__(self) -> Broker:

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from collections.abc import Iterable, Mapping, Sequence
 from datetime import datetime
-from typing import Any, Generic, TypeVar, cast
+from typing import Any, Generic, TypeVar
 
 import msgspec
 
@@ -67,14 +67,20 @@ def terms(
 
 def envelope(codec: Codec[T], limit: int, value: T | Message[T], travel: Terms) -> Envelope:
     """One envelope; CodecError, MessageTooLarge. The terms of a `Message` are its own."""
+    payload, content_type, travel = sealed(codec, limit, value, travel)
+    return Envelope(payload, content_type, *travel)
+
+
+def sealed(codec: Codec[T], limit: int, value: T | Message[T], travel: Terms) -> tuple[bytes, str, Terms]:
+    """What an envelope is made of."""
     if type(value) is Message:  # isinstance on a struct takes five times as long
         travel, value = _terms_of(value), value.value
-    payload, content_type = codec.encode(cast(T, value))
+    payload, content_type = codec.encode(value)  # type: ignore[arg-type]  # no Message, as just seen
     if len(payload) > limit:
         raise _too_large(len(payload), limit)
     if codec.headers is not None:
         travel = ({**codec.headers, **(travel[0] or {})}, *travel[1:])
-    return Envelope(payload, content_type, *travel)
+    return payload, content_type, travel
 
 
 def envelopes(codec: Codec[T], limit: int, values: Iterable[T | Message[T]], travel: Terms) -> Sequence[Envelope]:

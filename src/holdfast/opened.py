@@ -11,8 +11,8 @@ from .config import QueueOptions, StoreOptions
 from .deliveries import Delivery, Lease, moment, read_receipt
 from .errors import ConfigError, LeaseLost, MessageNotFound, QueueFull
 from .events import Emitter
-from .messages import Answer, Claims, Envelope, Settlement
-from .stores.base import QueueInfo, Store, within
+from .messages import Answer, Claims, Envelope, Settlement, Terms
+from .stores.base import QueueInfo, Store, single_append, within
 
 if TYPE_CHECKING:
     from .queue import Queue
@@ -28,6 +28,7 @@ class Opened:
 
     def __init__(self, store: Store, info: QueueInfo, events: Emitter, *, store_options: StoreOptions) -> None:
         self.store = store
+        self._append_single = single_append(store)
         self.store_options = store_options
         self.info = info
         self.name = info.name  # the dead letters of a queue are opened under a name of their own
@@ -37,6 +38,11 @@ class Opened:
         self._said: Mapping[str, Any] | None = None  # what the code said about the options, and is so
         self._read_at = time.monotonic()
         self._believed = store_options.maintenance_interval
+
+    def retire(self, store: Store) -> None:
+        """From now on there is only what says why."""
+        self.store, self._append_single = store, None
+        self.held.clear()
 
     def learn(self, info: QueueInfo, said: Mapping[str, Any]) -> None:
         """The queue as the store has it now, and what the code said about it."""
@@ -63,6 +69,22 @@ class Opened:
         info = await self.store.queue(self.info.name)
         if info is not None and info != self.info:
             self.info, self._said = info, None
+
+    def append_one(self, payload: bytes, content_type: str, terms: Terms, *, connection: Any = None) -> Awaitable[str]:
+        """Its id. Single calls are many: nothing is made for one that the store can do without."""
+        if (
+            connection is None
+            and self._append_single is not None
+            and self.info.options.max_messages is None
+            and not self.events.wants("message.enqueued")
+        ):
+            written = self._append_single(self.store, self.name, payload, content_type, terms)
+            if written is not None:
+                return written
+        return self._append_one(Envelope(payload, content_type, *terms), connection)
+
+    async def _append_one(self, message: Envelope, connection: Any) -> str:
+        return (await self.append((message,), connection=connection))[0]
 
     def append(self, messages: Sequence[Envelope], *, connection: Any = None) -> Awaitable[list[str]]:
         """Their ids; no coroutine of ours in between where there is nothing to add: single calls are many."""

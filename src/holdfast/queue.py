@@ -11,11 +11,11 @@ from . import config
 from .codecs import Codec, encode_result
 from .config import QueueOptions, StoreOptions
 from .deliveries import Delivery, Record, moment
-from .envelopes import Message, envelope, envelopes, terms
+from .envelopes import Message, envelopes, sealed, terms
 from .errors import ConfigError, MessageNotFound
 from .events import Emitter
 from .letters import Archive, DeadLetters
-from .messages import Answer, Settlement, Stats, Status
+from .messages import PLAIN, Answer, Settlement, Stats, Status
 from .opened import Holder, Opened
 from .outcome import decide, describe
 from .stores.base import Store
@@ -83,14 +83,19 @@ class Queue(Generic[T]):
         connection: Any = None,
     ) -> str:
         """Add a message; its id, once it is durable. `connection` (PostgreSQL): with what the caller's own commits."""
-        travel = terms(
-            priority=priority, delay=delay, at=at, headers=headers, dedup_key=dedup_key, max_attempts=max_attempts
-        )
+        if (  # as most calls say, there is nothing to check
+            type(priority) is type(delay) is int and not priority and not delay
+            and at is None and headers is None and dedup_key is None and max_attempts is None
+        ):  # fmt: skip
+            travel = PLAIN
+        else:
+            travel = terms(
+                priority=priority, delay=delay, at=at, headers=headers, dedup_key=dedup_key, max_attempts=max_attempts
+            )
         opened = self._opened
         options = opened.current() or await opened.options()
-        message = envelope(self.codec, options.max_message_size, value, travel)
-        ids = await opened.append((message,), connection=connection)
-        return ids[0]
+        payload, content_type, travel = sealed(self.codec, options.max_message_size, value, travel)
+        return await opened.append_one(payload, content_type, travel, connection=connection)
 
     async def enqueue_many(
         self,

@@ -13,14 +13,15 @@ Rules every engine keeps, each with a test in `holdfast.testing.contract`:
 
 from __future__ import annotations
 
-from collections.abc import Sequence
+from asyncio import Future
+from collections.abc import Callable, Sequence
 from typing import Any, Protocol, cast
 
 import msgspec
 
 from ..config import QueueOptions
 from ..errors import ConfigError
-from ..messages import Answer, Claims, Envelope, Settlement, Stats, Stored, View
+from ..messages import Answer, Claims, Envelope, Settlement, Stats, Stored, Terms, View
 
 DEAD = "/dead"
 
@@ -159,6 +160,18 @@ class Transactional(Protocol):
 
     async def append(self, queue: str, messages: Sequence[Envelope], *, connection: Any = None) -> list[str]:
         """As `Store.append`; with a connection the messages are there if and only if its transaction commits."""
+
+
+class AppendsSingly(Protocol):
+    """What a store may offer besides, for single calls by the thousand."""
+
+    def append_single(self, queue: str, payload: bytes, content_type: str, terms: Terms) -> Future[str] | None:
+        """As `append` with one message, without a coroutine or an envelope; None: `append` it."""
+
+
+def single_append(store: Store) -> Callable[[Any, str, bytes, str, Terms], Future[str] | None] | None:
+    """`append_single` of the store's class; whoever stands before a store and passes its calls on does not have it."""
+    return getattr(type(store), "append_single", None)
 
 
 def within(store: Store, connection: Any) -> Store:

@@ -13,13 +13,14 @@ import msgspec
 from ... import ids
 from ...errors import Unavailable
 from ...ids import Ids
-from ...messages import Envelope, Uniform
+from ...messages import PLAIN, Envelope, Terms, Uniform
 from . import drafts, names, queues, rows
 from .names import BlockName
 from .space import Buffer, NewFiles, Reading, Space, Transaction
 from .topics import work_topic
 
 _NO_IDS: list[str] = []
+_DEDUP_KEY = 4  # its place among the terms
 _IN_FLIGHT = 3  # appends under way before further calls gather
 
 
@@ -30,7 +31,7 @@ class Call(msgspec.Struct, eq=False, gc=False):
     """
 
     messages: Sequence[Envelope]
-    future: asyncio.Future[list[str]] | None
+    future: asyncio.Future[list[str]] | None = None
     ids: list[str] = _NO_IDS
 
     def answer(self) -> None:
@@ -44,11 +45,38 @@ class Call(msgspec.Struct, eq=False, gc=False):
             future.set_exception(error)
 
     @property
+    def is_alone(self) -> bool:
+        return True
+
+    @property
     def has_dedup_keys(self) -> bool:
         messages = self.messages
         if len(messages) == 1:
             return messages[0].dedup_key is not None
         return type(messages) is not Uniform and any(each.dedup_key is not None for each in messages)
+
+
+class Singles(Call, gc=False, kw_only=True):
+    """Single calls with the same terms that came one after the other: one call to everybody but those who wait."""
+
+    messages: Uniform
+    futures: list[asyncio.Future[str]]
+
+    @property
+    def is_alone(self) -> bool:
+        return len(self.futures) == 1
+
+    def answer(self) -> None:
+        for future, id in zip(self.futures, self.ids, strict=True):
+            if not future.done():
+                future.set_result(id)
+        self.futures.clear()
+
+    def refuse(self, error: BaseException) -> None:
+        for future in self.futures:
+            if not future.done():
+                future.set_exception(error)
+        self.futures.clear()
 
 
 class Block(msgspec.Struct, frozen=True, gc=False):
@@ -73,6 +101,7 @@ class Appender:
         self._timeout = timeout
         self._step = step
         self._waiting: list[Call] = []
+        self._gathering: Singles | None = None  # the last that waits, if further single calls may join it
         self._under_way: set[asyncio.Future[Any]] = set()
         self._scheduled = False
         self._was_alone = True  # what was begun last had no company
@@ -86,20 +115,41 @@ class Appender:
         if not messages:
             future.set_result([])
             return future
+        self._gathering = None  # who comes now comes later
         self._waiting.append(Call(messages, future))
-        if not self._under_way and not self._scheduled:
+        if not self._scheduled:
+            self._gather_or_start(loop)
+        return future
+
+    def append_single(self, payload: bytes, content_type: str, terms: Terms) -> asyncio.Future[str] | None:
+        """The id of one message, once it is durable; None: with these terms it is a call of its own."""
+        if terms is not PLAIN and terms[_DEDUP_KEY] is not None:
+            return None
+        loop = asyncio.get_running_loop()
+        future: asyncio.Future[str] = loop.create_future()
+        group = self._gathering
+        if group is None or group.messages.terms != terms or group.messages.content_type != content_type:
+            group = self._gathering = Singles(messages=Uniform([], content_type, terms), futures=[])
+            self._waiting.append(group)
+        group.messages.payloads.append(payload)
+        group.futures.append(future)
+        if not self._scheduled:
+            self._gather_or_start(loop)
+        return future
+
+    def _gather_or_start(self, loop: asyncio.AbstractEventLoop) -> None:
+        if not self._under_way and self._was_alone:
             self._start()  # a lone caller does not wait for others
-        elif not self._scheduled and len(self._under_way) < _IN_FLIGHT:
+        elif len(self._under_way) < _IN_FLIGHT:
             self._scheduled = True
             loop.call_soon(self._start)
-        return future
 
     def _start(self) -> None:
         self._scheduled = False
         if not self._waiting:
             return
-        calls, self._waiting = self._waiting, []
-        before, self._was_alone = self._was_alone, len(calls) == 1
+        calls, self._waiting, self._gathering = self._waiting, [], None
+        before, self._was_alone = self._was_alone, len(calls) == 1 and calls[0].is_alone
         try:
             written = self._write(calls, alone=before and self._was_alone and not self._under_way)
         except Exception as error:  # noqa: BLE001  every caller must learn of it, whatever it is
