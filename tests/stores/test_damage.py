@@ -5,6 +5,8 @@ from __future__ import annotations
 import asyncio
 import logging
 import os
+import threading
+import time
 from collections.abc import Callable, Iterator
 from pathlib import Path
 from typing import Any
@@ -16,6 +18,7 @@ import holdfast
 from holdfast import admin
 from holdfast.errors import Damaged
 from holdfast.stores.log import damage, rows
+from holdfast.stores.log.folder.files import Files
 
 CHANGED = ("flipped", "truncated", "rubbish")
 STORES = ("file", "memory", "s3")
@@ -111,6 +114,45 @@ async def test_the_same_for_a_block_that_is_a_file(folder: Place, kind: str):
         await broker.maintain()
         assert key in ((await queue.get(bad[7])).error or "")
         assert (await queue.stats()).dead == 200
+
+
+async def test_a_message_whose_file_is_gone_is_not_unknown(folder: Place):
+    (ids,) = await fill(folder.url, [os.urandom(1024).hex()] * 200)
+    key = folder.spoil("/inbox/", "missing")
+    async with holdfast.connect(folder.url) as broker:
+        queue = await broker.queue("jobs")
+        assert await queue.status(ids[3]) == "pending"
+        record = await queue.get(ids[3])
+        assert record is not None
+        assert key in (record.error or "")
+        assert await queue.cancel(ids[3])
+        assert (await queue.get(ids[3])).error == "cancelled"
+
+
+async def test_a_file_that_leaves_in_the_middle_of_a_look_is_no_damage(folder: Place, monkeypatch: pytest.MonkeyPatch):
+    """Another process ends its last messages after the snapshot was taken: the next look finds them in the archive."""
+    (ids,) = await fill(folder.url, [os.urandom(1024).hex()] * 200)
+    async with holdfast.connect(folder.url) as broker, holdfast.connect(folder.url) as other:
+        queue, there = await broker.queue("jobs"), await other.queue("jobs")
+        read, loop, ended = Files.read, asyncio.get_running_loop(), asyncio.Event()
+
+        async def end() -> None:
+            await there.complete_many(await there.dequeue_many(200))
+            await other.maintain()
+
+        def late(self: Files, key: str) -> bytes | None:
+            if threading.current_thread().name == "holdfast-read" and "/inbox/" in key and not ended.is_set():
+                loop.call_soon_threadsafe(ended.set)
+                asyncio.run_coroutine_threadsafe(end(), loop).result(20)
+                while (found := read(self, key)) is not None:  # files go a moment after their rows
+                    time.sleep(0.01)
+                return found
+            return read(self, key)
+
+        monkeypatch.setattr(Files, "read", late)
+        looking = asyncio.create_task(queue.status(ids[3]))
+        assert await asyncio.wait_for(looking, 20) == "completed"
+        assert ended.is_set()
 
 
 async def test_a_worker_goes_on_and_does_not_spin(where: Place):

@@ -21,10 +21,13 @@ class Finder:
         self._shards = [live] if isinstance(live, Committer) else list(live)
         self._dead = dead
         self._cache = cache
+        self.sure = False  # what is missing is gone for good, and has not just left
 
     def _glance(self, view: Reading, committer: Committer, lives: Sequence[Glance] = ()) -> Glance:
         frozen = [each.seen.head.frozen for each in lives]
-        return Glance(view, committer.look(view), self._cache, [each for each in frozen if each is not None])
+        return Glance(
+            view, committer.look(view), self._cache, [each for each in frozen if each is not None], sure=self.sure
+        )
 
     def has_exhausted(self, view: Reading) -> bool:
         """Some lease is over with no attempt left."""

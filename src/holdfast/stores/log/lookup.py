@@ -16,7 +16,7 @@ from .names import ArchiveName
 from .records import State
 from .rows import Rows
 from .session import Seen
-from .space import Reading
+from .space import Reading, Stale
 from .state import Block, Frozen, Head
 
 _PAGE = 10_000
@@ -33,12 +33,15 @@ class Found(msgspec.Struct, frozen=True):
 
 
 class Glance:
-    """One log on one snapshot."""
+    """One log on one snapshot; `sure`: nothing can have left since it was taken."""
 
-    def __init__(self, view: Reading, seen: Seen, cache: BlockCache, hidden: Sequence[Frozen] = ()) -> None:
+    def __init__(
+        self, view: Reading, seen: Seen, cache: BlockCache, hidden: Sequence[Frozen] = (), *, sure: bool = True
+    ) -> None:
         self.view = view
         self.seen = seen
         self._cache = cache
+        self._sure = sure
         frozen = seen.head.frozen
         # On a bucket blocks are seen before the flush that writes them is done with: till then the head has the rows.
         self._hidden = [*hidden, *([frozen] if frozen is not None else [])] if seen.rules.window else []
@@ -70,11 +73,20 @@ class Glance:
             yield Block.of(0, key)
 
     def load(self, block: Block) -> Rows | None:
-        """The rows, or what stands for those that cannot be read; None: it has left since the snapshot."""
+        """The rows, or what stands for those that cannot be read; None: on a bucket it has left since the look.
+
+        Stale: the bytes may have gone after the snapshot was taken, so that only a later one can tell.
+        """
+        key = self.seen.root + block.key
         try:
-            return self._cache.load(self.view, self.seen.root + block.key)
+            found = self._cache.load(self.view, key)
+            if found is None and not self.seen.rules.window:
+                if not self._sure:
+                    raise Stale(key)
+                raise damage.missing(key)
         except Damaged as error:
             return damage.substitute(error.key, error)
+        return found
 
     def state(self, block: Block, place: int) -> State | None:
         now = self.view.now

@@ -25,7 +25,7 @@ from .late_appending import LateAppender
 from .log import Log
 from .lookup import Glance
 from .session import Session
-from .space import Reading, Space, Transaction
+from .space import Reading, Space, Stale, Transaction
 from .state import Claim, Expire, Remove, Taken
 from .topics import done_topic, work_topic
 
@@ -215,9 +215,7 @@ class LogStore:
     async def _judge(self, queue: str, refused: Sequence[Settlement]) -> list[Answer]:
         """Refused settlements: a repeat of what is archived by now, somebody else's message, or none at all."""
         finder = self._finder(queue)
-        found = await self._space.read(
-            lambda view: [finder.find_with_token(view, each.id) for each in refused], deadline=self._timeout
-        )
+        found = await self._read(finder, lambda view: [finder.find_with_token(view, each.id) for each in refused])
         return [leases.judged(each, *pair) for each, pair in zip(refused, found, strict=True)]
 
     async def cancel(self, queue: str, id: str) -> bool:
@@ -270,14 +268,22 @@ class LogStore:
         """Look, after messages with no attempt left have ended: that must not wait for the next claim."""
         logs = await self._logs_of(queue)
         finder = self._finder(queue)
-        found = await self._space.read(
-            lambda view: None if finder.has_exhausted(view) else (look(finder, view),), deadline=self._timeout
-        )
+        found = await self._read(finder, lambda view: None if finder.has_exhausted(view) else (look(finder, view),))
         if found is None:
             for log in logs:
                 await log.committer.ask(Expire())
-            return await self._space.read(lambda view: look(finder, view), deadline=self._timeout)
+            return await self._read(finder, lambda view: look(finder, view))
         return found[0]
+
+    async def _read(self, finder: Finder, look: Callable[[Reading], T]) -> T:
+        """Look; again when something has left in the middle. What a later look misses too is gone for good."""
+        gone: set[str] = set()
+        while True:
+            try:
+                return await self._space.read(look, deadline=self._timeout)
+            except Stale as stale:
+                finder.sure = str(stale) in gone
+                gone.add(str(stale))
 
     async def watch(self, queue: str, timeout: float) -> None:
         # What ended since somebody looked counts, so that the usual "get, then watch" misses nothing.
