@@ -94,6 +94,25 @@ def test_an_interrupt_cancels_the_work(place):
     assert place.run(answer(1)) == 1
 
 
+@pytest.mark.timeout(20)
+def test_a_signal_that_another_thread_is_given_interrupts_as_well(place):
+    place.run(answer(1))  # its thread is there, and takes the signals that the main thread does not
+    before = signal.signal(signal.SIGINT, signal.default_int_handler)
+    signal.pthread_sigmask(signal.SIG_BLOCK, {signal.SIGINT})
+
+    async def endless():
+        await asyncio.sleep(0.3)  # until the main thread waits
+        os.kill(os.getpid(), signal.SIGINT)
+        await asyncio.Event().wait()
+
+    try:
+        with pytest.raises(KeyboardInterrupt):
+            place.run(endless())
+    finally:
+        signal.pthread_sigmask(signal.SIG_UNBLOCK, {signal.SIGINT})
+        signal.signal(signal.SIGINT, before)
+
+
 def test_a_blocking_call_inside_the_loop_is_refused(place):
     async def inside():
         return place.run(answer(1))

@@ -8,13 +8,14 @@ import contextvars
 import os
 import threading
 from collections.abc import Coroutine
-from queue import SimpleQueue
+from queue import Empty, SimpleQueue
 from typing import Any, TypeVar
 
 from .errors import ConfigError
 
 T = TypeVar("T")
 
+_LISTEN = 0.1  # seconds for which a signal may go unheard
 _LAST_WORDS = 1.0  # seconds the loop gets to end when the interpreter does
 
 
@@ -92,11 +93,26 @@ def _wait_for(work: Coroutine[Any, Any, T], loop: asyncio.AbstractEventLoop) -> 
 
     try:
         loop.call_soon_threadsafe(start, context=contextvars.copy_context())
-        task = answer.get()
+        task = _got(answer)
     except BaseException:  # KeyboardInterrupt, or whatever else a signal handler raises
         loop.call_soon_threadsafe(give_up)
         raise
     return task.result()
+
+
+def _got(answer: SimpleQueue[T]) -> T:
+    """The answer, once it is there.
+
+    Python calls signal handlers in the main thread, when that runs. A signal that comes just before the wait begins, or
+    that the system gives to another thread, does not end the wait; so it is begun anew now and then.
+    """
+    if threading.current_thread() is not threading.main_thread():
+        return answer.get()
+    while True:
+        try:
+            return answer.get(timeout=_LISTEN)
+        except Empty:
+            continue
 
 
 # One per process, as its thread is: a child of a fork finds its parent's here, and makes its own.

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import asyncio
 import signal
+import socket
 import threading
 from collections.abc import Callable, Iterator
 from contextlib import contextmanager
@@ -48,9 +49,32 @@ def caught(callback: Callable[[], None]) -> Iterator[None]:
     if threading.current_thread() is not threading.main_thread():
         yield
         return
-    catcher = Catcher(asyncio.get_running_loop(), callback)
-    catcher.install()
-    try:
-        yield
-    finally:
-        catcher.remove()
+    loop = asyncio.get_running_loop()
+    catcher = Catcher(loop, callback)
+    with _waking(loop):
+        catcher.install()
+        try:
+            yield
+        finally:
+            catcher.remove()
+
+
+@contextmanager
+def _waking(loop: asyncio.AbstractEventLoop) -> Iterator[None]:
+    """Every signal wakes the loop, also one that comes just before it waits, or that another thread is given."""
+    ours, theirs = socket.socketpair()
+    with ours, theirs:
+        ours.setblocking(False)
+        theirs.setblocking(False)
+        previous = signal.set_wakeup_fd(theirs.fileno(), warn_on_full_buffer=False)
+        if previous != -1:  # somebody sees to it already, such as asyncio for a handler of the user's own
+            signal.set_wakeup_fd(previous)
+            yield
+            return
+        loop.add_reader(ours, ours.recv, 4096)
+        try:
+            yield
+        finally:
+            loop.remove_reader(ours)
+            if (last := signal.set_wakeup_fd(-1)) != theirs.fileno():
+                signal.set_wakeup_fd(last)
