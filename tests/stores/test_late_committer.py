@@ -7,6 +7,7 @@ import threading
 import time
 from collections import Counter
 from collections.abc import Callable
+from concurrent.futures import Future
 from datetime import timedelta
 from typing import Any
 
@@ -14,12 +15,13 @@ import pytest
 from far_bucket import Door, FarBucket, process
 
 from holdfast.config import QueueOptions
-from holdfast.errors import Damaged
+from holdfast.errors import Damaged, HoldfastError, StoreError
 from holdfast.messages import Envelope, Settlement
 from holdfast.stores.log import late, names
 from holdfast.stores.log.late_store import LateStore
 
 DEADLINE = 30.0
+LONG = 5.0
 
 
 class Asked(Door):
@@ -249,4 +251,55 @@ async def test_pleas_of_long_ago_are_swept_away(bucket: FarBucket) -> None:
     await store.claim("q", 500, 30.0)  # which lists
     await until(lambda: old not in bucket.objects)
     assert new in bucket.objects
+    await store.close()
+
+
+class Hesitating(Asked):
+    """The first read of some blocks takes long."""
+
+    slow: set[str]
+
+    def get(self, path: str, *, options: Any = None) -> Any:
+        with self._count:
+            is_slow = path in self.slow
+            self.slow.discard(path)
+        if is_slow:
+            time.sleep(LONG)
+        return super().get(path, options=options)
+
+
+async def test_a_block_that_takes_too_long_to_read_is_asked_for_again(bucket: FarBucket) -> None:
+    """One slow answer of many would hold up the claim, and all that this process commits after it."""
+    await filled(bucket, 8)
+    store, asked = await opened(bucket)
+    asked.__class__ = Hesitating
+    asked.slow = set(bucket.named("/inbox/")[1:4])  # type: ignore[attr-defined]
+    asked.kinds.clear()
+    begun = time.monotonic()
+    held = (await store.claim("q", 80, 30.0)).messages
+    assert len({each.id for each in held}) == 80
+    assert time.monotonic() - begun < 0.6 * LONG
+    assert Counter(asked.kinds)["block"] == 8, "each of the slow ones once more, the others not"
+    assert await complete(store, held) == ["ok"] * 80
+    await store.close()
+
+
+async def test_a_slow_read_that_fails_in_the_end_changes_nothing(bucket: FarBucket) -> None:
+    await filled(bucket, 2)
+    store, asked = await opened(bucket)
+    shelf = store._space._shelf  # type: ignore[attr-defined]  # a bucket's
+    key = bucket.named("/inbox/")[0]
+    failed: Future[Any] = Future()
+    either = shelf.fetch_again(key, time.monotonic() + DEADLINE, failed)
+    await until(either.done)
+    failed.set_exception(StoreError("too late"))
+    assert either.result().data == bucket.objects[key][0]
+    both = shelf.fetch_again("nowhere/head", time.monotonic() + DEADLINE, failed)
+    await until(both.done)
+    assert both.result() is None, "the second answer counts when the first is none"
+    asked.is_shut = True
+    none = shelf.fetch_again(key, time.monotonic() + 0.2, failed)
+    await until(none.done)
+    assert isinstance(none.exception(), HoldfastError)
+    asked.is_shut = False
     await store.close()

@@ -17,6 +17,10 @@ from .wire import Got, Tag, Wire
 _AT_ONCE = 48  # objects read together
 CONFIG_AGE = 2.0  # seconds a queue's options may be old; whoever makes a queue anew waits longer than this
 
+_SOON = 0.4  # seconds: no read is too long before
+_TIMES = 5
+_WEIGHT = 0.05  # of the newest observation
+
 SETTLE_AGE = 10.0  # the same for whoever changes a head: if the queue is gone, so is the head
 HINTED_AGE = 180.0  # the same for whoever sees that nobody has changed them since
 
@@ -37,6 +41,7 @@ class Shelf:
         self.clock = clock  # None: a test's own clock, which dates of the server say nothing about
         self._known: dict[str, Known] = {}
         self._fetching: dict[str, Future[Got | None]] = {}
+        self._usual = 0.0  # seconds a read takes
         self._lock = threading.Lock()
         self.hints: dict[str, list[str | None] | None] = {}  # as last shown by a list
         self._written: dict[str, tuple[Tag, float, float]] = {}  # our last write of a key, and when it was under way
@@ -71,11 +76,38 @@ class Shelf:
             return self._fetching[key]
 
     def _fetch(self, key: str, until: float) -> Got | None:
+        began = time.monotonic()
         try:
-            return self.wire.get(key, until)
+            got = self.wire.get(key, until)
         finally:
             with self._lock:
                 self._fetching.pop(key, None)
+        self._usual += _WEIGHT * (time.monotonic() - began - self._usual)
+        return got
+
+    @property
+    def patience(self) -> float:
+        """Seconds after which a read takes longer than it should: a few times as long as others have."""
+        return max(_SOON, _TIMES * self._usual)
+
+    def fetch_again(self, key: str, until: float, first: Future[Got | None]) -> Future[Got | None]:
+        """The same once more, beside a read that takes too long: whichever answers first."""
+        either: Future[Got | None] = Future()
+        reads = (first, self.pool.submit(self.wire.get, key, until))
+        left = set(reads)
+
+        def answered(read: Future[Got | None]) -> None:
+            error = read.exception()
+            with self._lock:
+                left.discard(read)
+                if either.running() or either.done() or (error is not None and left):
+                    return
+                either.set_running_or_notify_cancel()
+            either.set_result(read.result()) if error is None else either.set_exception(error)
+
+        for read in reads:
+            read.add_done_callback(answered)
+        return either
 
     def touch(self, key: str, until: float) -> None:
         """Write a key so that its tag changes; nobody waits for that."""

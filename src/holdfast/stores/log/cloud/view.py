@@ -2,9 +2,10 @@
 
 from __future__ import annotations
 
+import time
 from bisect import bisect_left
 from collections.abc import Callable, Sequence
-from concurrent.futures import Future
+from concurrent.futures import Future, wait
 
 import msgspec
 
@@ -77,6 +78,8 @@ class View:
         self._pages: Pages = []
         self._made: dict[str, float] = {}
         self._fetched: dict[str, Future[Got | None]] = before._fetched if before is not None else {}
+        self._again: set[str] = before._again if before is not None else set()  # those that were asked for twice
+        self._hasty_at: float = before._hasty_at if before is not None else 0.0
 
     # Looking.
 
@@ -89,6 +92,7 @@ class View:
             return None
         wire = self._shelf.wire
         if key in self._fetched:
+            self._hasten(key)
             got = self._fetched[key].result()
             return _found(got.data) if got is not None else None
         got = self._shelf.refresh(key, self._until) if is_kept(key) else wire.get(key, self._until)
@@ -97,9 +101,19 @@ class View:
 
     def fetch(self, keys: Sequence[str]) -> None:
         """Have objects read meanwhile, for the `get`s that follow, in this run of the step or in another."""
+        self._hasty_at = time.monotonic() + self._shelf.patience
         for key in keys:
             if key not in self._fetched:
                 self._fetched[key] = self._shelf.fetch(key, self._until)
+
+    def _hasten(self, key: str) -> None:
+        """One slow answer holds up all that waits for the others: what takes too long is asked for once more."""
+        read = self._fetched[key]
+        if not read.done() and wait([read], max(0.0, self._hasty_at - time.monotonic())).not_done:
+            slow = [each for each, other in self._fetched.items() if not other.done() and each not in self._again]
+            self._again.update(slow)
+            for each in slow:
+                self._fetched[each] = self._shelf.fetch_again(each, self._until, self._fetched[each])
 
     def afterwards(self, call: Callable[[], None]) -> None:
         """Call this once everything is durable, in the same thread."""
