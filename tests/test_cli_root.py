@@ -207,3 +207,15 @@ def test_python_m_holdfast_is_the_same_program() -> None:
         [sys.executable, "-m", "holdfast", "--version"], capture_output=True, text=True, timeout=60, check=False
     )
     assert (done.returncode, done.stdout) == (0, f"holdfast {holdfast.__version__}\n"), done.stderr
+
+
+def test_what_the_terminal_cannot_show_is_written_otherwise(tmp_path: Path) -> None:
+    cli = Cli(tmp_path / "data")
+    cli("queue", "create", "q", "max_attempts=1")
+    cli.kill("q", '"\u00e9"')
+    done = subprocess.run(
+        [sys.executable, "-m", "holdfast", "dead", "list", "q", "--url", cli.url],
+        capture_output=True, text=True, timeout=60, check=False, env={**os.environ, "PYTHONIOENCODING": "ascii"},
+    )  # fmt: skip
+    assert done.returncode == 0, done.stderr
+    assert "\\xe9" in done.stdout

@@ -220,15 +220,7 @@ class App:
 
 async def run_all(workers: list[Worker]) -> None:
     """Run these until a signal, or until one of them ends; then all stop."""
-    heard = 0
-
-    def hear() -> None:
-        nonlocal heard
-        heard += 1
-        for worker in workers:
-            worker.stop_soon(None if heard == 1 else 0.0)
-
-    with signals.caught(hear):
+    with signals.caught(signals.stopping(workers)):
         running = [asyncio.create_task(_start_and_wait(worker)) for worker in workers]
         try:
             await asyncio.wait(running, return_when=asyncio.FIRST_COMPLETED)

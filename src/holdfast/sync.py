@@ -22,7 +22,7 @@ from . import letters as _letters
 from . import queue as _queue
 from . import worker as _worker
 from .portal import Portal, Visit, portal
-from .worker.signals import Catcher
+from .worker.signals import Catcher, stopping
 from .worker.threads import Threads
 
 NAMES: dict[type, str] = {
@@ -170,15 +170,7 @@ def _until_signal(place: Portal | Visit, workers: Iterable[_worker.Worker], work
     """Run these until they end; in the main thread SIGTERM and SIGINT stop them, a second signal at once."""
     if threading.current_thread() is not threading.main_thread():
         return place.run(work)
-    heard = 0
-
-    def hear() -> None:
-        nonlocal heard
-        heard += 1
-        for worker in workers:
-            worker.stop_soon(None if heard == 1 else 0.0)
-
-    catcher = Catcher(place.loop(), hear)
+    catcher = Catcher(place.loop(), stopping(workers))
     catcher.install()
     try:
         return place.run(work)

@@ -6,12 +6,31 @@ import asyncio
 import signal
 import socket
 import threading
-from collections.abc import Callable, Iterator
+from collections.abc import Callable, Iterable, Iterator
 from contextlib import contextmanager
 from types import FrameType
-from typing import Any
+from typing import Any, Protocol
 
 SIGNALS = (signal.SIGTERM, signal.SIGINT)
+
+
+class Stoppable(Protocol):
+    """A worker, which stands above this."""
+
+    def stop_soon(self, grace: float | None = None) -> None: ...
+
+
+def stopping(workers: Iterable[Stoppable]) -> Callable[[], None]:
+    """What a signal does to workers: the first lets running handlers finish, a further one ends them at once."""
+    heard = 0
+
+    def hear() -> None:
+        nonlocal heard
+        heard += 1
+        for worker in workers:
+            worker.stop_soon(None if heard == 1 else 0.0)
+
+    return hear
 
 
 class Catcher:

@@ -110,14 +110,7 @@ class Worker:
 
     async def run(self) -> None:
         """Start, and run until SIGTERM, SIGINT or `stop()`; a second signal stops at once."""
-        heard = 0
-
-        def hear() -> None:
-            nonlocal heard
-            heard += 1
-            self.stop_soon(None if heard == 1 else 0.0)
-
-        with signals.caught(hear):
+        with signals.caught(signals.stopping([self])):
             await self.start()
             try:
                 await self.wait()
