@@ -9,7 +9,7 @@ from typing import Any
 
 import pytest
 
-from holdfast import Broker, MessageNotFound, Queue, QueueNotFound, admin, connect
+from holdfast import Broker, MessageNotFound, Queue, QueueInfo, QueueNotFound, admin, connect
 
 
 @pytest.fixture(params=["memory", "folder"])
@@ -175,3 +175,18 @@ def test_every_store_that_can_be_opened_says_what_survives() -> None:
     from holdfast.stores import opening
 
     assert set(opening._NOW) <= set(admin.SURVIVAL)
+
+
+async def test_a_queue_that_goes_meanwhile_is_no_error(broker: Broker, monkeypatch: pytest.MonkeyPatch) -> None:
+    for name in ("gone", "here"):
+        await broker.queue(name)
+    listed = await broker.queues()
+    await broker.delete_queue("gone")
+
+    async def as_listed() -> list[QueueInfo]:
+        return listed
+
+    monkeypatch.setattr(broker.store, "queues", as_listed)
+    assert [report.name for report in await admin.overview(broker)] == ["here"]
+    assert list(await broker.stats()) == list(await broker.maintain()) == ["here"]
+    assert list(await admin.maintain(broker)) == ["here"]

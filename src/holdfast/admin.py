@@ -73,7 +73,16 @@ class Letters(Protocol):
 
 async def overview(broker: Broker) -> list[QueueReport]:
     """Every queue, by name."""
-    return list(await asyncio.gather(*(_report(broker, info) for info in await broker.store.queues())))
+    asked = await asyncio.gather(*(_report_of_one(broker, info) for info in await broker.store.queues()))
+    return [report for report in asked if report is not None]
+
+
+async def _report_of_one(broker: Broker, info: QueueInfo) -> QueueReport | None:
+    """None: somebody has deleted it meanwhile."""
+    try:
+        return await _report(broker, info)
+    except QueueNotFound:
+        return None
 
 
 async def report(broker: Broker, name: str) -> QueueReport:
@@ -91,8 +100,9 @@ async def _report(broker: Broker, info: QueueInfo) -> QueueReport:
 
 async def maintain(broker: Broker, names: Sequence[str] | None = None) -> dict[str, dict[str, int]]:
     """Housekeeping now, of these queues or of all; what was done in each."""
-    known = names or [info.name for info in await broker.store.queues()]
-    return {name: await broker.store.maintain(name) for name in known}
+    if not names:
+        return await broker.maintain()
+    return {name: await broker.store.maintain(name) for name in names}
 
 
 async def send(queue: Queue[Any], values: Iterable[Any], *, dedup_key: str | None = None, **terms: Any) -> list[str]:

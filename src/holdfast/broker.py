@@ -5,7 +5,8 @@ from __future__ import annotations
 import logging
 import os
 import weakref
-from collections.abc import Callable, Generator, Mapping
+from collections.abc import Awaitable, Callable, Generator, Mapping
+from contextlib import suppress
 from types import TracebackType
 from typing import Any, TypeVar, cast, overload
 
@@ -163,7 +164,7 @@ class Broker:
 
     async def stats(self) -> dict[str, Stats]:
         """Counts of every queue."""
-        return {info.name: await self.store.stats(info.name) for info in await self.store.queues()}
+        return await self._each(lambda name: self.store.stats(name))
 
     def _initial(self, name: str, options: Mapping[str, Any]) -> QueueOptions:
         """What a queue is created with: the code's word, the environment's, the file's, the defaults."""
@@ -226,7 +227,15 @@ class Broker:
 
     async def maintain(self) -> dict[str, dict[str, int]]:
         """Retention, merging, sweeping of every queue, now; what was done in each."""
-        return {info.name: await self.store.maintain(info.name) for info in await self.store.queues()}
+        return await self._each(lambda name: self.store.maintain(name))
+
+    async def _each(self, ask: Callable[[str], Awaitable[T]]) -> dict[str, T]:
+        """The answer for every queue; one that somebody deletes meanwhile has none."""
+        answers: dict[str, T] = {}
+        for info in await self.store.queues():
+            with suppress(QueueNotFound):
+                answers[info.name] = await ask(info.name)
+        return answers
 
     async def close(self) -> None:
         """Give everything back; calling it twice is harmless."""
