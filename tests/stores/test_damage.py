@@ -157,8 +157,9 @@ async def test_a_file_that_leaves_in_the_middle_of_a_look_is_no_damage(folder: P
 
 async def test_a_worker_goes_on_and_does_not_spin(where: Place):
     await fill(where.url, [f"bad {n}" for n in range(30)], ["good", "better"])
-    where.spoil("/inbox/", "rubbish")
+    key = where.spoil("/inbox/", "rubbish")
     handled: list[str] = []
+    died: list[str] = []
     async with holdfast.connect(where.url) as broker:
         queue = await broker.queue("jobs")
         calls = 0
@@ -170,6 +171,7 @@ async def test_a_worker_goes_on_and_does_not_spin(where: Place):
             return await claim(*args, **more)
 
         broker.store.claim = counted  # type: ignore[method-assign]
+        broker.on("message.dead", lambda event: died.append(event["error"]))
         worker = queue.worker(handled.append, concurrency=4)
         await worker.start()
 
@@ -182,6 +184,36 @@ async def test_a_worker_goes_on_and_does_not_spin(where: Place):
         assert calls - before < 5
         await worker.stop()
     assert sorted(handled) == ["better", "good"]
+    assert len(died) == 30
+    assert all(key in error for error in died)
+
+
+async def test_a_plain_dequeue_that_waits_gets_the_next_one(folder: Place):
+    await fill(folder.url, [f"bad {n}" for n in range(3)], ["good"])
+    folder.spoil("/inbox/", "rubbish")
+    async with holdfast.connect(folder.url) as broker:
+        queue = await broker.queue("jobs")
+        delivery = await queue.dequeue(wait=5)
+        assert delivery is not None
+        assert delivery.value == "good"
+
+
+async def test_damaged_dead_letters_are_listed_and_can_be_deleted(where: Place):
+    async with holdfast.connect(where.url) as broker:
+        queue = await broker.queue("jobs")
+        ids = await queue.enqueue_many(["a", "b", "c"])
+        for delivery in await queue.dequeue_many(3):
+            await delivery.kill("why")
+        await broker.maintain()
+    key = where.spoil("/dead/inbox/", "rubbish")
+    async with holdfast.connect(where.url) as broker:
+        queue = await broker.queue("jobs")
+        records = await queue.dead.list()
+        assert [records[0].id, records[-1].id] == [ids[0], ids[-1]]
+        assert all(key in (record.error or "") for record in records)
+        await queue.enqueue("good")
+        assert await drained(queue, 1) == ["good"]
+        assert await queue.dead.purge() == 3
 
 
 @pytest.mark.parametrize("kind", CHANGED)

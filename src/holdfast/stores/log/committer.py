@@ -19,7 +19,7 @@ from .queues import Address, Config
 from .rows import Rows
 from .session import Seen, Session
 from .space import Reading, Space, Transaction
-from .state import Absorb, Block, Claim, Exhausted, Expire, Extend, Head, Intent, Result, Rules, Settle
+from .state import Absorb, Block, Claim, Exhausted, Expire, Extend, Head, Intent, Result, Rules, Settle, Taken
 
 T = TypeVar("T")
 _PAGE = 1000
@@ -228,14 +228,19 @@ class Committer:
         """Messages that cannot be read any more are nobody's to handle: they end as dead, the others are delivered."""
         answer = cast(Answer, request.answer)
         lost = {no: rows.why for no, (_, rows) in answer.blocks.items() if isinstance(rows, damage.Substitute)}
-        for at, intent in enumerate(request.intents if lost else ()):
+        if not lost:
+            return
+        ended = list(answer.expired)
+        for at, intent in enumerate(request.intents):
             taken = answer.results[at]
             if isinstance(intent, Claim) and isinstance(taken, list):
                 for each in taken:
-                    if each.block in lost:
+                    if isinstance(each, Taken) and each.block in lost:
                         end = Settle(intent.token, each.block, each.mask, "dead", error=lost[each.block])
                         self._submit(Request([end]))
+                        ended.append(Exhausted(each.block, each.mask, each.attempt))
                 answer.results[at] = cast(Result, [each for each in taken if each.block not in lost])
+        request.answer = msgspec.structs.replace(answer, expired=ended)
 
     def _take(self) -> list[Request]:
         taken, self._waiting = self._waiting, []

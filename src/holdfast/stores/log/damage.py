@@ -60,9 +60,9 @@ def substitute(key: str, error: Damaged) -> Substitute:
     name = names.parse_block(key)
     count = name.count
     rows = Substitute([b""] * count, RAW, [{HEADER: key}] * count, error=[str(error)] * count, why=str(error))
-    if name.first:  # it had its ids in a column: the ends are known, the others get ids of their own
-        own = [f"{int(name.block, 16) + place:032x}" for place in range(count)]
-        rows.id = [name.first, *own[1:-1], name.last] if count > 1 else [name.first]
+    if name.first:  # it had its ids in a column: the ends are known, the others are spread between them
+        first, span = int(name.first, 16), int(name.last, 16) - int(name.first, 16)
+        rows.id = [f"{first + span * place // max(1, count - 1):032x}" for place in range(count)]
         born = names.birth_of(key) or 0.0
         rows.enqueued_at, rows.priority = [born] * count, [name.priority] * count
         rows.attempts = [name.attempts] * count

@@ -100,11 +100,12 @@ def enqueued_at(block: Block, rows: Rows, place: int) -> float:
 
 
 def expired(answer: Answer, error: str) -> list[Expired]:
-    """What the commit of this claim ended because its lease was over."""
+    """What the commit of this claim ended because its lease was over, or since it cannot be read any more."""
     status: Literal["dead", "failed"] = "failed" if answer.rules.dead == "failed" else "dead"
     return [
-        Expired(id_at(*answer.blocks[group.block], place), group.attempts, status, error)
+        Expired(id_at(block, rows, place), group.attempts, status, getattr(rows, "why", error))
         for group in answer.expired
+        for block, rows in (answer.blocks[group.block],)
         for place in bits.places(group.mask)
     ]
 
