@@ -3,13 +3,11 @@
 from __future__ import annotations
 
 import asyncio
-import importlib
 import logging
 import signal
 import sys
 import time
 from collections.abc import Awaitable, Callable, Sequence
-from pathlib import Path
 from typing import Any, Protocol, TypeAlias, runtime_checkable
 
 import msgspec
@@ -18,6 +16,7 @@ from .. import config
 from ..errors import ConfigError
 from ..stores.opening import OWNED_BY_ONE, locate
 from .child import BAD_ORDER, Order
+from .naming import named
 from .signals import caught
 
 Start: TypeAlias = Callable[[], Awaitable[asyncio.subprocess.Process]]
@@ -77,25 +76,7 @@ def run_here(order: Order) -> None:
 
 def load_app(spec: str) -> App:
     """The app that `MODULE:APP` names, seen from the working directory; ConfigError."""
-    module_name, colon, name = spec.partition(":")
-    if not (module_name and colon and name):
-        raise ConfigError(f"{spec!r}: write MODULE:APP, such as tasks:app")
-    here = str(Path.cwd())
-    if here not in sys.path:
-        sys.path.insert(0, here)
-    try:
-        module = importlib.import_module(module_name)
-    except ModuleNotFoundError as error:
-        if error.name is not None and module_name.startswith(error.name):
-            raise ConfigError(f"there is no module {module_name!r} here") from error
-        raise ConfigError(f"module {module_name!r} needs {error.name!r}, which is not installed") from error
-    return _app_in(module, name, spec)
-
-
-def _app_in(module: Any, name: str, spec: str) -> App:
-    found = getattr(module, name, None)
-    if found is None:
-        raise ConfigError(config.unknown(f"{spec}: the module has no", name, vars(module)))
+    found = named(spec, shape="MODULE:APP, such as tasks:app")
     found = getattr(found, "core", found)  # a sync.App is a face of one
     if not isinstance(found, App):
         raise ConfigError(f"{spec} is a {type(found).__qualname__}, not a holdfast.App")

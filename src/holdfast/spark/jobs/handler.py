@@ -2,17 +2,14 @@
 
 from __future__ import annotations
 
-import importlib
-import sys
 from collections.abc import Callable, Mapping
-from pathlib import Path
 from typing import Any
 
 import msgspec
 
-from ... import config
 from ...app import App, AppHandler
 from ...errors import ConfigError
+from ...worker import naming
 
 
 class Work(msgspec.Struct, frozen=True):
@@ -40,24 +37,9 @@ def work_of(target: Any, queue: str, *, type: Any = None) -> Work:
 
 
 def named(spec: str) -> Any:
-    """What `MODULE:NAME` names, seen from the working directory; ConfigError."""
-    module_name, colon, name = spec.partition(":")
-    if not (module_name and colon and name):
-        raise ConfigError(f"{spec!r}: write MODULE:HANDLER, such as tasks:send")
-    here = str(Path.cwd())
-    if here not in sys.path:
-        sys.path.insert(0, here)
-    try:
-        module = importlib.import_module(module_name)
-    except ModuleNotFoundError as error:
-        if error.name is not None and module_name.startswith(error.name):
-            raise ConfigError(
-                f"there is no module {module_name!r} here; on a cluster ship it with --conf spark.submit.pyFiles=…"
-            ) from error
-        raise ConfigError(f"module {module_name!r} needs {error.name!r}, which is not installed") from error
-    found = module
-    for part in name.split("."):
-        if not hasattr(found, part):
-            raise ConfigError(config.unknown(f"{spec}: the module has no", part, vars(module)))
-        found = getattr(found, part)
-    return found
+    """What `MODULE:NAME` names, for the driver; ConfigError."""
+    return naming.named(
+        spec,
+        shape="MODULE:HANDLER, such as tasks:send",
+        absent="; on a cluster ship it with --conf spark.submit.pyFiles=…",
+    )
