@@ -10,6 +10,7 @@ from log_bench import Bed, Crash, Sleeper, dies_at, eventually
 from holdfast.config import QueueOptions
 from holdfast.errors import Unavailable
 from holdfast.messages import Claimed, Envelope, Settlement
+from holdfast.stores.log import log
 from holdfast.stores.log.flush import TAKEOVER
 from holdfast.stores.log.leases import INLINE_RESULT
 from holdfast.stores.log.log import FLUSH_ROWS
@@ -334,3 +335,28 @@ async def test_messages_of_one_call_are_all_or_none():
     with pytest.raises(UnicodeEncodeError):
         await bed.store.append("q", [Envelope(b"1"), Envelope(b"2", headers={"k": "\ud800"})])
     assert (await bed.store.stats("q")).total == 0
+
+
+async def test_a_flush_that_did_not_succeed_is_tried_again_by_itself(monkeypatch: pytest.MonkeyPatch):
+    """The disk was full, then freed, and nobody has used the queue since."""
+    monkeypatch.setattr(log, "FLUSH_AGE", 0.05)
+    bed = await Bed.made()
+    space, tries = bed.store._space, 0
+    write_file = space.write_file
+
+    async def full(key: str, data: bytes) -> None:
+        nonlocal tries
+        tries += 1
+        if tries < 4:
+            raise Unavailable("the store's disk is full")
+        await write_file(key, data)
+
+    monkeypatch.setattr(space, "write_file", full)
+    ids = await bed.end(3)
+
+    async def archived() -> bool:
+        return any("archive/" in key for key in await bed.keys())
+
+    await eventually(archived)
+    assert tries == 4
+    assert await once_in_the_archive(bed, ids)

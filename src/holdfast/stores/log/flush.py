@@ -51,6 +51,8 @@ class Flusher:
         self._timeout = timeout
         self._step = step
         self._lock = asyncio.Lock()
+        self._begun = ""  # what this process has begun to write
+        self.waits = False  # somebody else was at it at the last try
         self._missing: set[str] = set()  # keys that were not there at the last look
         self._damaged: set[str] = set()  # keys of blocks that could not be read
 
@@ -60,12 +62,17 @@ class Flusher:
             flush = f"{self._ids.block(self._space.clock()):032x}"
             answer = await self._committer.ask(Freeze(flush))
             frozen = answer.head.frozen
-            if frozen is None or (frozen.flush != flush and answer.now - frozen.since < TAKEOVER):
+            self.waits = False
+            if frozen is None:
                 return False
+            self.waits = frozen.flush not in (flush, self._begun) and answer.now - frozen.since < TAKEOVER
+            if self.waits:
+                return False
+            self._begun = frozen.flush  # if it does not succeed now, the next try need not wait
             await self._reach("flush.frozen")
             known = self._committer.seen(answer) if self._space.window and frozen.flush == flush else None
             if self._space.window and known is None:
-                flush = await self._timely(frozen, flush)
+                self._begun = flush = await self._timely(frozen, flush)
                 await self._finish(flush, None)
             else:
                 await self._finish(frozen.flush, known)

@@ -22,6 +22,7 @@ from .state import Gathered, Head
 
 FLUSH_ROWS = 4000
 FLUSH_AGE = 2.0  # seconds outcomes gather at most
+_LONGEST_PAUSE = 60.0  # seconds between two tries to flush
 logger = logging.getLogger("holdfast.stores.log")
 
 
@@ -55,6 +56,7 @@ class Log:
         self._flushing: asyncio.Task[None] | None = None
         self._gathered = Gathered()
         self._closed = False
+        self._put_off = 0  # how often in a row a flush did not succeed
         self._again = False  # another flush became due while one was running
         self._timer: asyncio.TimerHandle | None = None
         self._is_clear = True  # the last commit left nothing to flush
@@ -92,12 +94,19 @@ class Log:
     async def _flush(self) -> None:
         try:
             await self.flusher.flush()
+            self._put_off = int(self.flusher.waits)
         except HoldfastError as error:
+            self._put_off += 1
             logger.warning("flush of %s put off: %s", self.address.text, error)
 
     def _flushed(self, task: asyncio.Task[None]) -> None:
         self._flushing = None
-        if self._again and not self._closed:
+        if self._closed:
+            return
+        if self._put_off:  # by itself, since nobody may use the queue again soon
+            pause = min(_LONGEST_PAUSE, FLUSH_AGE * 2.0 ** min(self._put_off, 16))
+            self._timer = self._timer or asyncio.get_running_loop().call_later(pause, self._flush_later)
+        elif self._again:
             self._start_flush()
 
     async def close(self) -> None:
