@@ -321,3 +321,18 @@ def test_generic_and_named():
     with sync.connect("memory://") as broker:
         assert repr(broker.queue("q")) == "sync.Queue('q')"
     assert set(sync.__all__) == {core.__name__ for core in sync.NAMES} | {"UnknownOutcome", "connect"}
+
+
+def test_threads_of_callbacks_end_with_the_broker():
+    heard = threading.Event()
+
+    def ours():
+        return [thread for thread in threading.enumerate() if "message.enqueued" in thread.name]
+
+    with sync.connect("memory://") as broker:
+        broker.on("message.enqueued", lambda event: heard.set())
+        leave = broker.on("message.enqueued", lambda event: None)
+        broker.queue("q").enqueue(1)
+        assert heard.wait(10)
+        leave()
+    until(lambda: not ours())

@@ -55,6 +55,7 @@ class Emitter:
     def __init__(self) -> None:
         self._callbacks: dict[str, tuple[Callback, ...]] = {}
         self._running: set[asyncio.Future[object]] = set()
+        self.ends: set[Callable[[], None]] = set()  # to be called when nothing more will be told
 
     def on(self, event: str, callback: Callback) -> Callable[[], None]:
         """Call back for every event of this name, from now until the returned function is called."""
@@ -102,13 +103,15 @@ class Emitter:
         running.add_done_callback(done)
 
     async def drain(self, timeout: float) -> None:
-        """Let running callbacks end; those that take longer are cancelled."""
+        """The end: running callbacks may finish, those that take longer are cancelled."""
         current = asyncio.current_task()
         running = {future for future in self._running if future is not current}
         if running:
             _, late = await asyncio.wait(running, timeout=timeout)
             for future in late:
                 future.cancel()
+        while self.ends:
+            self.ends.pop()()
 
 
 def _tell_log(event: str, fields: dict[str, Any]) -> None:

@@ -192,9 +192,11 @@ class Broker(_face(_broker.Broker)):  # type: ignore[misc] # made above
         # In a thread of its own a callback may block, and use this face.
         threads = Threads(1, f"holdfast-{event}")
         off = core.on(event, lambda happened: threads.submit(callback, happened))
+        core.events.ends.add(threads.close)
 
         def leave() -> None:
             off()
+            core.events.ends.discard(threads.close)
             threads.close()
 
         return leave
