@@ -110,7 +110,7 @@ def test_environment():
     [
         ("HOLDFAST_QUEUE_LAESE", "1", "did you mean 'HOLDFAST_QUEUE_LEASE'"),
         ("HOLDFAST_STORE_POLL", "1", "HOLDFAST_STORE_POLL"),
-        ("HOLDFAST_QUEUE_LEASE", "soon", "HOLDFAST_QUEUE_LEASE"),
+        ("HOLDFAST_QUEUE_LEASE", "soon", "HOLDFAST_QUEUE_LEASE: lease: Expected `float`, got `str`$"),
         ("HOLDFAST_QUEUE_LEASE", "-1", "HOLDFAST_QUEUE_LEASE"),
         ("HOLDFAST_QUEUE_RETRY", "{", "HOLDFAST_QUEUE_RETRY"),
         ("HOLDFAST_LOG_LEVEL", "inf", "did you mean 'info'"),
@@ -165,6 +165,7 @@ def test_environment_wins_over_file(folder):
         ("worker: {concurrency: 0}", "concurrency"),
         ("queues: {emails: {leese: 1}}", "did you mean 'lease'"),
         ("queues: {'a/b': {}}", "bad queue name"),
+        ("queues: {emails: {lease: soon}}", "queues: emails: lease: Expected `float`, got `str`$"),
         ("queues: {emails: {retry: {policy: fixd}}}", "queues: emails: retry: "),
         ("queues: [a]", "key: value"),
         ("- a", "key: value"),

@@ -24,6 +24,7 @@ DEFAULT_URL = "./holdfast-data"
 PREFIX = "HOLDFAST_"
 LOG_LEVELS = ("debug", "info", "warning", "error", "critical")
 
+_AT_KEY = re.compile(r"(.*) - at `\$\.(.+)`")
 _PREFIX_TOKEN = re.compile(r"[A-Za-z0-9_-]{1,64}")
 _NAME = re.compile(r"[A-Za-z0-9][A-Za-z0-9_.-]{0,127}")
 _SCHEMA = re.compile(r"[A-Za-z_][A-Za-z0-9_]{0,47}")
@@ -185,10 +186,16 @@ def changed(base: S, changes: Mapping[str, Any], *, where: str = "options") -> S
         new = msgspec.convert(values, type(base))
         new.check()
     except msgspec.ValidationError as error:
-        raise ConfigError(f"{where}: {error}") from error
+        raise ConfigError(f"{where}: {_worded(error)}") from error
     except ConfigError as error:
         raise ConfigError(f"{where}: {error}") from None
     return new
+
+
+def _worded(error: msgspec.ValidationError) -> str:
+    """What is wrong with a value, its key first."""
+    found = _AT_KEY.fullmatch(str(error))
+    return f"{found[2]}: {found[1]}" if found else str(error)
 
 
 def unknown(sentence: str, given: object, known: Iterable[str]) -> str:
@@ -264,7 +271,7 @@ def from_text(kind: type[_Options], key: str, text: str, *, where: str) -> Any:
     try:
         value = msgspec.convert({key: plain}, kind, strict=False)
     except msgspec.ValidationError as error:
-        raise ConfigError(f"{where}: {error}") from error
+        raise ConfigError(f"{where}: {_worded(error)}") from error
     return getattr(changed(kind(), {key: getattr(value, key)}, where=where), key)
 
 
