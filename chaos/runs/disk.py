@@ -3,8 +3,10 @@
 from __future__ import annotations
 
 import asyncio
+import contextlib
 import random
 import shutil
+import sqlite3
 import subprocess
 import sys
 import tempfile
@@ -81,6 +83,7 @@ async def _on_folder(settings: Settings, small: SmallDisk) -> Verdict:
         unclear = [await _fault(stage, faults, number) for number in range(settings.stops)]
         verdict = await stage.finish()
         judge(verdict, read_folder(stage.fleet.folder), faults.full, deadline=_DEADLINE, refused_is_nothing=True)
+        verdict.notes["files left for the sweep"] = _orphans(small.folder)
     for text in filter(None, unclear):
         verdict.failures.append(f"a process that began on a full disk ended otherwise than by Unavailable: {text}")
     verdict.expect(verdict.dead == 0, f"{verdict.dead} messages died although none fails")
@@ -101,6 +104,15 @@ async def _fault(stage: Stage, faults: _Faults, number: int) -> str:
     stage.tell(f"{number + 1} of {stage.settings.stops} times full")
     await faults.resumed()
     return next((each.error() for each in failed if "Unavailable" not in each.error()), "")
+
+
+def _orphans(folder: Path) -> int:
+    """Files below the queues that no object of the database is about."""
+    database = sqlite3.connect(f"file:{folder / 'holdfast.db'}?mode=ro", uri=True)
+    with contextlib.closing(database):
+        known = {key for (key,) in database.execute("SELECT key FROM objects WHERE data IS NULL")}
+    files = [path for root in folder.glob("*@*") for path in root.rglob("*") if path.is_file()]
+    return sum(str(path.relative_to(folder)) not in known for path in files)
 
 
 async def _completed(broker: holdfast.Broker) -> int:
