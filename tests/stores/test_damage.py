@@ -116,6 +116,25 @@ async def test_the_same_for_a_block_that_is_a_file(folder: Place, kind: str):
         assert (await queue.stats()).dead == 200
 
 
+@pytest.mark.parametrize("want", [MemoryError, ImportError])
+async def test_what_this_process_lacks_is_no_damage(folder: Place, want: type, monkeypatch: pytest.MonkeyPatch):
+    """A block that is too large for this machine, or no pyarrow: the messages wait for somebody who can read them."""
+    await fill(folder.url, ["whole"])
+    decode = rows.decode
+
+    def lacks(data: bytes) -> Any:
+        raise want("not here")
+
+    async with holdfast.connect(folder.url) as broker:
+        queue = await broker.queue("jobs")
+        monkeypatch.setattr(rows, "decode", lacks)
+        with pytest.raises(want):
+            await queue.dequeue()
+        monkeypatch.setattr(rows, "decode", decode)
+        assert await drained(queue, 1) == ["whole"]
+        assert await queue.dead.count() == 0
+
+
 async def test_a_message_whose_file_is_gone_is_not_unknown(folder: Place):
     (ids,) = await fill(folder.url, [os.urandom(1024).hex()] * 200)
     key = folder.spoil("/inbox/", "missing")

@@ -27,7 +27,7 @@ def read(key: str, decode: Callable[[bytes], T], data: bytes, *, queue: str = ""
     """Decode an object; whatever a decoder says of rubbish, Damaged names the object."""
     try:
         return decode(data)
-    except HoldfastError:  # a newer format, not rubbish
+    except (HoldfastError, MemoryError, ImportError):  # a newer format, or our own want: not rubbish
         raise
     except Exception as error:
         raise damaged(key, f"{type(error).__name__}: {error}", queue=queue) from error
