@@ -82,6 +82,13 @@ class BadInput(StoreContract):
             await delivery.complete(object())
         await delivery.complete()
 
+    @pytest.mark.parametrize("view", ["dead", "archive"])
+    async def test_what_is_no_id_is_refused(self, view: str) -> None:
+        letters = getattr(await self.queue(), view)
+        for call in (letters.list(after=5), letters.delete([5]), letters.delete(5), letters.replay([5])):
+            with pytest.raises(ConfigError):
+                await call
+
     @pytest.mark.parametrize("value", [object(), len, {1, object()}, 1j], ids=["object", "function", "set", "complex"])
     async def test_unserialisable_value_is_refused(self, value: Any) -> None:
         queue = await self.queue()

@@ -132,6 +132,21 @@ class Retries(StoreContract):
             record = await queue.wait(id, PATIENCE)
         assert (record.status, record.attempts, record.error) == ("dead", 1, "no such address")
 
+    async def test_a_slip_in_a_decision_costs_the_attempt_and_not_the_worker(self) -> None:
+        queue = await self.queue(retry=Fixed(0), max_attempts=1)
+        slips: dict[str, Any] = {"dead": lambda: Dead(404), "retry": lambda: Retry(float("inf"))}  # type: ignore[arg-type]  # the slip
+
+        def handle(value: str) -> str:
+            if value in slips:
+                raise slips[value]()
+            return value
+
+        ids = await queue.enqueue_many([*slips, "fine"])
+        async with working(queue.worker(handle, concurrency=1)):
+            records = [await queue.wait(id, PATIENCE) for id in ids]
+        assert [record.status for record in records] == ["dead", "dead", "completed"]
+        assert records[0].error == "404"
+
     async def test_worker_takes_a_retry_function(self) -> None:
         queue = await self.queue(retry=Fixed(0))
         asked: list[tuple[int, str]] = []
