@@ -115,5 +115,6 @@ class Emitter:
 
 
 def _tell_log(event: str, fields: dict[str, Any]) -> None:
-    said = " ".join(f"{key}={value}" for key, value in fields.items() if key not in _UNLOGGED)
+    told = sorted(fields.items(), key=lambda field: field[0] == "error")  # it may have several lines, so it is the last
+    said = " ".join(f"{key}={value}" for key, value in told if key not in _UNLOGGED)
     _LOG.log(LEVELS[event], "%s %s", event, said)
