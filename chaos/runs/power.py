@@ -117,14 +117,17 @@ async def _judge(verdict: Verdict, image: Path, told: list[Acknowledged], cut: i
 
 
 async def _found(broker: holdfast.Broker, ids: list[str]) -> dict[str, str | None]:
-    """The state of each message, after some were claimed and given back as if nothing had happened."""
+    """The state of each message, after some were claimed and given back as if nothing had happened.
+
+    None: it is nowhere, or its bytes are not those that were sent.
+    """
     queue: holdfast.Queue[Any] = await broker.queue(_QUEUE, bytes, create=False)
     deliveries = await queue.dequeue_many(20)
     for delivery in deliveries:
         len(delivery.value)
         await delivery.release()
     return {
-        id: None if each is None else each.status
+        id: None if each is None or len(each.payload) != _BODY else each.status
         for id, each in zip(ids, await queue.store.get(_QUEUE, ids), strict=True)
     }
 
