@@ -122,7 +122,7 @@ async def test_enqueue_takes_a_message_too(queue):
 async def test_any_iterable(queue):
     assert len(await queue.enqueue_many(n for n in range(3))) == 3
     for wrong in ("abc", b"abc", {"a": 1}):
-        with pytest.raises(ConfigError, match="list of values"):
+        with pytest.raises(ConfigError, match="values: a list"):
             await queue.enqueue_many(wrong)
 
 
@@ -417,12 +417,30 @@ async def test_bad_calls_are_refused_before_any_call(queue, store):
         queue.get(5),
         queue.cancel(None),
         queue.wait(5, 1),
+        queue.enqueue_many(5),
+        queue.enqueue_many("text"),
+        queue.enqueue_many({"a": 1}),
+        queue.complete(delivery, keep=1),
+        queue.complete(delivery, keep=[]),
+        queue.complete_many(5),
+        queue.complete_many("text"),
+        queue.complete_many([delivery], results=5),
+        queue.complete_many([delivery], keep="no"),
+        queue.fail_many(None, "x"),
+        queue.fail_many([delivery], 5),
     ):
         with pytest.raises(ConfigError):
             await call
     with pytest.raises(CodecError):
         await delivery.complete(object())
     assert store.calls == 0
+
+
+async def test_many_may_come_from_a_generator(queue):
+    ids = await queue.enqueue_many(number for number in range(3))
+    found = await queue.dequeue_many(3)
+    assert [delivery.id for delivery in found] == ids
+    assert await queue.complete_many(delivery for delivery in found) == [True] * 3
 
 
 async def test_undecodable_payloads_come_with_their_bytes(broker):

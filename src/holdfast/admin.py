@@ -195,7 +195,7 @@ class Survival(msgspec.Struct, frozen=True):
 _ELSEWHERE = "yes, as the provider promises"
 SURVIVAL = {
     "memory": Survival("no: it lives and dies with its process", "no", "no"),
-    "file": Survival("yes", "yes, every commit is synced", "no: one copy, back the folder up"),
+    "file": Survival("yes", "yes, what is acknowledged is synced", "no: one copy, back the folder up"),
     "slatedb+file": Survival("yes", "yes, what SlateDB writes is synced", "no: one copy"),
     **dict.fromkeys(("slatedb+s3", "slatedb+gs", "slatedb+az"), Survival("yes", "yes", _ELSEWHERE)),
     "s3": Survival("yes", "yes", _ELSEWHERE),

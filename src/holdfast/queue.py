@@ -24,6 +24,7 @@ if TYPE_CHECKING:
     from .worker import Worker
 
 T = TypeVar("T")
+U = TypeVar("U")
 
 _FINISHED = ("completed", "failed", "dead")
 _LOOK_AGAIN = 1.0  # seconds between looks in `wait`, should the store's wake-up not reach us
@@ -109,8 +110,7 @@ class Queue(Generic[T]):
         connection: Any = None,
     ) -> list[str]:
         """Add messages, all or none; their ids in input order. A `Message` among them has terms of its own."""
-        if isinstance(values, str | bytes | Mapping):
-            raise ConfigError(f"enqueue_many takes a list of values, not {type(values).__qualname__}")
+        values = _listed("values", values)
         travel = terms(priority=priority, delay=delay, at=at, headers=headers, max_attempts=max_attempts)
         options = await self._opened.options()
         messages = envelopes(self.codec, options.max_message_size, values, travel)
@@ -138,6 +138,7 @@ class Queue(Generic[T]):
     async def complete(self, delivery: Delivery[T] | str, result: Any = None, *, keep: bool | None = None) -> None:
         """Done. `keep=False` deletes the message instead of archiving it; LeaseLost, MessageNotFound."""
         stored = encode_result(result)
+        _check_keep(keep)
         holder = delivery if isinstance(delivery, Delivery) else await self._holder(delivery)
         done = Settlement(holder.id, holder.token, "complete", 0.0, stored, None, keep)
         await self._settle(done, holder, results=(result,))
@@ -146,6 +147,9 @@ class Queue(Generic[T]):
         self, deliveries: Sequence[Delivery[T] | str], results: Sequence[Any] | None = None, *, keep: bool | None = None
     ) -> list[bool]:
         """Done, each with its result; in input order, False where the lease was lost."""
+        deliveries = _listed("deliveries", deliveries)
+        results = None if results is None else _listed("results", results)
+        _check_keep(keep)
         if results is not None and len(results) != len(deliveries):
             raise ConfigError(f"{len(results)} results for {len(deliveries)} deliveries")
         stored = [None] * len(deliveries) if results is None else [encode_result(result) for result in results]
@@ -171,7 +175,8 @@ class Queue(Generic[T]):
         retry_in: float | None = None,
     ) -> list[bool]:
         """These attempts failed, with one error or one each; in input order, False where the lease was lost."""
-        errors = [error] * len(deliveries) if isinstance(error, BaseException | str) else list(error)
+        deliveries = _listed("deliveries", deliveries)
+        errors = [error] * len(deliveries) if isinstance(error, BaseException | str) else list(_listed("error", error))
         if len(errors) != len(deliveries):
             raise ConfigError(f"{len(errors)} errors for {len(deliveries)} deliveries")
         for one in errors:
@@ -323,6 +328,18 @@ def _in_places(found: Sequence[Holder | None], answers: Sequence[Answer]) -> lis
         return [answer == "ok" for answer in answers]
     rest = iter(answers)
     return [holder is not None and next(rest) == "ok" for holder in found]
+
+
+def _listed(what: str, values: Iterable[U]) -> Sequence[U]:
+    """As a list; a text has letters and a mapping keys, which nobody means."""
+    if isinstance(values, str | bytes | Mapping) or not isinstance(values, Iterable):
+        raise ConfigError(f"{what}: a list, not {type(values).__qualname__}")
+    return values if isinstance(values, Sequence) else list(values)
+
+
+def _check_keep(keep: object) -> None:
+    if keep is not None and not isinstance(keep, bool):
+        raise ConfigError(f"keep: True, False or None, not {keep!r}")
 
 
 def _check_failure(error: object, retry_in: float | None) -> None:

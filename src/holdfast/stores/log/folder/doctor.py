@@ -25,7 +25,9 @@ def database(view: Snapshot, path: Path) -> list[Check]:
         Check("sqlite", "ok", f"SQLite {apsw.sqlite_lib_version()}"),
         Check("journal", "ok" if mode == "wal" else "fail", f"journal mode {mode}"),
         Check(
-            "sync", "ok" if sync >= 2 else "fail", "every commit is synced" if sync >= 2 else "commits are not synced"
+            "sync",
+            "ok" if sync >= 2 else "fail",
+            "what is acknowledged is synced" if sync >= 2 else "commits are not synced",
         ),
     ]
     size = path.stat().st_size
