@@ -82,6 +82,6 @@ def _resolved(client: Client, head: Head, unresolved: dict[int, tuple[list[Any],
     entry = head["sessions"].get(client.me)
     if entry is not None and entry[1]:
         return unresolved[entry[1]][0] if entry[1] in unresolved else None
-    # No entry, or only a place in line: never written, or dropped since. Dropped is possible once the oldest attempt is old enough.
+    # No entry, or only a place in line: never written, or dropped since, once the oldest attempt is old enough.
     oldest = min(now for _, now in unresolved.values())
     return UNKNOWN if rules.C2_dropped_session and head["now"] > oldest + SESSION else None
