@@ -16,7 +16,7 @@ if TYPE_CHECKING:
     from ..queue import Queue
 
 Done = Callable[[int], None]
-_TIMED = 20  # of so many concurrent calls one has its time taken: a clock in each would be part of what is measured
+_TIMED = 20  # of so many concurrent callers one takes the time: a clock in each would be part of what is measured
 
 
 class Timed(msgspec.Struct):
@@ -64,20 +64,22 @@ async def enqueue_one_by_one(queue: Queue[Any], count: int, size: int, done: Don
 async def enqueue_together(queue: Queue[Any], count: int, concurrency: int, size: int, done: Done = _quiet) -> Timed:
     """Single calls of `concurrency` callers at a time, each awaiting its call before its next one."""
     pool, calls = bodies(size), []
-    numbers = iter(range(count))
+    share = -(-concurrency // -(-concurrency // _TIMED))  # callers for one who takes the time
 
-    async def caller() -> None:
-        for number in numbers:
-            if number % _TIMED:
-                await queue.enqueue(pool[number % len(pool)])
-                continue
+    async def caller(first: int) -> None:
+        body = pool[first % len(pool)]
+        if first % _TIMED:
+            for _ in range(first, count, concurrency):
+                await queue.enqueue(body)
+            return
+        for _ in range(first, count, concurrency):
             begun = time.perf_counter()
-            await queue.enqueue(pool[number % len(pool)])
+            await queue.enqueue(body)
             calls.append(time.perf_counter() - begun)
-            done(min(_TIMED, count - number))
+            done(max(0, min(share, count - share * (len(calls) - 1))))
 
     start = time.perf_counter()
-    await asyncio.gather(*(caller() for _ in range(concurrency)))
+    await asyncio.gather(*(caller(number) for number in range(concurrency)))
     return Timed(count, time.perf_counter() - start, calls)
 
 

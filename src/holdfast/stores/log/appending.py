@@ -68,8 +68,10 @@ class Singles(Call, gc=False, kw_only=True):
 
     def answer(self) -> None:
         for future, id in zip(self.futures, self.ids, strict=True):
-            if not future.done():
+            try:
                 future.set_result(id)
+            except asyncio.InvalidStateError:  # its caller gave up; to ask each first takes longer
+                continue
         self.futures.clear()
 
     def refuse(self, error: BaseException) -> None:
@@ -126,7 +128,7 @@ class Appender:
         if terms is not PLAIN and terms[_DEDUP_KEY] is not None:
             return None
         loop = asyncio.get_running_loop()
-        future: asyncio.Future[str] = loop.create_future()
+        future: asyncio.Future[str] = asyncio.Future(loop=loop)
         group = self._gathering
         if group is None or group.messages.terms != terms or group.messages.content_type != content_type:
             group = self._gathering = Singles(messages=Uniform([], content_type, terms), futures=[])
