@@ -54,6 +54,7 @@ class Emitter:
 
     def __init__(self) -> None:
         self._callbacks: dict[str, tuple[Callback, ...]] = {}
+        self.changes = 0  # of who listens
         self._running: set[asyncio.Future[object]] = set()
         self.ends: set[Callable[[], None]] = set()  # to be called when nothing more will be told
 
@@ -65,12 +66,14 @@ class Emitter:
             raise ConfigError(f"{event}: a callback is a function, not {callback!r}")
         # A fresh tuple each time, so that an emit in another thread never sees a half-changed one.
         self._callbacks[event] = (*self._callbacks.get(event, ()), callback)
+        self.changes += 1
 
         def off() -> None:
             left = list(self._callbacks.get(event, ()))
             if callback in left:
                 left.remove(callback)
             self._callbacks[event] = tuple(left)
+            self.changes += 1
 
         return off
 

@@ -11,8 +11,8 @@ from .config import QueueOptions, StoreOptions
 from .deliveries import Delivery, Lease, moment, read_receipt
 from .errors import ConfigError, LeaseLost, MessageNotFound, QueueFull
 from .events import Emitter
-from .messages import Answer, Claims, Envelope, Settlement, Terms
-from .stores.base import QueueInfo, Store, single_append, within
+from .messages import Answer, Claims, Envelope, Settlement
+from .stores.base import QueueInfo, SingleAppend, Store, single_append, within
 
 if TYPE_CHECKING:
     from .queue import Queue
@@ -20,6 +20,7 @@ if TYPE_CHECKING:
 Holder: TypeAlias = "Delivery[Any] | Lease"  # both know id, token, attempt and max_attempts
 
 _FRESH = 1.0  # seconds for which a queue that was just looked up is not looked up again
+_MOMENT = 0.05  # seconds
 _COUNT_AGE = 1.0  # seconds a count of the queue is believed
 
 
@@ -28,7 +29,6 @@ class Opened:
 
     def __init__(self, store: Store, info: QueueInfo, events: Emitter, *, store_options: StoreOptions) -> None:
         self.store = store
-        self._append_single = single_append(store)
         self.store_options = store_options
         self.info = info
         self.name = info.name  # the dead letters of a queue are opened under a name of their own
@@ -38,15 +38,18 @@ class Opened:
         self._said: Mapping[str, Any] | None = None  # what the code said about the options, and is so
         self._read_at = time.monotonic()
         self._believed = store_options.maintenance_interval
+        self._single: SingleAppend | None = None
+        self._single_until = 0.0
+        self._heard = 0
 
     def retire(self, store: Store) -> None:
         """From now on there is only what says why."""
-        self.store, self._append_single = store, None
+        self.store, self._single, self._single_until = store, None, float("inf")
         self.held.clear()
 
     def learn(self, info: QueueInfo, said: Mapping[str, Any]) -> None:
         """The queue as the store has it now, and what the code said about it."""
-        self.info, self._said, self._read_at = info, said, time.monotonic()
+        self.info, self._said, self._read_at, self._single_until = info, said, time.monotonic(), 0.0
 
     def is_known(self, said: Mapping[str, Any]) -> bool:
         """Whether this was just said and seen to, so that opening a queue for every message costs nothing."""
@@ -68,23 +71,20 @@ class Opened:
         self._read_at = time.monotonic()  # before the await: whoever else is here goes on with what we have
         info = await self.store.queue(self.info.name)
         if info is not None and info != self.info:
-            self.info, self._said = info, None
+            self.info, self._said, self._single_until = info, None, 0.0
 
-    def append_one(self, payload: bytes, content_type: str, terms: Terms, *, connection: Any = None) -> Awaitable[str]:
-        """Its id. Single calls are many: nothing is made for one that the store can do without."""
-        if (
-            connection is None
-            and self._append_single is not None
-            and self.info.options.max_messages is None
-            and not self.events.wants("message.enqueued")
-        ):
-            written = self._append_single(self.store, self.name, payload, content_type, terms)
-            if written is not None:
-                return written
-        return self._append_one(Envelope(payload, content_type, *terms), connection)
+    def single(self) -> SingleAppend | None:
+        """How one message is appended without anything being made for it; None: by `append`, as others are.
 
-    async def _append_one(self, message: Envelope, connection: Any) -> str:
-        return (await self.append((message,), connection=connection))[0]
+        Single calls are many, so the answer is believed for a moment: for so long nobody may notice that the log would
+        tell of messages now.
+        """
+        if time.monotonic() >= self._single_until or self.events.changes != self._heard:
+            self._single_until, self._heard = time.monotonic() + _MOMENT, self.events.changes
+            is_told = self.current() is None or self.events.wants("message.enqueued")
+            is_plain = self.info.options.max_messages is None and not is_told
+            self._single = single_append(self.store, self.name) if is_plain else None
+        return self._single
 
     def append(self, messages: Sequence[Envelope], *, connection: Any = None) -> Awaitable[list[str]]:
         """Their ids; no coroutine of ours in between where there is nothing to add: single calls are many."""

@@ -15,7 +15,7 @@ from .envelopes import Message, envelopes, sealed, terms
 from .errors import ConfigError, MessageNotFound
 from .events import Emitter
 from .letters import Archive, DeadLetters
-from .messages import PLAIN, Answer, Settlement, Stats, Status
+from .messages import PLAIN, Answer, Envelope, Settlement, Stats, Status
 from .opened import Holder, Opened
 from .outcome import decide, describe
 from .stores.base import Store
@@ -94,9 +94,12 @@ class Queue(Generic[T]):
                 priority=priority, delay=delay, at=at, headers=headers, dedup_key=dedup_key, max_attempts=max_attempts
             )
         opened = self._opened
-        options = opened.current() or await opened.options()
+        single = opened.single() if connection is None else None
+        options = opened.info.options if single is not None else await opened.options()
         payload, content_type, travel = sealed(self.codec, options.max_message_size, value, travel)
-        return await opened.append_one(payload, content_type, travel, connection=connection)
+        if single is not None and (written := single(payload, content_type, travel)) is not None:
+            return await written
+        return (await opened.append((Envelope(payload, content_type, *travel),), connection=connection))[0]
 
     async def enqueue_many(
         self,

@@ -147,6 +147,26 @@ async def test_who_listens_hears_of_each(queue: holdfast.Queue[bytes]):
     assert sorted(heard) == sorted(ids)
 
 
+async def test_who_begins_to_listen_hears_of_the_next(queue: holdfast.Queue[bytes]):
+    heard: list[str] = []
+    await queue.enqueue(b"x")
+    off = queue.events.on("message.enqueued", lambda event: heard.append(event.id))
+    second = await queue.enqueue(b"x")
+    off()
+    await queue.enqueue(b"x")
+    assert heard == [second]
+
+
+async def test_options_that_change_hold_for_the_next(broker: holdfast.Broker, queue: holdfast.Queue[bytes]):
+    await queue.enqueue(b"long enough")
+    await broker.queue("q", max_message_size=5)
+    with pytest.raises(MessageTooLarge):
+        await queue.enqueue(b"long enough")
+    await broker.queue("q", max_messages=1)
+    with pytest.raises(QueueFull):
+        await queue.enqueue(b"x")
+
+
 async def test_a_full_queue_takes_what_fits(broker: holdfast.Broker):
     queue: holdfast.Queue[bytes] = await broker.queue("small", max_messages=7)
     answers = await asyncio.gather(*(queue.enqueue(b"x") for _ in range(10)), return_exceptions=True)

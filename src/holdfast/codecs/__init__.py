@@ -95,7 +95,8 @@ class Codec(Generic[T]):
         """The payload and its content type; CodecError."""
         try:
             if self._bytes_pass and type(value) in _BYTES:  # isinstance takes four times as long
-                return bytes(value), RAW  # type: ignore[call-overload]  # even a cast takes its time
+                raw: Any = value
+                return raw if type(raw) is bytes else bytes(raw), RAW
             if self._check is not None:
                 self._check(value)
             return self._encode(value), self.content_type

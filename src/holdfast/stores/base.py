@@ -15,7 +15,7 @@ from __future__ import annotations
 
 from asyncio import Future
 from collections.abc import Callable, Sequence
-from typing import Any, Protocol, cast
+from typing import Any, Protocol, TypeAlias, cast
 
 import msgspec
 
@@ -162,16 +162,23 @@ class Transactional(Protocol):
         """As `Store.append`; with a connection the messages are there if and only if its transaction commits."""
 
 
+SingleAppend: TypeAlias = Callable[[bytes, str, Terms], "Future[str] | None"]
+
+
 class AppendsSingly(Protocol):
     """What a store may offer besides, for single calls by the thousand."""
 
-    def append_single(self, queue: str, payload: bytes, content_type: str, terms: Terms) -> Future[str] | None:
-        """As `append` with one message, without a coroutine or an envelope; None: `append` it."""
+    def single_append(self, queue: str) -> SingleAppend | None:
+        """As `append` with one message (payload, content type, terms), without a coroutine or an envelope.
+
+        None instead of its id to come: `append` this one. None instead of the function: all of them.
+        """
 
 
-def single_append(store: Store) -> Callable[[Any, str, bytes, str, Terms], Future[str] | None] | None:
-    """`append_single` of the store's class; whoever stands before a store and passes its calls on does not have it."""
-    return getattr(type(store), "append_single", None)
+def single_append(store: Store, queue: str) -> SingleAppend | None:
+    """Asked of the store's class: whoever stands before a store and passes its calls on does not have it."""
+    found = getattr(type(store), "single_append", None)
+    return None if found is None else found(store, queue)
 
 
 def within(store: Store, connection: Any) -> Store:

@@ -14,7 +14,7 @@ from typing import Any, Protocol, cast
 from msgspec.structs import replace
 
 from ...config import QueueOptions, StoreOptions
-from ...messages import Answer, Claims, Envelope, Settlement, Stats, Terms, Usage
+from ...messages import Answer, Claims, Envelope, Settlement, Stats, Usage
 from ..base import DEAD, QueueInfo
 from . import names, queues, shards
 from .ahead import Ahead
@@ -82,7 +82,7 @@ class LateStore(LogStore):
         self._appended[queue] += len(made)
         return made
 
-    def append_single(self, queue: str, payload: bytes, content_type: str, terms: Terms) -> None:
+    def single_append(self, queue: str) -> None:
         """Which shard, and what an unclear answer means, is a matter of the call."""
 
     # Costs.

@@ -14,8 +14,8 @@ from ... import ids as id_bits
 from ...config import QueueOptions, StoreOptions
 from ...errors import MessageNotFound, QueueNotEmpty
 from ...ids import Ids
-from ...messages import Answer, Claims, Envelope, Settlement, Stats, Stored, Terms, View
-from ..base import DEAD, Check, QueueInfo
+from ...messages import Answer, Claims, Envelope, Settlement, Stats, Stored, View
+from ..base import DEAD, Check, QueueInfo, SingleAppend
 from . import inspecting, leases, letters, names, queues, upkeep
 from .batches import LogBatches
 from .cache import BlockCache
@@ -152,9 +152,8 @@ class LogStore:
     async def append(self, queue: str, messages: Sequence[Envelope]) -> list[str]:
         return await self._log(queue).appender.append(messages)
 
-    def append_single(self, queue: str, payload: bytes, content_type: str, terms: Terms) -> asyncio.Future[str] | None:
-        log = self._logs.get(queue) or self._log(queue)
-        return log.appender.append_single(payload, content_type, terms)
+    def single_append(self, queue: str) -> SingleAppend | None:
+        return self._log(queue).appender.append_single
 
     async def claim(self, queue: str, limit: int, lease: float, *, wait: float = 0.0) -> Claims:
         if not wait:
