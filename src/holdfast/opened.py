@@ -20,7 +20,7 @@ if TYPE_CHECKING:
 Holder: TypeAlias = "Delivery[Any] | Lease"  # both know id, token, attempt and max_attempts
 
 _FRESH = 1.0  # seconds for which a queue that was just looked up is not looked up again
-_MOMENT = 0.05  # seconds
+_MOMENT = 0.05  # seconds for which the way of single messages is believed
 _COUNT_AGE = 1.0  # seconds a count of the queue is believed
 
 
@@ -39,12 +39,12 @@ class Opened:
         self._read_at = time.monotonic()
         self._believed = store_options.maintenance_interval
         self._single: SingleAppend | None = None
-        self._single_until = 0.0
+        self._single_until = 0.0  # believed until then, and as long as nobody else listens to events
         self._heard = 0
 
     def retire(self, store: Store) -> None:
         """From now on there is only what says why."""
-        self.store, self._single, self._single_until = store, None, float("inf")
+        self.store, self._single_until = store, 0.0
         self.held.clear()
 
     def learn(self, info: QueueInfo, said: Mapping[str, Any]) -> None:
@@ -79,18 +79,23 @@ class Opened:
         Single calls are many, so the answer is believed for a moment: for so long nobody may notice that the log would
         tell of messages now.
         """
-        if time.monotonic() >= self._single_until or self.events.changes != self._heard:
-            self._single_until, self._heard = time.monotonic() + _MOMENT, self.events.changes
-            is_told = self.current() is None or self.events.wants("message.enqueued")
-            is_plain = self.info.options.max_messages is None and not is_told
-            self._single = single_append(self.store, self.name) if is_plain else None
+        now = time.monotonic()
+        if now >= self._single_until or self.events.changes != self._heard:
+            if self.current() is None:
+                return None  # the options are looked up again first
+            self._single_until, self._heard = now + _MOMENT, self.events.changes
+            self._single = single_append(self.store, self.name) if self._has_nothing_to_add() else None
         return self._single
 
     def append(self, messages: Sequence[Envelope], *, connection: Any = None) -> Awaitable[list[str]]:
         """Their ids; no coroutine of ours in between where there is nothing to add: single calls are many."""
-        if connection is None and self.info.options.max_messages is None and not self.events.wants("message.enqueued"):
+        if connection is None and self._has_nothing_to_add():
             return self.store.append(self.name, messages)
         return self._append(messages, connection)
+
+    def _has_nothing_to_add(self) -> bool:
+        """To what the store does: neither a limit to keep nor anybody to tell."""
+        return self.info.options.max_messages is None and not self.events.wants("message.enqueued")
 
     async def _append(self, messages: Sequence[Envelope], connection: Any) -> list[str]:
         store = self.store if connection is None else within(self.store, connection)

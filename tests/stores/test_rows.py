@@ -88,6 +88,10 @@ def test_a_pyarrow_that_writes_otherwise_writes_itself(monkeypatch: pytest.Monke
     assert rows.decode(bytes(rows.encode(block))) == block
 
 
+def test_a_header_too_short_to_be_known_is_left_to_pyarrow():
+    assert Frame.of(b"schema", b"short") is None
+
+
 @pytest.mark.parametrize("count", [1, ARROW_FROM - 1, ARROW_FROM, 1000])
 def test_where_arrow_begins(count: int):
     data = bytes(rows.encode(Rows([b"x"] * count, "text/plain")))

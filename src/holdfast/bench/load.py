@@ -64,22 +64,22 @@ async def enqueue_one_by_one(queue: Queue[Any], count: int, size: int, done: Don
 async def enqueue_together(queue: Queue[Any], count: int, concurrency: int, size: int, done: Done = _quiet) -> Timed:
     """Single calls of `concurrency` callers at a time, each awaiting its call before its next one."""
     pool, calls = bodies(size), []
-    share = -(-concurrency // -(-concurrency // _TIMED))  # callers for one who takes the time
 
     async def caller(first: int) -> None:
         body = pool[first % len(pool)]
-        if first % _TIMED:
-            for _ in range(first, count, concurrency):
-                await queue.enqueue(body)
-            return
         for _ in range(first, count, concurrency):
+            await queue.enqueue(body)
+
+    async def timing_caller(first: int) -> None:
+        body = pool[first % len(pool)]
+        for number in range(first, count, concurrency):
             begun = time.perf_counter()
             await queue.enqueue(body)
             calls.append(time.perf_counter() - begun)
-            done(max(0, min(share, count - share * (len(calls) - 1))))
+            done(min(_TIMED, concurrency - first, count - number))  # and those beside
 
     start = time.perf_counter()
-    await asyncio.gather(*(caller(number) for number in range(concurrency)))
+    await asyncio.gather(*((caller if each % _TIMED else timing_caller)(each) for each in range(concurrency)))
     return Timed(count, time.perf_counter() - start, calls)
 
 

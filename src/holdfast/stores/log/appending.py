@@ -123,7 +123,7 @@ class Appender:
             self._gather_or_start(loop)
         return future
 
-    def append_single(self, payload: bytes, content_type: str, terms: Terms) -> asyncio.Future[str] | None:
+    def append_one(self, payload: bytes, content_type: str, terms: Terms) -> asyncio.Future[str] | None:
         """The id of one message, once it is durable; None: with these terms it is a call of its own."""
         if terms is not PLAIN and terms[_DEDUP_KEY] is not None:
             return None

@@ -25,8 +25,10 @@ class Frame(msgspec.Struct, frozen=True):
     kept: tuple[bytes, bytes, bytes, bytes, bytes]  # of the header, around its lengths
 
     @classmethod
-    def of(cls, schema: bytes, batch: bytes) -> Frame:
-        """As in a batch that pyarrow wrote."""
+    def of(cls, schema: bytes, batch: bytes) -> Frame | None:
+        """As in a batch that pyarrow wrote; None: it is shorter than any we know."""
+        if len(batch) < _HEADER.size:
+            return None
         first, _, second, _, third, _, _, _, fourth, _, fifth = _HEADER.unpack_from(batch)
         return cls(schema, (first, second, third, fourth, fifth))
 

@@ -100,7 +100,7 @@ def _frame(content_type: str) -> Frame | None:
     some = [b"", b"1", b"22"]
     batch = _batch(Rows(some, content_type))
     frame = Frame.of(batch.schema.serialize().to_pybytes(), batch.slice(0, 1).serialize().to_pybytes())
-    return frame if frame.fill(some) == bytes(_stream(batch)) else None
+    return frame if frame is not None and frame.fill(some) == bytes(_stream(batch)) else None
 
 
 def _stream(batch: Any) -> Buffer:

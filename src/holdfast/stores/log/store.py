@@ -153,7 +153,7 @@ class LogStore:
         return await self._log(queue).appender.append(messages)
 
     def single_append(self, queue: str) -> SingleAppend | None:
-        return self._log(queue).appender.append_single
+        return self._log(queue).appender.append_one
 
     async def claim(self, queue: str, limit: int, lease: float, *, wait: float = 0.0) -> Claims:
         if not wait:
