@@ -62,7 +62,8 @@ def main() -> None:
         return
     if not usable:
         run(interpreter(), "-m", "venv", "--clear", ".venv")
-    run(".venv/bin/pip", "install", "--quiet", "--require-hashes", "-r", "requirements/dev.txt")
+    # The file names every package: resolving would only let a newer release of a dependency with extras in.
+    run(".venv/bin/pip", "install", "--quiet", "--no-deps", "--require-hashes", "-r", "requirements/dev.txt")
     run(".venv/bin/pip", "install", "--quiet", "--no-deps", "--no-build-isolation", "-e", ".")
     STAMP.write_text(wanted)
 

@@ -35,7 +35,7 @@ def peers_python(pinned: Path) -> Path:
     if not (folder / "complete").exists():
         shutil.rmtree(folder, ignore_errors=True)
         _run(sys.executable, "-m", "venv", str(folder))
-        _run(str(python), "-m", "pip", "install", "--quiet", "--require-hashes", "-r", str(pinned))
+        _run(str(python), "-m", "pip", "install", "--quiet", "--no-deps", "--require-hashes", "-r", str(pinned))
         (folder / "complete").touch()
     return python
 
