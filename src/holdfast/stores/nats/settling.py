@@ -58,6 +58,10 @@ class Settler:
             return Lease(id, record, sequence, Task(id=id), b"", record.ack, record.token)
         return Lease(id, record, sequence, live[1], live[0].data, record.ack, record.token)
 
+    def is_held_by(self, lease: Lease, token: str) -> bool:
+        """Whether this token is that of the current lease, given here: a record that nobody holds has an empty one."""
+        return bool(token) and lease.token == token and (lease.record.place == state.DEAD) == self._log.dead
+
     # ------------------------------------------------------------------ settling
 
     async def settle(self, settlements: Sequence[Settlement]) -> list[Answer]:
@@ -122,7 +126,7 @@ class Settler:
         lease = await self.lease(s.id, s.token)
         if lease is None:
             return None, await self._answer_without(s)
-        if lease.token and lease.token == s.token:
+        if self.is_held_by(lease, s.token):
             return lease, "ok"
         return None, "ok" if state.repeat(lease.record, s.token, s.action) else "lost"
 
