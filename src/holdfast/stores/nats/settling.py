@@ -10,7 +10,7 @@ import msgspec
 from ...messages import Answer, Settlement
 from ...v1.task_pb2 import Record, Task
 from ..base import QueueInfo
-from . import state, wire
+from . import state, tasks, wire
 from .faults import Lost, Nobody
 from .lanes import Handed, nak
 from .log import Lease, Log, is_id
@@ -99,7 +99,7 @@ class Settler:
                     continue
             # Messages that were claimed together and have nothing to say of their own end in the same words.
             kind = (id(lease.record), s.keep, s.worker, s.error) if s.action == "complete" and s.result is None else ()
-            if kind in shared:
+            if kind in shared and self._log.blobs.fits(len(lease.raw)):
                 work.append(_Work(index, lease, *shared[kind]))
                 continue
             new = state.settled(lease.record, lease.task, s, info.options, moment)
@@ -143,11 +143,16 @@ class Settler:
         return "ok" if found.data.decode() == f"{s.token} {s.action}" else "lost"
 
     async def _fit(self, record: Record, lease: Lease) -> Record:
-        """A result too large for its record goes to the object store."""
+        """A result too large for its record goes to the object store, and so does a task."""
         log = self._log
-        if record.place == state.ARCHIVE and not log.blobs.fits(len(lease.raw) + len(record.result)):
+        if record.place == state.LIVE or log.blobs.fits(len(lease.raw) + len(record.result)):
+            return record
+        if record.result:
             record.result_blob = await log.blobs.put(f"{lease.id}.result", record.result)
             record.ClearField("result")
+        lease.task, lease.raw = await tasks.fitted(lease.task, lease.raw, log.blobs)
+        if record.HasField("task"):
+            record.task.CopyFrom(lease.task)
         return record
 
     async def _write(self, work: Sequence[_Work]) -> list[bool]:
@@ -173,7 +178,7 @@ class Settler:
 
     async def end(self, lease: Lease, new: Record) -> bool:
         """Write what nobody's lease decided, and carry it out; False: another was quicker."""
-        [took] = await self._write([_Work(0, lease, new)])
+        [took] = await self._write([_Work(0, lease, await self._fit(new, lease))])
         if took:
             await self._carry_out([(lease, new)])
             await self._log.note(b"done")
