@@ -11,6 +11,7 @@ from .config import QueueOptions, StoreOptions
 from .deliveries import Delivery, Lease, moment, read_receipt
 from .errors import ConfigError, LeaseLost, MessageNotFound, QueueFull
 from .events import Emitter
+from .ids import is_id
 from .messages import Answer, Claims, Envelope, Settlement
 from .stores.base import QueueInfo, SingleAppend, Store, single_append, within
 
@@ -21,6 +22,7 @@ Holder: TypeAlias = "Delivery[Any] | Lease"  # both know id, token, attempt and 
 
 _FRESH = 1.0  # seconds for which a queue that was just looked up is not looked up again
 _MOMENT = 0.05  # seconds for which the way of single messages is believed
+_SHOWN = 100  # characters of an id in an error
 _COUNT_AGE = 1.0  # seconds a count of the queue is believed
 
 
@@ -159,12 +161,12 @@ class Opened:
 
     async def stranger(self, id: str) -> LeaseLost | MessageNotFound:
         """The error for an id of which this process holds no delivery."""
-        if (await self.store.get(self.name, [id]))[0] is None:
+        if not is_id(id) or (await self.store.get(self.name, [id]))[0] is None:
             return self.missing(id)
         return LeaseLost(f"{self.name}: this process holds no delivery of {id}")
 
     def missing(self, id: str) -> MessageNotFound:
-        return MessageNotFound(f"{self.name}: there is no message {id!r}")
+        return MessageNotFound(f"{self.name}: there is no message {shown(id)}")
 
     def lost(self, id: str) -> LeaseLost:
         return LeaseLost(f"{self.name}: the lease of {id} is lost; somebody else holds or has finished the message")
@@ -208,6 +210,11 @@ class Opened:
                 self.events.emit("message.retry", **facts, next_visible_at=moment(now + settlement.delay))
             else:
                 self.events.emit(ended, **facts)
+
+
+def shown(id: str) -> str:
+    """An id in an error; a text that is none may be of any length."""
+    return repr(id) if len(id) <= _SHOWN else f"{id[:_SHOWN]!r}…"
 
 
 def _untold(holder: Holder) -> bool:

@@ -7,16 +7,16 @@ from collections.abc import Callable, Iterable, Mapping, Sequence
 from datetime import datetime
 from typing import TYPE_CHECKING, Any, Generic, TypeVar, cast
 
-from . import config
+from . import config, ids, limits
 from .codecs import Codec, encode_result
 from .config import QueueOptions, StoreOptions
 from .deliveries import Delivery, Record, moment
 from .envelopes import Message, envelopes, sealed, terms
-from .errors import ConfigError, MessageNotFound
+from .errors import ConfigError, HoldfastError, MessageNotFound
 from .events import Emitter
 from .letters import Archive, DeadLetters
 from .messages import PLAIN, Answer, Envelope, Settlement, Stats, Status
-from .opened import Holder, Opened
+from .opened import Holder, Opened, shown
 from .outcome import decide, describe
 from .stores.base import Store
 
@@ -141,6 +141,8 @@ class Queue(Generic[T]):
     async def complete(self, delivery: Delivery[T] | str, result: Any = None, *, keep: bool | None = None) -> None:
         """Done. `keep=False` deletes the message instead of archiving it; LeaseLost, MessageNotFound."""
         stored = encode_result(result)
+        if stored is not None:
+            limits.check_result(stored, self.options.max_message_size)
         _check_keep(keep)
         holder = delivery if isinstance(delivery, Delivery) else await self._holder(delivery)
         done = Settlement(holder.id, holder.token, "complete", 0.0, stored, None, keep)
@@ -155,7 +157,7 @@ class Queue(Generic[T]):
         _check_keep(keep)
         if results is not None and len(results) != len(deliveries):
             raise ConfigError(f"{len(results)} results for {len(deliveries)} deliveries")
-        stored = [None] * len(deliveries) if results is None else [encode_result(result) for result in results]
+        stored = [None] * len(deliveries) if results is None else _stored(results, self.options.max_message_size)
         return await self._settle_many(
             deliveries,
             lambda index, holder: Settlement(holder.id, holder.token, "complete", 0.0, stored[index], None, keep),
@@ -208,7 +210,8 @@ class Queue(Generic[T]):
 
     async def cancel(self, id: str) -> bool:
         """End a delayed, pending or retrying message as failed; False: it is none of these. MessageNotFound."""
-        _check_id(id)
+        if not _is_id(id):
+            raise self._opened.missing(id)
         done = await self.store.cancel(self.name, id)
         if done and self.events.wants("message.failed"):
             record = await self.get(id)
@@ -218,12 +221,11 @@ class Queue(Generic[T]):
 
     async def wait(self, id: str, timeout: float | None = None) -> Record[T]:
         """The record, once it is completed, failed or dead; TimeoutError after so many seconds, MessageNotFound."""
-        _check_id(id)
         deadline = None if timeout is None else time.monotonic() + config.seconds("timeout", timeout)
         while True:
             record = await self.get(id)
             if record is None:
-                raise MessageNotFound(f"{self.name}: there is no message {id!r}, or it ended and was not kept")
+                raise MessageNotFound(f"{self.name}: there is no message {shown(id)}, or it ended and was not kept")
             if record.status in _FINISHED:
                 return record
             left = _LOOK_AGAIN if deadline is None else deadline - time.monotonic()
@@ -238,7 +240,8 @@ class Queue(Generic[T]):
 
     async def get(self, id: str) -> Record[T] | None:
         """What is known of a message, whatever its state; None: nothing."""
-        _check_id(id)
+        if not _is_id(id):
+            return None
         stored = (await self.store.get(self.name, [id]))[0]
         return None if stored is None else Record(stored, self.codec)
 
@@ -325,6 +328,21 @@ class Queue(Generic[T]):
         return Settlement(holder.id, holder.token, decision.action, decision.delay, None, decision.error)
 
 
+def _stored(results: Sequence[Any], limit: int) -> list[bytes | None]:
+    """Results as they are stored, or an error that names the index of the bad one."""
+    stored: list[bytes | None] = []
+    try:
+        for result in results:
+            encoded = encode_result(result)
+            if encoded is not None:
+                limits.check_result(encoded, limit)
+            stored.append(encoded)
+    except HoldfastError as error:
+        error.args = (f"result {len(stored)}: {error}",)
+        raise
+    return stored
+
+
 def _in_places(found: Sequence[Holder | None], answers: Sequence[Answer]) -> list[bool]:
     """Answers for those found, False for the others, in input order."""
     if len(answers) == len(found):
@@ -352,6 +370,8 @@ def _check_failure(error: object, retry_in: float | None) -> None:
         config.seconds("retry_in", retry_in)
 
 
-def _check_id(id: object) -> None:
+def _is_id(id: object) -> bool:
+    """Whether a message may have this id; ConfigError when it is no text."""
     if not isinstance(id, str):
         raise ConfigError(f"an id is text, not {type(id).__qualname__}")
+    return ids.is_id(id)
