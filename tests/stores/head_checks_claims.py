@@ -119,6 +119,16 @@ def check_attempts_of_a_block_count(head: ModuleType) -> None:
     assert [group.status for group in bench.head.settled] == ["dead"]
 
 
+def check_a_claim_takes_nothing_that_has_no_attempt_left(head: ModuleType) -> None:
+    """Also when nobody has ended it yet."""
+    bench = Bench(head, max_attempts=1)
+    bench.absorb(key(1, 1))
+    bench.claim("t", 1, 5.0)
+    bench.now += 6.0
+    assert bench.one(Claim("u", 1, 5.0)) == []
+    assert len(bench.one(Expire())) == 1
+
+
 def check_the_last_attempt_after_a_crash_is_alone(head: ModuleType) -> None:
     """(attempts before, crash) → alone, for a message with two neighbours that never ran."""
     table = [(1, True, False), (2, True, True), (2, False, False), (1, False, False)]

@@ -99,8 +99,12 @@ MUTATIONS = {
         "        if False:\n            break",
     ),
     "a live lease is stolen": (
+        "        if lease.is_over(head.now, rules) and not exhausted(head, lease, rules):\n            sources",
+        "        if not exhausted(head, lease, rules):\n            sources",
+    ),
+    "a claim takes what has no attempt left": (
+        "        if lease.is_over(head.now, rules) and not exhausted(head, lease, rules):\n            sources",
         "        if lease.is_over(head.now, rules):\n            sources",
-        "        if True:\n            sources",
     ),
     "an expired lease is no crash": (
         "_Source(lease.mask, lease.attempts, True, lease)",
@@ -142,7 +146,6 @@ MUTATIONS = {
         "Absorb, Expire, Claim, Freeze, Drop, *",
         "Claim, Absorb, Expire, Freeze, Drop, *",
     ),
-    "claims come before expiry": ("Absorb, Expire, Claim, Freeze, Drop, *", "Absorb, Claim, Expire, Freeze, Drop, *"),
     "expiry comes before the holder": ("_ORDER = (Settle, Extend, ", "_ORDER = (Expire, Settle, Extend, "),
     "too many blocks are absorbed": ("        demand -= count\n", "        demand -= 1\n"),
     "blocks are absorbed in any order": ("in sorted(stock):", "in stock:"),

@@ -293,14 +293,14 @@ def _claim(head: Head, intent: Claim, rules: Rules) -> list[Taken]:
 
 
 def _returning(head: Head, rules: Rules) -> dict[int, list[_Source]]:
-    """Due retries and expired leases, by block."""
+    """Due retries, and expired leases that may be tried again, by block."""
     sources: dict[int, list[_Source]] = {}
     for group in head.waiting:
         if group.due > head.now:
             break
         sources.setdefault(group.block, []).append(_Source(group.mask, group.attempts, group.crashed, group))
     for lease in head.leases:
-        if lease.is_over(head.now, rules):
+        if lease.is_over(head.now, rules) and not exhausted(head, lease, rules):
             sources.setdefault(lease.block, []).append(_Source(lease.mask, lease.attempts, True, lease))
     return sources
 
