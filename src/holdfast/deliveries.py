@@ -39,7 +39,6 @@ class Delivery(msgspec.Struct, Generic[T], eq=False, gc=False):
     _queue: Queue[T]
     _since: float  # when it was handed out, by the monotonic clock
     _value: Any = msgspec.UNSET
-    _told: bool = False  # its end has been an event: a repeated settle is none
 
     @property
     def id(self) -> str:

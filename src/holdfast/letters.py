@@ -13,7 +13,6 @@ from .envelopes import instant
 from .errors import ConfigError
 from .ids import is_id
 from .messages import Stored
-from .stores.base import DEAD
 
 if TYPE_CHECKING:
     from .queue import Queue
@@ -92,9 +91,8 @@ class DeadLetters(_Letters[T]):
 
     def _as_queue(self) -> Queue[T]:
         """The dead letters as the queue they are for the store."""
-        queue, opened = copy.copy(self._queue), copy.copy(self._queue._opened)
-        opened.name = opened.info.name + DEAD
-        queue._opened = opened
+        queue = copy.copy(self._queue)
+        queue._opened = self._queue._opened.dead_letters()
         return queue
 
 

@@ -10,12 +10,12 @@ from typing import TYPE_CHECKING, Any, Generic, TypeVar, cast
 from . import config, ids, limits
 from .codecs import Codec, encode_result
 from .config import QueueOptions, StoreOptions
-from .deliveries import Delivery, Record, moment
+from .deliveries import Delivery, Lease, Record, moment
 from .envelopes import Message, envelopes, sealed, terms
 from .errors import ConfigError, HoldfastError, MessageNotFound
 from .events import Emitter
 from .letters import Archive, DeadLetters
-from .messages import PLAIN, Answer, Envelope, Settlement, Stats, Status
+from .messages import PLAIN, Answer, Claimed, Envelope, Settlement, Stats, Status
 from .opened import Holder, Opened, shown
 from .outcome import decide, describe
 from .stores.base import Store
@@ -139,7 +139,11 @@ class Queue(Generic[T]):
         return await self._opened.claim(self, limit, lease=lease, wait=config.seconds("wait", wait))
 
     async def complete(self, delivery: Delivery[T] | str, result: Any = None, *, keep: bool | None = None) -> None:
-        """Done. `keep=False` deletes the message instead of archiving it; LeaseLost, MessageNotFound."""
+        """Done. `keep=False` deletes the message instead of archiving it; LeaseLost, MessageNotFound.
+
+        A repeat with the same token is success: of a message that is not kept in this process for an hour or its last
+        100,000 settlements, in others as long as the store remembers.
+        """
         stored = encode_result(result)
         if stored is not None:
             limits.check_result(stored, self.options.max_message_size)
@@ -160,7 +164,7 @@ class Queue(Generic[T]):
         stored = [None] * len(deliveries) if results is None else _stored(results, self.options.max_message_size)
         return await self._settle_many(
             deliveries,
-            lambda index, holder: Settlement(holder.id, holder.token, "complete", 0.0, stored[index], None, keep),
+            lambda index, lease: Settlement(lease.id, lease.token, "complete", 0.0, stored[index], None, keep),
             results=results,
         )
 
@@ -186,7 +190,7 @@ class Queue(Generic[T]):
             raise ConfigError(f"{len(errors)} errors for {len(deliveries)} deliveries")
         for one in errors:
             _check_failure(one, retry_in)
-        return await self._settle_many(deliveries, lambda index, holder: self._failure(holder, errors[index], retry_in))
+        return await self._settle_many(deliveries, lambda index, lease: self._failure(lease, errors[index], retry_in))
 
     async def release(self, delivery: Delivery[T] | str, delay: float = 0) -> None:
         """Give it back, visible after `delay` seconds; the attempt is not counted."""
@@ -301,23 +305,27 @@ class Queue(Generic[T]):
     async def _settle_many(
         self,
         deliveries: Sequence[Delivery[T] | str],
-        settlement: Callable[[int, Holder], Settlement],
+        settlement: Callable[[int, Claimed | Lease], Settlement],
         *,
         results: Sequence[Any] | None = None,
     ) -> list[bool]:
         """Settle all that can be; what nobody here holds is False without asking."""
-        find = self._opened.holder
-        found = [find(delivery) for delivery in deliveries]
+        find = self._opened.holder  # most are deliveries, and there may be many
+        found = [each if type(each) is Delivery else find(each) for each in deliveries]
         holders = [holder for holder in found if holder is not None]
         if not holders:
             return [False] * len(found)
         if len(holders) < len(found) and results is not None:
             results = [result for result, holder in zip(results, found, strict=True) if holder is not None]
-        settlements = [settlement(index, holder) for index, holder in enumerate(found) if holder is not None]
+        settlements = [
+            settlement(index, holder._claimed if isinstance(holder, Delivery) else holder)
+            for index, holder in enumerate(found)
+            if holder is not None
+        ]
         answers = await self._opened.settle(settlements, holders, results=results)
         return _in_places(found, answers)
 
-    def _failure(self, holder: Holder, error: BaseException | str, retry_in: float | None) -> Settlement:
+    def _failure(self, holder: Holder | Claimed, error: BaseException | str, retry_in: float | None) -> Settlement:
         decision = decide(
             error,
             attempt=holder.attempt,
