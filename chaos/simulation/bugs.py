@@ -13,7 +13,7 @@ from typing import Any
 import msgspec
 
 from holdfast.errors import QueueNotFound
-from holdfast.stores.log import absorbing, committer, head, leases, leaving, names, rows, topics, window
+from holdfast.stores.log import absorbing, committer, head, late, leases, leaving, names, rows, topics, window
 from holdfast.stores.log.appending import Appender
 from holdfast.stores.log.cloud import clock, commit, wire
 from holdfast.stores.log.cloud.faults import Doubt, Refused
@@ -41,7 +41,7 @@ def _survey(honest: Any) -> Any:
     def survey(self: Any, view: Any, ranges_of: Any = None) -> Any:
         known = self._known
         while True:
-            before = self._stored()
+            before = self._stored(known.root)
             ranges = ranges_of(known.root, before.held) if ranges_of and known.root else []
             heads = [known.root + "head"] if known.root else []
             (stored, *found), keys = view.survey([names.config_key(self.address.queue), *heads], ranges)
@@ -51,23 +51,14 @@ def _survey(honest: Any) -> Any:
                 root, known = known.root, self._known_from(stored)
                 if root != known.root:
                     continue
-            seen = Seen(known.config, self._rules(known.config), known.root, self._decoded(found[0], known.root))
-            if ranges_of and seen.head.held > before.held:
-                keys = view.survey([], ranges_of(known.root, seen.head.held))[1]
-            elif ranges_of and seen.head.beyond.forgets != before.beyond.forgets:
+            new = self._decoded(found[0], known.root)
+            if ranges_of and new.held > before.held:
+                keys = view.survey([], ranges_of(known.root, new.held))[1]
+            elif ranges_of and new.ticket() != before.ticket():
                 continue
-            return seen, keys
+            return Seen(known.config, self._rules(known.config), known.root, new, new.ticket()), keys
 
     return survey
-
-
-def _blind(honest: Any) -> Any:
-    """Whatever a list says it knew, the head believes it."""
-
-    def absorbable(held: Any, intent: Any) -> Any:
-        return honest(held, msgspec.structs.replace(intent, forgets=held.beyond.forgets))
-
-    return absorbable
 
 
 def _dates_decide(honest: Any) -> Any:
@@ -87,15 +78,26 @@ def _dates_decide(honest: Any) -> Any:
     return split
 
 
+_used: list[Any] = [None]  # the list that was last chosen from
+
+
+def _marks_used(honest: Any) -> Any:
+    def choose(self: Any, view: Any, listing: Any, *rest: Any, **options: Any) -> Any:
+        _used[0] = listing
+        return honest(self, view, listing, *rest, **options)
+
+    return choose
+
+
 def _used_list(honest: Any) -> Any:
     """A list that some claim has chosen from is not looked at again while the head has anything to give."""
 
     def absorbable_late(survey: Any, tx: Any, demand: int, late: Any, look: Any) -> Any:
         listing = late.listing()
-        if listing is not None:
+        if listing is not None and _used[0] is listing:
             seen = look(tx)
-            if late._used is listing and not seen.rules.paused and head.wanted(seen.head, [], demand)[1]:
-                return seen, Absorb([]), listing.next_due
+            if not seen.rules.paused and head.wanted(seen.head, [], demand)[1]:
+                return seen, Absorb([], seen.ticket), listing.next_due
         return honest(survey, tx, demand, late, look)
 
     return absorbable_late
@@ -242,13 +244,13 @@ def _repeat_is_success(honest: Any) -> Any:
 _BUCKET = ("bucket",)
 BUGS: dict[str, Bug] = {
     "an old list is judged by a newer head": Bug(
-        [(committer.Committer, "_survey", _survey), (window, "absorbable", _blind)],
+        [(committer.Committer, "_survey", _survey)],
         _BUCKET,
         ("absorbed twice", "came back", "completed twice"),
     ),
     "dates decide over deletion": Bug([(window, "split", _dates_decide)], _BUCKET, ("lost",)),
     "a used list hides better blocks": Bug(
-        [(absorbing, "absorbable_late", _used_list)], _BUCKET, ("priority", "order")
+        [(absorbing, "absorbable_late", _used_list), (late.Late, "choose", _marks_used)], _BUCKET, ("priority", "order")
     ),
     "409 taken as taken": Bug([(wire.Wire, "create", _taken_for_done(Refused))], _BUCKET),
     "503 taken as done": Bug([(wire.Wire, "create", _taken_for_done(Doubt))], _BUCKET),
