@@ -24,6 +24,7 @@ _AGING = 0.08  # seconds after which the next list is asked for meanwhile, while
 _STEADY = 0.5  # seconds between commits that follow each other
 _CURRENT = 0.25  # seconds in which a list counts as current while it shows enough to give
 _CURRENT_IN_TURNS = 0.6  # the same where processes wait for their turns anyway
+_OWN_BLOCKS_MOST = 4096  # beyond, the oldest count as somebody else's
 _NEAR = 5.0  # seconds in which a replacement of the head makes somebody a rival for it
 
 
@@ -61,6 +62,7 @@ class Late:
         self._claims = itertools.count(1)
         self._deleted: set[str] = set()  # buried blocks whose deletion is final
         self._bundles: dict[str, list[str]] = {}
+        self._own_blocks: dict[str, None] = {}  # delayed ones that were written here, the last of them
         self._written: set[str] = set()  # listed blocks of flushes that are over
         self._listing: Listing | None = None
         self._listed = float("-inf")
@@ -95,10 +97,14 @@ class Late:
             if each.made is not None and each.made < listing.now - _OLD_PLEA
         )
 
-    def unlist(self) -> None:
-        """Something was added here: the next claim looks."""
+    def unlist(self, delayed: Sequence[str] = ()) -> None:
+        """Something was added here, delayed blocks of these keys among it: the next claim looks."""
         self._added += 1
         self._listing = None
+        if delayed:
+            self._own_blocks.update(dict.fromkeys(delayed))
+            for key in list(self._own_blocks)[:-_OWN_BLOCKS_MOST]:
+                del self._own_blocks[key]
 
     def listing(self) -> Listing | None:
         """The last list, while it counts as current; one of the commit under way always does."""
@@ -130,7 +136,7 @@ class Late:
         return f"{self.session}{next(self._claims):x}"
 
     def rules(self, rules: Rules) -> Rules:
-        return replace(rules, window=self.window, margin=window.MARGIN, own=self.session)
+        return replace(rules, window=self.window, margin=window.MARGIN, own=self.session, own_blocks=self._own_blocks)
 
     def choose(self, view: Reading, listing: Listing, head: Head, rules: Rules, *, beside: Sequence[str]) -> Chosen:
         """Sort what was listed (keys relative to the log); `beside` are logs whose flushes write here too."""

@@ -11,6 +11,8 @@ from collections.abc import Callable, Sequence
 from functools import partial
 from typing import Protocol, cast
 
+from msgspec.structs import replace
+
 from ...errors import HoldfastError, StoreError
 from . import absorbing, names, shards
 from .cache import BlockCache
@@ -18,7 +20,7 @@ from .committer import Committed, Committer, Request
 from .late import Late
 from .queues import Address, Config
 from .rows import Rows
-from .session import Session
+from .session import Seen, Session
 from .space import Later, Reading, Space, Transaction
 from .state import Block, Claim, Extend, Head, Intent, Result, Rules
 
@@ -113,6 +115,10 @@ class LateCommitter(Committer):
             return super()._commit(tx, requests)
         finally:
             self._hurry = False
+
+    def _survey(self, view: Reading, ranges_of: absorbing.RangesOf | None = None) -> tuple[Seen, list[list[str]]]:
+        seen, keys = super()._survey(view, ranges_of)
+        return replace(seen, rules=replace(seen.rules, now=view.now)), keys
 
     def _rules(self, config: Config) -> Rules:
         return self.late.rules(super()._rules(config))

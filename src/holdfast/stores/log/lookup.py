@@ -271,7 +271,7 @@ def _states(glance: Glance, block: Block, now: float) -> Iterator[tuple[str, int
     for group in head.waiting + (head.frozen.waiting if head.frozen else []):
         if group.block == block.no:
             later = "retry" if group.attempts else "delayed"
-            yield ("pending" if group.due <= now else later), group.mask, group.due
+            yield ("pending" if group.due <= now else later), group.mask, group.due or born
 
 
 def _remaining(glance: Glance, block: Block) -> int:

@@ -72,8 +72,8 @@ def _has_new(view: Reading, seen: Seen) -> bool:
 def _has_ready(seen: Seen, now: float) -> bool:
     head = seen.head
     return (
-        any(block.ready(now) for block in head.blocks.values())
-        or any(group.due <= now for group in head.waiting[:1])
+        any(block.ready(now, seen.rules) for block in head.blocks.values())
+        or any(group.is_due(now, seen.rules) for group in head.waiting)
         or any(lease.is_over(now, seen.rules) for lease in head.leases)
     )
 
