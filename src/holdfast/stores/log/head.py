@@ -72,7 +72,7 @@ def wanted(head: Head, keys: Iterable[str], demand: int) -> tuple[list[str], boo
 
     Also whether that is enough, or more blocks should be listed if there are any.
     """
-    known = {block.key for block in head.blocks.values()} | set(head.beyond.graveyard)
+    known = {block.key for block in head.blocks.values()} | head.beyond.refused
     candidates = [(parse_block(key), key) for key in keys if key not in known]
     stock = [(name.order, name.count, key) for name, key in candidates]
     stock += [(block.order, block.ready(head.now), "") for block in head.blocks.values() if block.is_untouched]

@@ -11,6 +11,8 @@ from collections.abc import Callable, Sequence
 from functools import partial
 from typing import Protocol, cast
 
+from msgspec.structs import replace
+
 from ...errors import HoldfastError, StoreError
 from . import absorbing, names, shards
 from .cache import BlockCache
@@ -19,7 +21,7 @@ from .late import Late
 from .queues import Address, Config
 from .rows import Rows
 from .session import Session
-from .space import Later, Reading, Space, Transaction
+from .space import Copyable, Later, Reading, Space, Transaction
 from .state import Block, Claim, Extend, Head, Intent, Result, Rules
 
 _STALE = 0.3  # seconds after which who is next in line lists anew
@@ -114,7 +116,7 @@ class LateCommitter(Committer):
             self._hurry = False
 
     def _rules(self, config: Config) -> Rules:
-        return self.late.rules(super()._rules(config))
+        return replace(self.late.rules(super()._rules(config)), epoch=cast(Copyable, self._space).epoch)
 
     def _beside(self, head: Head) -> list[Intent]:
         return self.late.forgetting(head)
