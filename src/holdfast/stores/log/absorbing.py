@@ -126,7 +126,7 @@ def _from_list(
 def _comes_first(seen: Seen, listing: Listing, demand: int) -> bool:
     """Whether the head holds enough messages that go before everything that it does not know."""
     head = seen.head
-    known = set(head.beyond.graveyard)
+    known = head.beyond.refused
     if any(bundles.is_bundle(key) and key not in known for key in listing.keys):
         return False
     blocks = [key for key in listing.keys if not bundles.is_bundle(key)]

@@ -76,7 +76,7 @@ def wanted(
     Also whether that is enough, or more blocks should be listed if there are any. `upto` is the last key of an inbox
     that was not listed to its end: what the head holds beyond it may come after blocks that nobody has listed.
     """
-    known = {block.key for block in head.blocks.values()} | set(head.beyond.graveyard)
+    known = {block.key for block in head.blocks.values()} | head.beyond.refused
     now = max(head.now, rules.now)
     candidates = [Block.of(0, key) for key in keys if key not in known]
     # What is listed is due by some clock, and counts as soon as it is by ours.

@@ -71,7 +71,8 @@ class Late:
         self.demand = 0  # messages that the last claims asked for
         self._pleas: dict[str, str | None] | None = None  # as last listed
         self.turns = Turns(self.session)
-        self.wrong: set[str] = set()  # full keys to delete: blocks that must never be absorbed, pleas of long ago
+        self.wrong: set[str] = set()  # full keys to delete: blocks that a purge dropped, pleas of long ago
+        self.suspects: dict[str, float] = {}  # blocks that look late, as last listed, and when they were written
 
     # Lists.
 
@@ -141,13 +142,14 @@ class Late:
     def choose(self, view: Reading, listing: Listing, head: Head, rules: Rules, *, beside: Sequence[str]) -> Chosen:
         """Sort what was listed (keys relative to the log); `beside` are logs whose flushes write here too."""
         root = listing.root
-        good, wrong = window.split(head, listing.keys, listing.made, rules)
-        self.wrong.update(root + key for key in wrong)
-        good = self._without_unfinished(view, beside, head, good)
-        known = set(head.beyond.graveyard)
+        found = window.sort_out(head, listing.keys, listing.made, rules)
+        self.wrong.update(root + key for key in found.purged)
+        self.suspects = found.late
+        good = self._without_unfinished(view, beside, head, found.good)
+        known = head.beyond.refused
         spent = {key: self._parts(view, root, key) for key in good if bundles.is_bundle(key) and key not in known}
         self._bundles = {root + key: parts for key, parts in spent.items()}
-        return Chosen([key for key in good if not bundles.is_bundle(key)], spent, wrong)
+        return Chosen([key for key in good if not bundles.is_bundle(key)], spent, found.purged)
 
     def _without_unfinished(self, view: Reading, beside: Sequence[str], head: Head, keys: list[str]) -> list[str]:
         """A block that a flush wrote waits until its rows are dropped.
@@ -155,7 +157,7 @@ class Late:
         If it came and went before, whoever finishes the flush could not tell that it was ever there. Its rows lie in
         this head, or in that of the queue's other log, which is looked at after the list.
         """
-        known = {block.key for block in head.blocks.values()} | set(head.beyond.graveyard)
+        known = {block.key for block in head.blocks.values()} | head.beyond.refused
         carried = {key for key in keys if key not in known and not bundles.is_bundle(key) and parse_block(key).first}
         new = carried - self._written
         if not new:

@@ -21,7 +21,7 @@ from .late import Late
 from .queues import Address, Config
 from .rows import Rows
 from .session import Seen, Session
-from .space import Later, Reading, Space, Transaction
+from .space import Copyable, Later, Reading, Space, Transaction
 from .state import Block, Claim, Extend, Head, Intent, Result, Rules
 
 _STALE = 0.3  # seconds after which who is next in line lists anew
@@ -121,7 +121,7 @@ class LateCommitter(Committer):
         return replace(seen, rules=replace(seen.rules, now=view.now)), keys
 
     def _rules(self, config: Config) -> Rules:
-        return self.late.rules(super()._rules(config))
+        return replace(self.late.rules(super()._rules(config)), epoch=cast(Copyable, self._space).epoch)
 
     def _beside(self, head: Head) -> list[Intent]:
         return self.late.forgetting(head)

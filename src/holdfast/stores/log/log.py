@@ -16,6 +16,7 @@ from .flush import TAKEOVER, Flusher
 from .head import flush_due
 from .late_appending import Found, LateAppender
 from .late_committer import LateCommitter
+from .quarantine import Quarantine
 from .queues import Address
 from .space import Space
 from .state import Gathered, Head
@@ -53,6 +54,7 @@ class Log:
         )
         self.flusher = Flusher(space, self.committer, cache, maker, timeout=timeout, step=step)
         self.undertaker = Undertaker(space, self.committer)
+        self.quarantine = Quarantine(space, self.committer, cache)
         self._flushing: asyncio.Task[None] | None = None
         self._gathered = Gathered()
         self._closed = False
@@ -116,3 +118,4 @@ class Log:
         if self._flushing is not None:
             await asyncio.wait([self._flushing])
         await self.undertaker.close()
+        await self.quarantine.close()

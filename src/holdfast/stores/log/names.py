@@ -4,6 +4,7 @@ queues/<name>                                   the queue's options
 <name>@<incarnation>/head                       the only object that changes under load
 <name>@<incarnation>/inbox/<255-priority>/<block>
 <name>@<incarnation>/later/<due, ms>/<block>
+<name>@<incarnation>/late/<written, ms>/<key>   copies of late blocks, set aside (buckets)
 <name>@<incarnation>/archive/date=<day>/<first>-<last>-<rows>-<flush>.parquet
 <name>@<incarnation>/dead/…                     the same again for the dead letters
 """
@@ -21,6 +22,7 @@ from ... import ids
 CONFIGS = "queues/"
 _SHARD = re.compile(r"s\d{4}")
 HEED = "heed-"  # beside the head, and a name: touched by who is beaten and not in line, so that lists show who asks
+LATE = "late/"  # below a log's root: copies of blocks that were set aside
 HINT = "hint"  # beside the head: changes with the options, so that a list of the log shows it
 
 
@@ -95,8 +97,8 @@ def order_of(key: str) -> str:
 
 def birth_of(key: str) -> float | None:
     """When a block's name was made, by the store's clock; None: not a block's key."""
-    if "/inbox/" not in f"/{key}" and "/later/" not in f"/{key}":
-        return None
+    if ("/inbox/" not in f"/{key}" and "/later/" not in f"/{key}") or f"/{LATE}" in f"/{key}":
+        return None  # a copy under `late/` can be made at any time
     return ids.born_at(block_number(key))
 
 
@@ -120,6 +122,17 @@ def due_of(key: str) -> float:
     folder, _, _ = key.rpartition("/")
     above, _, due = folder.rpartition("/")
     return int(due) / 1000 if above.endswith("later") else 0.0
+
+
+def late_key(key: str, made: float) -> str:
+    """Where a block that is set aside is kept: its own key, and when its object was written."""
+    return f"{LATE}{milliseconds(made):015d}/{key}"
+
+
+def parse_late(key: str) -> tuple[str, float]:
+    """The same back, from a key relative to the log."""
+    made, _, block = key.removeprefix(LATE).partition("/")
+    return block, int(made) / 1000
 
 
 def milliseconds(instant: float) -> int:

@@ -96,6 +96,15 @@ class Transaction(Reading, Protocol):
         """Wake everybody who watches the topic, in every process, once this is durable."""
 
 
+class Copyable(Protocol):
+    """What a space with a repeat window knows besides: whether it was copied, restored or rewritten as a whole."""
+
+    epoch: float  # when that was noticed; 0: never. Whatever was born and written before is not late by its date
+
+    async def identify(self) -> None:
+        """Look again."""
+
+
 NewFiles: TypeAlias = Sequence[tuple[str, Buffer]]
 
 

@@ -44,9 +44,8 @@ class Rules(msgspec.Struct, frozen=True):
     margin: float = 0.0  # seconds after which an instant of somebody else has certainly come: clocks differ
     own: str = ""  # how the tokens of this process begin
     own_blocks: Container[str] = ()  # keys of delayed blocks that this process has written
-    now: float = (
-        0.0  # with a margin: this process's clock, by which its own instants are judged; the head's may be ahead
-    )
+    now: float = 0.0  # with a margin: the clock of this process, by which it judges its own instants
+    epoch: float = 0.0  # with a window: when the space was last copied or restored as a whole; 0: never
 
     def come_at(self, instant: float, *, is_own: bool) -> float:
         """When it has come, by this process's clock: somebody else's may be behind it."""
@@ -208,6 +207,12 @@ class Beyond(msgspec.Struct, frozen=True):
     purged_at: float = 0.0  # blocks written before are gone
     sessions: dict[str, tuple[int, float]] = {}  # by committer: its last attempt that was applied, and when
     turn: str = ""  # whose turn it is, of those that replace this head one after the other: a hint (see `turns.py`)
+    aside: dict[str, float] = {}  # late blocks that nobody absorbs, and when they were written, until they are copied
+
+    @property
+    def refused(self) -> set[str]:
+        """Keys that are not absorbed although the head does not hold them: buried, or set aside."""
+        return {*self.graveyard, *self.aside}
 
 
 class Head(msgspec.Struct):
@@ -237,7 +242,7 @@ class Head(msgspec.Struct):
     @property
     def held(self) -> int:
         """How many listed blocks a claim need not look at again."""
-        return len(self.blocks) + len(self.beyond.graveyard)
+        return len(self.blocks) + len(self.beyond.graveyard) + len(self.beyond.aside)
 
     def block_at(self, key: str) -> Block | None:
         return next((block for block in self.blocks.values() if block.key == key), None)
@@ -365,6 +370,19 @@ class Forget(msgspec.Struct, frozen=True, gc=False):
     keys: list[str]
 
 
+class SetAside(msgspec.Struct, frozen=True, gc=False):
+    """Late blocks, by key and when they were written: from now on nobody absorbs them."""
+
+    keys: dict[str, float]
+
+
+class Bury(msgspec.Struct, frozen=True, gc=False):
+    """Blocks that were set aside and are copied: the graveyard deletes them, and the `parts` of bundles among them."""
+
+    keys: list[str]
+    parts: list[str] = []
+
+
 class Taken(msgspec.Struct, frozen=True, gc=False):
     """What a claim gave, a set at a time."""
 
@@ -384,7 +402,9 @@ class Exhausted(msgspec.Struct, frozen=True, gc=False):
     attempts: int
 
 
-Intent: TypeAlias = Settle | Extend | Remove | Purge | Absorb | Expire | Claim | Freeze | Drop | Refreeze | Forget
+Intent: TypeAlias = (
+    Settle | Extend | Remove | Purge | Absorb | Expire | Claim | Freeze | Drop | Refreeze | Forget | SetAside | Bury
+)
 Result: TypeAlias = int | float | bool | list[Taken] | list[Exhausted] | None
 
 
