@@ -226,7 +226,7 @@ def _absorb(head: Head, intent: Absorb, rules: Rules) -> int:
     new = window.absorbable(head, intent)
     for key in new:
         head.serial += 1
-        head.blocks[head.serial] = Block.of(head.serial, key)
+        head.blocks[head.serial] = Block.of(head.serial, key, calendar=rules.calendar)
     return len(new)
 
 

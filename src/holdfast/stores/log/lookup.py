@@ -70,7 +70,7 @@ class Glance:
             keys = [key for key in keys if not any(frozen.wrote(key) for frozen in self._hidden)]
             keys = [key for key in bundles.expanded(self.view, self.seen.root, keys) if key not in known]
         for key in keys:
-            yield Block.of(0, key)
+            yield Block.of(0, key, calendar=rules.calendar)
 
     def load(self, block: Block) -> Rows | None:
         """The rows, or what stands for those that cannot be read; None: on a bucket it has left since the look.

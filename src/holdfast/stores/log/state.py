@@ -12,6 +12,7 @@ from typing import Literal, TypeAlias
 import msgspec
 
 from . import bits
+from .calendar import IN_STEP, Calendar
 from .names import BlockName, due_of, is_of_flush, parse_block
 from .pipes import NOTHING, Pipes
 
@@ -39,6 +40,7 @@ class Rules(msgspec.Struct, frozen=True):
     window: float = 0.0  # seconds in which a write may be repeated or arrive late; 0: never
     margin: float = 0.0  # seconds before somebody else's lease counts as over: clocks differ
     own: str = ""  # how the tokens of this process begin
+    calendar: Calendar = IN_STEP  # how the store's clock lies to it
 
 
 class Block(msgspec.Struct, frozen=True, gc=False):
@@ -48,15 +50,17 @@ class Block(msgspec.Struct, frozen=True, gc=False):
     key: str
     name: BlockName
     order: str
-    due: float
+    due: float  # by the store's clock
     next: int = 0
     gone: int = 0
     skip: int = 0
 
     @classmethod
-    def of(cls, no: int, key: str, next: int = 0, gone: int = 0, skip: int = 0) -> Block:
+    def of(
+        cls, no: int, key: str, next: int = 0, gone: int = 0, skip: int = 0, *, calendar: Calendar = IN_STEP
+    ) -> Block:
         name = parse_block(key)
-        return cls(no, key, name, name.order, due_of(key), next, gone, skip)
+        return cls(no, key, name, name.order, due_of(key, calendar), next, gone, skip)
 
     def fresh(self) -> int:
         return bits.span(self.next, self.name.count) & ~self.skip
