@@ -14,6 +14,7 @@ from ...config import QueueOptions
 from ...errors import QueueNotFound, Unavailable
 from . import absorbing, damage, headfile, names, queues, topics
 from .cache import BlockCache
+from .calendar import IN_STEP, Calendar
 from .late import Late
 from .queues import Address, Config
 from .rows import Rows
@@ -96,6 +97,7 @@ class Committer:
         self._writer = headfile.HeadWriter()
         self._known = _NOTHING
         self._head: tuple[bytes, Head] = (b"", Head())
+        self._calendar = IN_STEP
 
     # What callers use.
 
@@ -296,13 +298,23 @@ class Committer:
                 root, known = known.root, self._known_from(stored)
                 if root != known.root:
                     continue
+            rules, calendar = self._rules(known.config), view.calendar
+            if calendar != IN_STEP:
+                rules = msgspec.structs.replace(rules, calendar=calendar)
+            self._date(calendar)
             head = self._decoded(found[0], known.root)
             ticket = before.ticket() if ranges else head.ticket()
             if ticket != head.ticket():
                 continue  # what was listed may be older than what has been forgotten
             if ranges_of and head.held > before.held:  # absorbed blocks must not hide the ones behind them
                 keys = view.survey([], ranges_of(known.root, head.held))[1]
-            return Seen(known.config, self._rules(known.config), known.root, head, ticket), keys
+            return Seen(known.config, rules, known.root, head, ticket), keys
+
+    def _date(self, calendar: Calendar) -> None:
+        """The wall clock was set: instants of the calendar lie elsewhere now, so that the head is read again."""
+        if calendar is not self._calendar and calendar != self._calendar:
+            self._calendar = calendar
+            self._head = (b"", self._head[1])
 
     def _stored(self, root: str) -> Head:
         """A head of this log that was there, as far as it matters: where nothing is forgotten, any will do."""
@@ -323,7 +335,7 @@ class Committer:
             return Head()
         data, head = self._head
         if data != stored:  # bytes, not tags: what a failed commit left here can never look current
-            head = damage.read(root + "head", headfile.decode, stored)
+            head = damage.read(root + "head", partial(headfile.decode, calendar=self._calendar), stored)
             self._head = (stored, head)
         return head
 
@@ -361,7 +373,8 @@ class Committer:
         if not session.changed:
             return None
         tx, root = session.tx, session.seen.root
-        self._head = (self._put(session), session.head)
+        data = self._put(session)
+        self._head = (data if session.seen.rules.calendar == self._calendar else b"", session.head)
         for key in session.finished:
             tx.delete(root + key)
             self._cache.forget(root + key)

@@ -89,7 +89,7 @@ class LogStore:
         return [*await self._space.check(), await inspecting.damaged(self._space)]
 
     async def clock(self) -> float:
-        return self._space.clock()
+        return self._space.calendar().wall(self._space.clock())
 
     # Queues.
 

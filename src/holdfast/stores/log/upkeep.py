@@ -82,9 +82,10 @@ async def _bury(log: Log) -> None:
 
 
 def _retire(tx: Transaction, root: str, config: queues.Config) -> int:
-    """Archive files past their retention, judged by the time in their names."""
-    limit = tx.now - config.options.archive_days * _DAY
-    old = [file.key for file in archive.files(tx, root) if file.frozen_at < limit]
+    """Archive files past their retention, judged by the time in their names; days are of the calendar."""
+    wall = tx.calendar.wall
+    limit = wall(tx.now) - config.options.archive_days * _DAY
+    old = [file.key for file in archive.files(tx, root) if wall(file.frozen_at) < limit]
     for key in old:
         tx.delete(key)
     return len(old)

@@ -13,6 +13,7 @@ from typing import Any, TypeVar
 
 from ....errors import ConfigError, HoldfastError, Unavailable
 from ...base import Check
+from ..calendar import SAME, Calendar
 from ..space import Buffer, NewFiles, Reading, Transaction, Unclear
 from ..topics import Topics, deliver
 from . import clock as clocks
@@ -104,6 +105,9 @@ class CloudSpace:
 
     def clock(self) -> float:
         return self._clock()
+
+    def calendar(self) -> Calendar:
+        return SAME
 
     async def transact(
         self, step: Callable[[Transaction], T], *, deadline: float | None = None, lane: str = "", files: NewFiles = ()

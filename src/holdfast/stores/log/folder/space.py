@@ -14,6 +14,7 @@ from typing import TypeVar, cast
 
 from ....errors import ConfigError, Unavailable
 from ...base import Check
+from ..calendar import Calendar
 from ..space import Buffer, NewFiles, Reading, Transaction
 from . import doctor
 from .committer import Committer, Reader
@@ -109,6 +110,9 @@ class FolderSpace:
 
     def clock(self) -> float:
         return self._committer.clock.now()
+
+    def calendar(self) -> Calendar:
+        return self._committer.clock.calendar()
 
     def transact(
         self,
