@@ -27,7 +27,7 @@ def parser() -> argparse.ArgumentParser:
         made.add_argument(f"--{name}", type=float)
     made.add_argument(
         "--store", choices=("file", "s3", "postgres", "nats", "slatedb", "azure", "all"),
-        help="of history and restore; file, s3 or postgres of the run on Spark",
+        help="of history and restore; file or azure of kill; file, s3 or postgres of the run on Spark",
     )  # fmt: skip
     made.add_argument("--folder", type=Path, help="keep store and histories here")
     made.add_argument("--short", action="store_true", help="the size the tests use")
