@@ -158,10 +158,12 @@ class _Dates:
     def sample(self, began: float, ended: float, date: float) -> None: ...
 
 
-async def process(bucket: FarBucket, *, timeout: float = 5.0, place: str = "far") -> tuple[LateStore, Door]:
-    """A store as another process would have it, and its door."""
-    door = Door(bucket)
-    space = await CloudSpace.open(door, place, timeout=timeout, connect_timeout=5.0, clock=bucket.clock)
+async def process(
+    bucket: FarBucket, *, timeout: float = 5.0, ahead: float = 0.0, place: str = "far"
+) -> tuple[LateStore, Door]:
+    """A store as another process would have it, with a clock that is so far ahead of the bucket's, and its door."""
+    door, clock = Door(bucket), (lambda: bucket.clock() + ahead) if ahead else bucket.clock
+    space = await CloudSpace.open(door, place, timeout=timeout, connect_timeout=5.0, clock=clock)
     space._shelf.clock = _Dates()  # type: ignore[assignment]  # so that dates count although the clock is a test's
     await space.identify()
     return LateStore(space, StoreOptions(operation_timeout=timeout, poll_interval=0.05)), door

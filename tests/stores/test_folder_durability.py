@@ -79,13 +79,14 @@ async def test_new_directories_are_synced_into_their_parents(
     synced = []
     sync_directory = files.sync_directory
 
-    def recorded(directory: str):
-        synced.append(os.path.relpath(directory, tmp_path / "store"))
-        sync_directory(directory)
+    def recorded(directory: str, *, inside: int):
+        assert os.path.samestat(os.fstat(inside), os.stat(tmp_path / "store"))
+        synced.append(directory)
+        sync_directory(directory, inside=inside)
 
     monkeypatch.setattr(files, "sync_directory", recorded)
     await space.write_file("q/inbox/250/1", b"large")
-    assert synced == [".", "q", "q/inbox", "q/inbox/250"]
+    assert synced == ["", "q", "q/inbox", "q/inbox/250"]
     await space.write_file("q/inbox/250/2", b"large")
     assert synced[4:] == ["q/inbox/250"]
 

@@ -276,7 +276,7 @@ class Committer:
 
     def seen(self, answer: Answer) -> Seen:
         """The log as an answer shows it."""
-        return Seen(self._known.config, answer.rules, self._known.root, answer.head)
+        return Seen(self._known.config, answer.rules, self._known.root, answer.head, answer.head.ticket())
 
     def look(self, view: Reading) -> Seen:
         """The log as this view shows it."""
@@ -286,9 +286,8 @@ class Committer:
         """The log, and the keys of ranges that depend on its root and on how many blocks it holds; in one trip."""
         known = self._known  # a local: the reading and the committing thread are both here, on snapshots of their own
         while True:
-            before = self._stored()
-            held = before.held
-            ranges = ranges_of(known.root, held) if ranges_of and known.root else []
+            before = self._stored(known.root)
+            ranges = ranges_of(known.root, before.held) if ranges_of and known.root else []
             heads = [known.root + "head"] if known.root else []
             (stored, *found), keys = view.survey([names.config_key(self.address.queue), *heads], ranges)
             if stored is None:
@@ -297,15 +296,16 @@ class Committer:
                 root, known = known.root, self._known_from(stored)
                 if root != known.root:
                     continue
-            seen = Seen(known.config, self._rules(known.config), known.root, self._decoded(found[0], known.root))
-            if ranges_of and seen.head.held > held:  # absorbed blocks must not hide the ones behind them
-                keys = view.survey([], ranges_of(known.root, seen.head.held))[1]
-            elif ranges_of and seen.head.beyond.forgets != before.beyond.forgets:
+            head = self._decoded(found[0], known.root)
+            ticket = before.ticket() if ranges else head.ticket()
+            if ticket != head.ticket():
                 continue  # what was listed may be older than what has been forgotten
-            return seen, keys
+            if ranges_of and head.held > before.held:  # absorbed blocks must not hide the ones behind them
+                keys = view.survey([], ranges_of(known.root, head.held))[1]
+            return Seen(known.config, self._rules(known.config), known.root, head, ticket), keys
 
-    def _stored(self) -> Head:
-        """A head that was there."""
+    def _stored(self, root: str) -> Head:
+        """A head of this log that was there, as far as it matters: where nothing is forgotten, any will do."""
         return self._head[1]
 
     def _rules(self, config: Config) -> Rules:
@@ -345,7 +345,10 @@ class Committer:
         return []
 
     def _absorbable(self, tx: Transaction, demand: int) -> absorbing.Absorbable:
-        return absorbing.absorbable(self._survey, tx, demand) if demand else (self._survey(tx)[0], Absorb([]), None)
+        if demand:
+            return absorbing.absorbable(self._survey, tx, demand)
+        seen = self.look(tx)
+        return seen, Absorb([], seen.ticket), None
 
     def _edit(self, tx: Transaction, change: Callable[[Session], T], demand: int) -> tuple[T, Head | None]:
         seen, absorbed, _ = self._absorbable(tx, demand)

@@ -109,14 +109,16 @@ class LateStore(LogStore):
             for place, end in zip(places, some, strict=True):
                 ends[place] = end
 
-        await asyncio.gather(*(part(*each) for each in shards.grouped(held, lambda lease: lease[1]).items()))
+        count = await self._shards(queue)
+        await asyncio.gather(*(part(*each) for each in shards.grouped(held, lambda lease: lease[1], count).items()))
         return ends
 
     def extend_from_thread(
         self, queue: str, held: Sequence[tuple[str, str]], seconds: float
     ) -> list[float | None] | None:
         ends: list[float | None] = [None] * len(held)
-        for shard, places in shards.grouped(held, lambda lease: lease[1]).items():
+        count = 1 if queue.endswith(DEAD) else self._log(queue).committer.shards or 1
+        for shard, places in shards.grouped(held, lambda lease: lease[1], count).items():
             some = super().extend_from_thread(queues.shard(queue, shard), [held[place] for place in places], seconds)
             for place, end in zip(places, some or (), strict=True):
                 ends[place] = end
@@ -139,7 +141,8 @@ class LateStore(LogStore):
             for place, answer in zip(places, some, strict=True):
                 answers[place] = answer
 
-        await asyncio.gather(*(part(*each) for each in shards.grouped(settlements, lambda each: each.token).items()))
+        by_shard = shards.grouped(settlements, lambda each: each.token, await self._shards(queue))
+        await asyncio.gather(*(part(*each) for each in by_shard.items()))
         self._settled[queue] += answers.count("ok")
         return answers
 

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import asyncio
 import logging
-from collections.abc import Awaitable, Callable
+from collections.abc import Awaitable, Callable, Sequence
 
 from ...errors import HoldfastError
 from ...ids import Ids
@@ -63,9 +63,9 @@ class Log:
         self._timer: asyncio.TimerHandle | None = None
         self._is_clear = True  # the last commit left nothing to flush
 
-    def _unlist(self) -> None:
+    def _unlist(self, delayed: Sequence[str] = ()) -> None:
         if self.committer.late is not None:
-            self.committer.late.unlist()
+            self.committer.late.unlist(delayed)
 
     def _written(self, head: Head) -> None:
         """After every commit: is a flush due now, or by itself in a while?"""

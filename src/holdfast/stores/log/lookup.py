@@ -11,6 +11,7 @@ from ... import ids
 from ...errors import Damaged
 from ...messages import Stats, Stored, View
 from . import archive, bundles, damage, names, records, window
+from .bundles import Bundle
 from .cache import BlockCache
 from .names import ArchiveName
 from .records import State
@@ -42,6 +43,7 @@ class Glance:
         self.seen = seen
         self._cache = cache
         self._sure = sure
+        self._bundles: dict[str, Bundle | None] = {}
         frozen = seen.head.frozen
         # On a bucket blocks are seen before the flush that writes them is done with: till then the head has the rows.
         self._hidden = [*hidden, *([frozen] if frozen is not None else [])] if seen.rules.window else []
@@ -67,9 +69,8 @@ class Glance:
             return
         known = self._known()
         keys = [key for key in self.strangers(*prefixes).good if not any(each.wrote(key) for each in self._hidden)]
-        for key in bundles.expanded(self.view, self.seen.root, keys):
-            if key not in known:
-                yield Block.of(0, key)
+        self._bundles = dict(bundles.expanded(self.view, self.seen.root, keys))
+        yield from (Block.of(0, key) for key in self._bundles if key not in known)
 
     def _known(self) -> set[str]:
         return {block.key for block in self.seen.head.blocks.values()} | self.seen.head.beyond.refused
@@ -87,8 +88,12 @@ class Glance:
             return 0
         copied = [names.parse_late(key)[0] for key in self.keys(names.LATE)]
         late = [*self.seen.head.beyond.aside, *self.strangers("inbox/", "later/").late]
-        found = {*copied, *bundles.expanded(self.view, self.seen.root, late)}
+        found = {*copied, *(key for key, _ in bundles.expanded(self.view, self.seen.root, late))}
         return sum(names.parse_block(key).count for key in found)
+
+    def bundle_of(self, block: Block) -> Bundle | None:
+        """The bundle that names a block which was found last, if it came with one."""
+        return self._bundles.get(block.key)
 
     def load(self, block: Block) -> Rows | None:
         """The rows, or what stands for those that cannot be read; None: on a bucket it has left since the look.
@@ -283,7 +288,7 @@ def _states(glance: Glance, block: Block, now: float) -> Iterator[tuple[str, int
     for group in head.waiting + (head.frozen.waiting if head.frozen else []):
         if group.block == block.no:
             later = "retry" if group.attempts else "delayed"
-            yield ("pending" if group.due <= now else later), group.mask, group.due
+            yield ("pending" if group.due <= now else later), group.mask, group.due or born
 
 
 def _remaining(glance: Glance, block: Block) -> int:

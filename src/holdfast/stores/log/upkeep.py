@@ -155,7 +155,8 @@ async def sweep(space: Space, live: Log, *, older_than: float = _ORPHAN_SECONDS)
             return []
         glance = Glance(view, seen, live.cache)
         late = [*seen.head.beyond.aside, *glance.strangers("inbox/").late]
-        named = [*(block.key for block in glance.blocks()), *bundles.expanded(view, seen.root, late)]
+        named = [block.key for block in glance.blocks()]
+        named += [key for key, _ in bundles.expanded(view, seen.root, late)]
         return sorted(old - {seen.root + key for key in (*named, *seen.head.beyond.graveyard)})
 
     orphans = await space.read(look)

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-import os
+import ctypes
 import secrets
 import sys
 from collections.abc import Callable, Sequence
@@ -18,7 +18,6 @@ from ..space import LAST, Buffer, Found, Range, Survey
 from .clock import SCHEMA as CLOCK_SCHEMA
 from .files import Files
 
-NAME = "holdfast.db"
 FORMAT = 1
 OLDEST_SQLITE = (3, 51, 3)
 BUSY_TIMEOUT = 5_000  # ms; only foreign tools can be in the way, our own processes queue at the folder's lock
@@ -63,6 +62,13 @@ def connect(path: Path, *, vfs: str | None) -> apsw.Connection:
         connection.close()
         raise
     return connection
+
+
+def is_moved(connection: apsw.Connection) -> bool:
+    """SQLite's own word on whether its path still leads to the file it has open."""
+    answer = ctypes.c_int(0)
+    connection.file_control("main", apsw.SQLITE_FCNTL_HAS_MOVED, ctypes.addressof(answer))
+    return answer.value != 0
 
 
 def create_schema(connection: apsw.Connection, path: Path) -> bool:
@@ -237,7 +243,7 @@ class Writing(Snapshot):
         return self._insert(key, data)
 
     def adopt(self, key: str) -> bool:
-        if not os.path.exists(self._files.path(key)) and self.get(key) is None:
+        if not self._files.exists(key) and self.get(key) is None:
             raise Unavailable(f"the file {key} is gone: it waited too long to become an object; write it again")
         return self._insert(key, None)
 
