@@ -14,7 +14,7 @@ from .settings import Settings
 from .verdict import Verdict, lines
 
 _NUMBERS = ("messages", "producers", "workers", "kills", "producer_kills", "stops", "concurrency", "seed", "shards")
-_SECONDS = ("interval", "lease", "work", "deadline")
+_SECONDS = ("interval", "lease", "work", "deadline", "seconds")
 
 
 def parser() -> argparse.ArgumentParser:
@@ -25,7 +25,10 @@ def parser() -> argparse.ArgumentParser:
         made.add_argument(f"--{name.replace('_', '-')}", type=int)
     for name in _SECONDS:
         made.add_argument(f"--{name}", type=float)
-    made.add_argument("--store", choices=("file", "s3", "postgres"), help="of the run on Spark")
+    made.add_argument(
+        "--store", choices=("file", "s3", "postgres", "nats", "slatedb", "azure", "all"),
+        help="of history and restore; file, s3 or postgres of the run on Spark",
+    )  # fmt: skip
     made.add_argument("--folder", type=Path, help="keep store and histories here")
     made.add_argument("--short", action="store_true", help="the size the tests use")
     made.add_argument("--json", action="store_true", help="JSON instead of text")

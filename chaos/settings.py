@@ -25,6 +25,7 @@ class Settings(msgspec.Struct, frozen=True, kw_only=True):
     deadline: float = 600.0  # seconds from the last fault to an empty queue
     strict: bool = True  # also judge the recovery time
     shards: int = 1  # of the queue in the run on a bucket
-    store: str = "file"  # of the run on Spark: file, s3 or postgres
+    store: str = "file"  # of the runs that take one; history: or all
+    seconds: float = 600.0  # a history goes on for
     folder: Path | None = None  # keep store and histories here
     quiet: bool = False

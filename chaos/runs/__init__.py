@@ -9,6 +9,7 @@ from typing import Any
 from ..settings import Settings
 from ..verdict import Verdict
 from .disk import disk, disk_slate
+from .history import history
 from .kill import kill
 from .nats import nats, nats_cluster
 from .poison import poison
@@ -100,6 +101,10 @@ RUNS = (
                  deadline=1800),
         Settings(messages=150, producers=2, workers=2, kills=2, producer_kills=1, interval=1.0, lease=6.0, work=0.4,
                  deadline=60, strict=False, quiet=True),
+    ),
+    Run(
+        "history", "R15", history, Settings(store="all"),
+        Settings(seconds=6.0, strict=False, quiet=True),
     ),
     Run(
         "spark-process", "", spark_process,

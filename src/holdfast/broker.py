@@ -63,7 +63,8 @@ class Connecting:
         location = locate(url)
         options = store_options(settings.store, location.options, self._options)
         store = await open_store(location, options)
-        return Broker(store, url=os.fspath(url), settings=settings, options=options)
+        place = (location.scheme, location.place, options) if location.place else None
+        return Broker(store, url=os.fspath(url), settings=settings, options=options, place=place)
 
 
 class Broker:
@@ -79,8 +80,11 @@ class Broker:
         url: str = "",
         settings: Settings | None = None,
         options: StoreOptions | None = None,
+        place: object = None,
     ) -> None:
+        """`place` is equal for brokers of this process on one store; None: there is only this one."""
         self.store = store
+        self._place = os.urandom(16) if place is None else place
         self.url = redact(url)
         self.options = options or StoreOptions()
         self.events = Emitter()
@@ -202,7 +206,9 @@ class Broker:
         """What all handles of this queue share, knowing what the store and the code have just said."""
         opened = self._queues.get(info.name)
         if opened is None:
-            opened = self._queues[info.name] = Opened(self.store, info, self.events, store_options=self.options)
+            opened = self._queues[info.name] = Opened(
+                self.store, info, self.events, store_options=self.options, place=self._place
+            )
         opened.learn(info, options)
         return opened
 

@@ -44,6 +44,7 @@ class TestMemoryWithManualClock(
     contract.Events,
     contract.Whole,
     contract.BadInput,
+    contract.Limits,
     contract.Options,
     contract.Reopening,
     contract.Seam,

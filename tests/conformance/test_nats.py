@@ -72,6 +72,7 @@ class TestNatsSync(
     contract.Events,
     contract.Whole,
     contract.BadInput,
+    contract.Limits,
     contract.Network,
     contract.Options,
     contract.Reopening,

@@ -45,6 +45,7 @@ class TestPostgresSync(
     contract.Events,
     contract.Whole,
     contract.BadInput,
+    contract.Limits,
     contract.Network,
     contract.Options,
     contract.Reopening,

@@ -25,6 +25,7 @@ class TestSync(
     contract.Events,
     contract.Whole,
     contract.BadInput,
+    contract.Limits,
     contract.Options,
     contract.Reopening,
 ):

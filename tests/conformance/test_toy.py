@@ -34,6 +34,7 @@ class TestToyWithManualClock(
     contract.Events,
     contract.Whole,
     contract.BadInput,
+    contract.Limits,
     contract.Options,
     contract.Reopening,
     contract.Seam,

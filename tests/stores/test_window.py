@@ -30,7 +30,7 @@ def test_a_finished_block_is_buried_and_not_absorbed_again():
     finished(bench, key(1, 2))
     assert bench.finished == [], "it is deleted only when nobody can create it any more"
     assert bench.head.beyond.graveyard == (key(1, 2),)
-    assert bench.one(Absorb([key(1, 2)])) == 0
+    assert bench.one(Absorb([key(1, 2)], bench.head.ticket())) == 0
     assert head.wanted(bench.head, [key(1, 2)], 5)[0] == []
 
 
@@ -44,13 +44,13 @@ def test_without_a_window_it_is_deleted_at_once():
 def test_forgetting_is_counted_and_refuses_older_lists():
     bench = Bench(head, window=R)
     finished(bench, key(1, 2), key(2, 1))
-    listed = bench.head.beyond.forgets
+    forgets, before = bench.head.beyond.forgets, bench.head.ticket()
     assert bench.one(Forget([key(1, 2)])) == 1
     assert bench.one(Forget([key(1, 2)])) == 0
     assert bench.head.beyond.graveyard == (key(2, 1),)
-    assert bench.head.beyond.forgets == listed + 1
-    assert bench.one(Absorb([key(1, 2), key(3, 1)], listed)) == 0, "the list is older than the forgetting"
-    assert bench.one(Absorb([key(3, 1)], listed + 1)) == 1
+    assert bench.head.beyond.forgets == forgets + 1
+    assert bench.one(Absorb([key(1, 2), key(3, 1)], before)) == 0, "the list is older than the forgetting"
+    assert bench.one(Absorb([key(3, 1)], bench.head.ticket())) == 1
 
 
 def test_a_deletion_is_final_after_birth_and_window():
@@ -73,9 +73,9 @@ def test_late_and_purged_blocks_are_never_absorbed():
 
 def test_a_bundle_is_spent_with_its_parts():
     bench = Bench(head, window=R)
-    assert bench.one(Absorb([key(1, 2), key(2, 2)], 0, ["inbox/255/b.bundle"])) == 2
+    assert bench.one(Absorb([key(1, 2), key(2, 2)], Head().ticket(), ["inbox/255/b.bundle"])) == 2
     assert bench.head.beyond.graveyard == ("inbox/255/b.bundle",)
-    bench.one(Absorb([], 0, ["inbox/255/b.bundle"]))
+    bench.one(Absorb([], Head().ticket(), ["inbox/255/b.bundle"]))
     assert bench.head.beyond.graveyard == ("inbox/255/b.bundle",)
 
 

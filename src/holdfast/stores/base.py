@@ -5,7 +5,7 @@ Rules every engine keeps, each with a test in `holdfast.testing.contract`:
 - Every claim carries a fresh token; `extend` and `settle` compare it; a stale token changes nothing.
 - The attempt is counted at the claim; a release takes it back.
 - An expired lease is just "visible again", at once; with no attempt left, or a stored `NoRetry`, the message is dead.
-- Repeating a settlement with the same token is "ok".
+- Repeating a settlement with the same token is "ok", for a while also when nothing of the message is kept.
 - `name/dead` is the queue of dead letters of `name`: it can be claimed, extended, settled, scanned and counted.
   Completing there ends the record as completed in the archive of `name`; a retry leaves it dead, visible later;
   it never runs out of attempts.

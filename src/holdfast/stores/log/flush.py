@@ -10,6 +10,7 @@ from __future__ import annotations
 import asyncio
 from collections.abc import Awaitable, Callable
 from functools import partial
+from typing import TypeAlias
 
 from ...config import QueueOptions
 from ...errors import Damaged, Unavailable
@@ -29,6 +30,7 @@ _LOOKS = 10  # at a frozen set with blocks that are not there; each may find one
 _TRIES = 200
 _LEAST_TIME = 8.0  # seconds of a window in which a flush is written for sure
 TAKEOVER = 5.0  # seconds after which somebody else's flush counts as abandoned
+Gathered: TypeAlias = tuple[Seen, list[Leaving], list[Whole]]
 
 
 class Flusher:
@@ -124,12 +126,7 @@ class Flusher:
 
     async def _finish(self, flush: str, known: Seen | None) -> None:
         """Rows come from a head that was read, or written for certain, and holds the set."""
-        gathered = None
-        for _ in range(_LOOKS):
-            gathered = await self._space.read(lambda view: self._gather(view, flush, known), deadline=self._timeout)
-            if gathered is not None or not self._missing:
-                break
-        self._missing.clear()
+        gathered = await self._gathered(flush, known)
         if gathered is None:
             return
         written = await asyncio.to_thread(leaving.encode, self._committer.address, *gathered)
@@ -141,7 +138,20 @@ class Flusher:
         await self._committer.edit(lambda session: self._show(session, flush, written))
         await self._reach("flush.dropped")
 
-    def _gather(self, view: Reading, flush: str, known: Seen | None) -> tuple[Seen, list[Leaving], list[Whole]] | None:
+    async def _gathered(self, flush: str, known: Seen | None) -> Gathered | None:
+        """As `_gather`, after as many looks as it takes to tell a missing block from an old view."""
+        try:
+            for _ in range(_LOOKS):
+                look = partial(self._gather, flush=flush, known=known)
+                gathered = await self._space.read(look, deadline=self._timeout)
+                if gathered is not None or not self._missing:
+                    return gathered
+                known = None  # a second look is at the head as it is then
+            return None
+        finally:
+            self._missing.clear()
+
+    def _gather(self, view: Reading, flush: str, known: Seen | None) -> Gathered | None:
         """The rows of a frozen set in id order, and the groups that leave as columns; None: it is no longer there."""
         seen = known or self._committer.look(view)
         frozen = seen.head.frozen
@@ -162,8 +172,9 @@ class Flusher:
                         wholes.append(leaving.whole(group, block, data, seen, view, self._committer.address.queue))
                         continue
                 loaded = self._cache.load(view, key)
-                if loaded is None and self._is_missing(key, seen):
-                    raise damage.missing(key)
+                if loaded is None and self._is_missing(key):
+                    loaded = self._cache.substitute(damage.missing(key), seen.rules, missing=True)
+                    self._damaged.add(key)
             except Damaged as error:
                 loaded = self._cache.substitute(error, seen.rules)
                 self._damaged.add(key)
@@ -173,10 +184,8 @@ class Flusher:
         found.sort(key=lambda row: row.stored.id)
         return seen, found, wholes
 
-    def _is_missing(self, key: str, seen: Seen) -> bool:
+    def _is_missing(self, key: str) -> bool:
         """Not there although its rows are still frozen in a later look: it is no old view, the block is gone."""
-        if seen.rules.window:
-            return False
         before = key in self._missing
         self._missing.add(key)
         return before

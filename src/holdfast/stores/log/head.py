@@ -11,7 +11,7 @@ from typing import Any
 
 import msgspec
 
-from . import bits, window
+from . import bits, names, window
 from .names import parse_block
 from .state import (
     LEADS_TO,
@@ -67,15 +67,21 @@ def apply(head: Head, intents: Sequence[Intent], now: float, rules: Rules) -> Ap
     return Applied(head, results, finished)
 
 
-def wanted(head: Head, keys: Iterable[str], demand: int) -> tuple[list[str], bool]:
+def wanted(head: Head, keys: Iterable[str], demand: int, *, upto: str = "") -> tuple[list[str], bool]:
     """Which of the listed blocks to absorb so that a claim of `demand` messages is served in the right order.
 
-    Also whether that is enough, or more blocks should be listed if there are any.
+    Also whether that is enough, or more blocks should be listed if there are any. `upto` is the last key of an inbox
+    that was not listed to its end: what the head holds beyond it may come after blocks that nobody has listed.
     """
     known = {block.key for block in head.blocks.values()} | set(head.beyond.graveyard)
     candidates = [(parse_block(key), key) for key in keys if key not in known]
     stock = [(name.order, name.count, key) for name, key in candidates]
-    stock += [(block.order, block.ready(head.now), "") for block in head.blocks.values() if block.is_untouched]
+    horizon = names.order_of(upto) if upto else ""
+    stock += [
+        (block.order, block.ready(head.now), "")
+        for block in head.blocks.values()
+        if block.is_untouched and (not horizon or block.order < horizon)
+    ]
     chosen = []
     for _, count, key in sorted(stock):
         if demand <= 0:

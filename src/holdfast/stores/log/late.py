@@ -16,7 +16,7 @@ from msgspec.structs import replace
 from . import bundles, damage, headfile, window
 from .names import HEED, parse_block
 from .space import Plea, Reading
-from .state import Absorb, Forget, Head, Intent, Rules
+from .state import Forget, Head, Intent, ListTicket, Rules
 from .turns import Turns
 
 _OLD_PLEA = 60.0  # seconds after which nobody waits for an answer to it any more
@@ -30,13 +30,14 @@ _NEAR = 5.0  # seconds in which a replacement of the head makes somebody a rival
 class Listing(msgspec.Struct, frozen=True):
     """What one list showed of a log: keys of the inbox and of what is due, and when the server wrote them.
 
-    `forgets` is the head's count as known before the list was asked for: another count, and it may be absorbed no more.
+    Its ticket was taken before: a head with another count absorbs nothing from it.
     """
 
     root: str
+    ticket: ListTicket
     keys: list[str]
     made: dict[str, float | None]
-    forgets: int
+    upto: str  # the last key of the inbox that is shown; empty: all of it is
     next_due: float | None  # of the blocks under `later/` that are not due
     now: float = 0.0
     pleas: Sequence[Plea] = ()  # of those who cannot replace the head
@@ -62,7 +63,6 @@ class Late:
         self._bundles: dict[str, list[str]] = {}
         self._written: set[str] = set()  # listed blocks of flushes that are over
         self._listing: Listing | None = None
-        self._used: Listing | None = None  # the last one that a claim has chosen from
         self._listed = float("-inf")
         self._added = 0
         self._steady = False
@@ -106,10 +106,6 @@ class Late:
         is_new = self._listed > self.turns.begun_at or self.age() < age
         return self._listing if is_new else None
 
-    def is_used(self, listing: Listing) -> bool:
-        """Whether what it shows first is in the head, as far as anybody knows."""
-        return self._used is listing
-
     def is_list_due(self, demand: int) -> bool:
         """Whether to list meanwhile for claims that will follow; `demand` is what those under way ask for.
 
@@ -138,7 +134,7 @@ class Late:
 
     def choose(self, view: Reading, listing: Listing, head: Head, rules: Rules, *, beside: Sequence[str]) -> Chosen:
         """Sort what was listed (keys relative to the log); `beside` are logs whose flushes write here too."""
-        root, self._used = listing.root, listing
+        root = listing.root
         good, wrong = window.split(head, listing.keys, listing.made, rules)
         self.wrong.update(root + key for key in wrong)
         good = self._without_unfinished(view, beside, head, good)
@@ -168,10 +164,6 @@ class Late:
     def _parts(self, view: Reading, root: str, key: str) -> list[str]:
         known = self._bundles.get(root + key)
         return bundles.parts(view, root, key) if known is None else known
-
-    def absorb(self, chosen: list[str], bundled: dict[str, list[str]], forgets: int) -> Absorb:
-        parts = [part for some in bundled.values() for part in some]
-        return Absorb([*chosen, *parts], forgets, [key for key, some in bundled.items() if some])
 
     # Burying.
 

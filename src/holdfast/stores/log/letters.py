@@ -23,7 +23,7 @@ from .queues import Address
 from .session import Session
 from .space import Found as SpaceFound
 from .space import Reading, Space, Transaction
-from .state import Absorb, Block, Expire, Purge, Remove
+from .state import Absorb, Expire, Purge, Remove
 from .topics import work_topic
 
 # Dead letters: they move.
@@ -45,18 +45,10 @@ def take_dead(
         if found is None:
             continue
         stored = glance.record(found)
-        no = session.absorbed(_current(session, found))
+        no = session.absorbed(found.block, glance.bundle_of(found.block))
         if session.do([Remove(no, 1 << found.place, replay=replay)])[0]:
             taken.append((stored, found))
     return taken
-
-
-def _current(session: Session, found: Found) -> Block:
-    """The block as the session's head knows it by now: an earlier id of the same call may have absorbed it."""
-    for block in session.head.blocks.values():
-        if block.key == found.block.key:
-            return block
-    return found.block
 
 
 def replay_dead(session: Session, cache: BlockCache, maker: Ids, wanted: Sequence[str]) -> int:
@@ -115,7 +107,7 @@ def _purge_late(session: Session, cache: BlockCache) -> int:
         elif not block.no:
             young.append(block.key)
     spent = [key for key in glance.keys("inbox/") if bundles.is_bundle(key)]
-    session.do([Absorb(young, None, spent)])
+    session.do([Absorb(young, session.seen.ticket, spent)])
     return dropped + cast(int, session.do([Purge(before)])[0])
 
 

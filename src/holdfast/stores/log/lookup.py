@@ -11,6 +11,7 @@ from ... import ids
 from ...errors import Damaged
 from ...messages import Stats, Stored, View
 from . import archive, bundles, damage, names, records, window
+from .bundles import Bundle
 from .cache import BlockCache
 from .names import ArchiveName
 from .records import State
@@ -42,6 +43,7 @@ class Glance:
         self.seen = seen
         self._cache = cache
         self._sure = sure
+        self._bundles: dict[str, Bundle | None] = {}
         frozen = seen.head.frozen
         # On a bucket blocks are seen before the flush that writes them is done with: till then the head has the rows.
         self._hidden = [*hidden, *([frozen] if frozen is not None else [])] if seen.rules.window else []
@@ -68,9 +70,14 @@ class Glance:
             made = {key: self.view.made(self.seen.root + key) for key in keys}
             keys = window.split(head, keys, made, rules)[0]
             keys = [key for key in keys if not any(frozen.wrote(key) for frozen in self._hidden)]
-            keys = [key for key in bundles.expanded(self.view, self.seen.root, keys) if key not in known]
+            self._bundles = dict(bundles.expanded(self.view, self.seen.root, keys))
+            keys = [key for key in self._bundles if key not in known]
         for key in keys:
             yield Block.of(0, key, calendar=rules.calendar)
+
+    def bundle_of(self, block: Block) -> Bundle | None:
+        """The bundle that names a block which was found last, if it came with one."""
+        return self._bundles.get(block.key)
 
     def load(self, block: Block) -> Rows | None:
         """The rows, or what stands for those that cannot be read; None: on a bucket it has left since the look.

@@ -92,6 +92,12 @@ def parse_block(key: str) -> BlockName:
     return BlockName(parts[0], int(parts[1]), int(parts[2]), int(parts[3]), attempts, crashed, first, last)
 
 
+def order_of(key: str) -> str:
+    """Above the claim order of everything up to this key of an inbox, and below that of what lies behind it."""
+    folder, _, name = key.rpartition("/")
+    return f"{folder[-3:]}/{name[:32]}~"
+
+
 def birth_of(key: str) -> float | None:
     """When a block's name was made, by the store's clock; None: not a block's key."""
     if "/inbox/" not in f"/{key}" and "/later/" not in f"/{key}":

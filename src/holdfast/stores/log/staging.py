@@ -246,7 +246,7 @@ class Publishing:
             if session.tx.now - (birth_of(each.key) or 0.0) > _STALE:
                 raise StoreError(f"messages for queue {each.queue!r} were staged too long ago: write them again")
         if staged:
-            session.do([Absorb([each.key for each in staged])])
+            session.do([Absorb([each.key for each in staged], "own")])
 
     def _deduplicated(self, session: Session, each: Staged, keys: Sequence[str | None]) -> None:
         """Leave out what is remembered, and remember the rest."""

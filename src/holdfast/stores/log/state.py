@@ -207,6 +207,10 @@ class Head(msgspec.Struct):
     def block_at(self, key: str) -> Block | None:
         return next((block for block in self.blocks.values() if block.key == key), None)
 
+    def ticket(self) -> ListTicket:
+        """For lists that are made from now on; of a head that was there, not of one that we try to write."""
+        return ListTicket(self.beyond.forgets)
+
     def copy(self) -> Head:
         """A head whose changes do not show in this one."""
         return msgspec.structs.replace(
@@ -276,11 +280,21 @@ class Purge(msgspec.Struct, frozen=True, gc=False):
     before: float = 0.0
 
 
+class ListTicket(msgspec.Struct, frozen=True, gc=False):
+    """Taken before a list is made: how many finished blocks the log's head had forgotten by then.
+
+    What is forgotten later may still be on the list, so a head with another count absorbs nothing from it. Only
+    `Head.ticket` makes one: a list cannot be judged by a head that was read after it.
+    """
+
+    forgets: int = 0
+
+
 class Absorb(msgspec.Struct, frozen=True, gc=False):
-    """Take blocks in, unless the list they come from was made when fewer `forgets` had been counted."""
+    """Take blocks in, unless the list they come from is older than a forgetting."""
 
     keys: list[str]
-    forgets: int | None = None
+    source: ListTicket | Literal["own"]  # own: who absorbs them has just made them, and nobody else knows them
     spent: list[str] = []  # bundles whose parts are among the keys
 
 

@@ -224,7 +224,7 @@ class LogStore:
             found = glance.find(f"{number:032x}") if number is not None else None
             if found is None:
                 return None
-            no = session.absorbed(found.block)
+            no = session.absorbed(found.block, glance.bundle_of(found.block))
             return bool(session.do([Remove(no, 1 << found.place, CANCELLED)])[0])
 
         answer = None

@@ -29,7 +29,7 @@ def bury(head: Head, finished: list[str], rules: Rules) -> list[str]:
 def absorbable(head: Head, intent: Absorb) -> list[str]:
     """The keys that are new to the head; none when the list they come from may be older than a forgetting."""
     beyond = head.beyond
-    if intent.forgets not in (None, beyond.forgets) or not (intent.keys or intent.spent):
+    if intent.source not in ("own", head.ticket()) or not (intent.keys or intent.spent):
         return []
     known = {block.key for block in head.blocks.values()} | set(beyond.graveyard)
     if intent.spent:

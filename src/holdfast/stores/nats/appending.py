@@ -11,17 +11,17 @@ from datetime import UTC, datetime
 import msgspec
 
 from ... import ids as makers
-from ...errors import QueueNotFound, Unavailable, UnknownOutcome
+from ...errors import MessageTooLarge, QueueNotFound, Unavailable, UnknownOutcome
 from ...messages import Envelope
 from ...v1.task_pb2 import Task
 from . import tasks
 from .calls import Call
 from .faults import DUPLICATE_IN_BATCH, WRONG_SEQUENCE, Lost, Nobody, Refused
-from .link import parts
 from .log import Log
 from .queues import missing
-from .wire import Post
+from .wire import Post, parts
 
+_BLOB_NAME = 64  # bytes that the name of a payload in the object store takes in its task
 _UNKNOWN = "{}: the server did not say whether the messages arrived"
 
 
@@ -57,6 +57,8 @@ class Appender:
             return []
         now = log.link.now()
         made = self._tasks(messages, now)
+        for task in made:
+            self._must_fit(task)
         for priority in {message.priority for message in messages}:
             if await log.lanes.ensure(priority, info.options.lease):
                 await log.note(b"lane")
@@ -87,6 +89,17 @@ class Appender:
             made.append(tasks.task_of(f"{prefix}{place:05x}", message, now, due))
             place += 1
         return made
+
+    def _must_fit(self, task: Task) -> None:
+        """Data of any size fits, in the object store; what is beside it has to go into one message of the server."""
+        blobs, size = self._log.blobs, task.ByteSize()
+        if not blobs.fits(size) and (rest := size - len(task.data)) > blobs.most - _BLOB_NAME:
+            raise MessageTooLarge(
+                f"{self._log.queue}: {rest} bytes beside the payload (headers), and the server has room for "
+                f"{blobs.most - _BLOB_NAME}; raise its max_payload",
+                actual=rest,
+                limit=blobs.most - _BLOB_NAME,
+            )
 
     async def _post(self, task: Task, now: float, *, marked: bool) -> Post:
         """`marked`: with an id that the server itself recognises for a while."""

@@ -294,7 +294,7 @@ class Claimer:
         log = self._log
         while True:
             lease = await self._settler.lease(id, token)
-            if lease is None or lease.token != token:
+            if lease is None or not self._settler.is_held_by(lease, token):
                 return None
             record = Record()
             record.CopyFrom(lease.record)

@@ -8,7 +8,7 @@ from typing import Any
 
 import nats.errors
 
-from ...errors import StoreError, Unavailable
+from ...errors import HoldfastError, MessageTooLarge, StoreError, Unavailable
 
 WRONG_SEQUENCE = 10071
 DUPLICATE_IN_BATCH = 10201
@@ -32,6 +32,15 @@ class Lost(Exception):
     """No answer: the connection broke, or the time was over. What was asked may have been done."""
 
 
+class TooLarge(Exception):
+    """More than the server takes in one message; nothing was sent."""
+
+    def __init__(self, size: int, limit: int) -> None:
+        super().__init__(f"{size} bytes, and the server takes {limit} (its max_payload)")
+        self.size = size
+        self.limit = limit
+
+
 class Nobody(Exception):
     """Nobody listens on the subject: the stream or consumer is not there, or JetStream is not."""
 
@@ -51,8 +60,10 @@ def refusal(error: dict[str, Any]) -> Refused:
     return Refused(int(error.get("err_code", 0)), str(error.get("description", error)))
 
 
-def translated(error: BaseException, doing: str) -> StoreError:
+def translated(error: BaseException, doing: str) -> HoldfastError:
     """Our error for one of theirs, without anything that could be a credential."""
+    if isinstance(error, TooLarge):
+        return MessageTooLarge(f"nats: {doing}: {error}", actual=error.size, limit=error.limit)
     if isinstance(error, Refused):
         if error.code in _NO_JETSTREAM:
             return StoreError(f"nats: {NO_JETSTREAM}")
@@ -84,7 +95,7 @@ def mapped(doing: str) -> Iterator[None]:
     """Around every call of the seam."""
     try:
         yield
-    except (Refused, Nobody, Lost, nats.errors.Error, OSError) as error:
+    except (Refused, Nobody, Lost, TooLarge, nats.errors.Error, OSError) as error:
         raise translated(error, doing) from error
     except TimeoutError as error:
         raise translated(error, doing) from error

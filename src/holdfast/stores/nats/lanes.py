@@ -55,7 +55,7 @@ class Lane:
 
     async def open(self) -> None:
         self._inbox = self._link.client.new_inbox()
-        await self._link.client.listen(f"{self._inbox}.*", self._heard)
+        await self._link.listen(f"{self._inbox}.*", self._heard)
 
     async def fetch(self, limit: int) -> list[Handed]:
         """Up to so many messages that are there now; Lost when the server does not answer."""

@@ -6,7 +6,7 @@ import asyncio
 from collections.abc import Sequence
 
 from ...config import QueueOptions, StoreOptions
-from ...errors import QueueNotEmpty
+from ...errors import QueueNotEmpty, UnsafeStore
 from ...ids import Ids
 from ...messages import Answer, Claims, Envelope, Settlement, Stats, Stored, View
 from ..base import DEAD, Check, QueueInfo
@@ -14,7 +14,7 @@ from . import doctor, upkeep
 from .address import Address
 from .appending import Appender
 from .beside import Beside
-from .blobs import Blobs
+from .blobs import LEAST_PAYLOAD, Blobs
 from .claiming import Claimer
 from .faults import Nobody, mapped
 from .hearing import Word
@@ -73,9 +73,14 @@ class NatsStore:
     async def _first_look(self) -> None:
         if not self.link.client._server_info.get("jetstream"):
             raise Nobody
+        if self.link.max_payload < LEAST_PAYLOAD:
+            raise UnsafeStore(
+                f"nats: the server takes messages of {self.link.max_payload} bytes, and Holdfast needs "
+                f"{LEAST_PAYLOAD}; set max_payload in its configuration"
+            )
         await self.register.is_installed()
         note = f"{self.prefix}._.note.*"
-        await self.link.client.listen(note, self._noted)
+        await self.link.listen(note, self._noted)
         doctor.warn_once(self.link)
 
     def parts(self, queue: str) -> _Parts:

@@ -32,6 +32,7 @@ from .disturbances import Disturbances
 from .events import Events
 from .face import SyncFace
 from .leases import Leases
+from .limits import Limits
 from .network import Network
 from .options import Options
 from .processes import Processes
@@ -43,7 +44,7 @@ from .workers import Workers
 
 ALL: list[type[StoreContract]] = [
     *(Basics, Leases, Concurrency, Processes, Retries, DeadLetters, Archive, DelayAndDedup),
-    *(Batches, Workers, Disturbances, Events, Whole, BadInput, Options, Reopening, Seam),
+    *(Batches, Workers, Disturbances, Events, Whole, BadInput, Limits, Options, Reopening, Seam),
 ]
 
 
@@ -62,6 +63,7 @@ class All(
     Events,
     Whole,
     BadInput,
+    Limits,
     Options,
     Reopening,
     Seam,
@@ -82,6 +84,7 @@ __all__ = [
     "Disturbances",
     "Events",
     "Leases",
+    "Limits",
     "Network",
     "Options",
     "Processes",

@@ -166,6 +166,7 @@ class View:
         if ranges:  # one list from the head on shows the inbox and what is due later, too
             root = ranges[0][0].removesuffix("inbox/")
             if keys or not any(page.folder == root for page in self._pages):
+                self._pages = [page for page in self._pages if page.folder != root]  # never mixed with older answers
                 self._list(root, root + "hea")
         found = [
             [each.key for each in self._between(start, end, limit, start[: start.rindex("/") + 1])]
