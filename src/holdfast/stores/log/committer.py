@@ -96,8 +96,7 @@ class Committer:
         self._was_alone = True  # what was begun last had no company
         self._writer = headfile.HeadWriter()
         self._known = _NOTHING
-        self._head: tuple[bytes, Head] = (b"", Head())
-        self._calendar = IN_STEP
+        self._head: tuple[bytes, Head, Calendar] = (b"", Head(), IN_STEP)
 
     # What callers use.
 
@@ -298,30 +297,22 @@ class Committer:
                 root, known = known.root, self._known_from(stored)
                 if root != known.root:
                     continue
-            rules, calendar = self._rules(known.config), view.calendar
-            if calendar != IN_STEP:
-                rules = msgspec.structs.replace(rules, calendar=calendar)
-            self._date(calendar)
-            head = self._decoded(found[0], known.root)
+            head = self._decoded(found[0], known.root, view.calendar)
             ticket = before.ticket() if ranges else head.ticket()
             if ticket != head.ticket():
                 continue  # what was listed may be older than what has been forgotten
             if ranges_of and head.held > before.held:  # absorbed blocks must not hide the ones behind them
                 keys = view.survey([], ranges_of(known.root, head.held))[1]
+            rules = self._rules(known.config, view.calendar)
             return Seen(known.config, rules, known.root, head, ticket), keys
-
-    def _date(self, calendar: Calendar) -> None:
-        """The wall clock was set: instants of the calendar lie elsewhere now, so that the head is read again."""
-        if calendar is not self._calendar and calendar != self._calendar:
-            self._calendar = calendar
-            self._head = (b"", self._head[1])
 
     def _stored(self, root: str) -> Head:
         """A head of this log that was there, as far as it matters: where nothing is forgotten, any will do."""
         return self._head[1]
 
-    def _rules(self, config: Config) -> Rules:
-        return self.address.rules(config)
+    def _rules(self, config: Config, calendar: Calendar) -> Rules:
+        rules = self.address.rules(config)
+        return rules if calendar == IN_STEP else msgspec.structs.replace(rules, calendar=calendar)
 
     def _known_from(self, stored: bytes) -> _Known:
         config = queues.decode(stored, self.address.queue)
@@ -330,13 +321,13 @@ class Committer:
         self._known = _Known(stored, config, self.address.root(config))
         return self._known
 
-    def _decoded(self, stored: bytes | None, root: str) -> Head:
+    def _decoded(self, stored: bytes | None, root: str, calendar: Calendar) -> Head:
         if stored is None:
             return Head()
-        data, head = self._head
-        if data != stored:  # bytes, not tags: what a failed commit left here can never look current
-            head = damage.read(root + "head", partial(headfile.decode, calendar=self._calendar), stored)
-            self._head = (stored, head)
+        data, head, dated = self._head
+        if data != stored or dated != calendar:  # no tags: what a failed commit left here can never look current
+            head = damage.read(root + "head", partial(headfile.decode, calendar=calendar), stored)
+            self._head = (stored, head, calendar)
         return head
 
     def _commit(self, tx: Transaction, requests: list[Request]) -> Head | None:
@@ -373,8 +364,7 @@ class Committer:
         if not session.changed:
             return None
         tx, root = session.tx, session.seen.root
-        data = self._put(session)
-        self._head = (data if session.seen.rules.calendar == self._calendar else b"", session.head)
+        self._head = (self._put(session), session.head, session.seen.rules.calendar)
         for key in session.finished:
             tx.delete(root + key)
             self._cache.forget(root + key)
