@@ -17,7 +17,7 @@ import holdfast
 ROOT = Path(__file__).resolve().parent.parent
 PACKAGE = ROOT / "src" / "holdfast"
 SOURCES = sorted(path for path in PACKAGE.rglob("*.py") if not path.name.endswith("_pb2.py"))
-LONGEST_FILE = 400
+LONGEST_FILE = 450  # a file that tells one story may be long; one that keeps growing tells two
 LONGEST_FUNCTION = 45
 SUPPRESSED = re.compile(r"#\s*(noqa\b|type: ignore)")
 REASONED = re.compile(r"#\s*(noqa: [A-Z]+[0-9]+(, ?[A-Z]+[0-9]+)*|type: ignore\[[\w, -]+\])[-#( ]+\w")

@@ -9,6 +9,7 @@ from typing import Any
 from ..settings import Settings
 from ..verdict import Verdict
 from .disk import disk, disk_slate
+from .history import history
 from .kill import kill
 from .nats import nats, nats_cluster
 from .poison import poison
@@ -17,6 +18,7 @@ from .power import power
 from .protocol import protocol
 from .retries import retries
 from .s3 import s3
+from .simulate import simulate
 from .slate import slate
 from .spark import spark_process
 from .spark_copy import spark
@@ -95,11 +97,19 @@ RUNS = (
         Settings(messages=100, strict=False, quiet=True),
     ),
     Run(
+        "simulate", "R16", simulate, Settings(seeds=20_000, seed=0),
+        Settings(seeds=20, seed=0, quiet=True),
+    ),
+    Run(
         "s3", "R4", s3,
         Settings(workers=4, kills=20, producer_kills=4, interval=6.0, lease=15.0, work=0.05, concurrency=32,
                  deadline=1800),
         Settings(messages=150, producers=2, workers=2, kills=2, producer_kills=1, interval=1.0, lease=6.0, work=0.4,
                  deadline=60, strict=False, quiet=True),
+    ),
+    Run(
+        "history", "R15", history, Settings(store="all"),
+        Settings(seconds=6.0, strict=False, quiet=True),
     ),
     Run(
         "spark-process", "", spark_process,

@@ -55,7 +55,7 @@ class Bench:
         return self.do(intent)[0]
 
     def absorb(self, *keys: str) -> int:
-        return self.one(Absorb(list(keys)))
+        return self.one(Absorb(list(keys), "own"))
 
     def claim(self, token: str, limit: int, lease: float = 10.0) -> list[tuple[int, int, int]]:
         """(block, place, attempt) of what a claim gave, in the order given."""

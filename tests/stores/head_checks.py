@@ -332,7 +332,7 @@ def check_intents_run_in_the_order_of_the_protocol(head: ModuleType) -> None:
         Freeze("f"),
         Claim("u", 9, 10.0),
         Expire(),
-        Absorb([key(3, 1)]),
+        Absorb([key(3, 1)], "own"),
         Purge(),
         Remove(2, span(0), "cancelled"),
         Settle("t", 1, span(0), "complete"),
@@ -349,7 +349,9 @@ def check_apply_leaves_its_input_alone(head: ModuleType) -> None:
     bench.settle("t", 1, span(0), "complete")
     bench.settle("t", 1, span(1), "retry")
     before, copy = bench.head, bench.head.copy()
-    bench.do(Settle("t", 1, span(2), "complete", keep=False), Absorb([key(2, 1)]), Claim("u", 9, 10.0), Freeze("f"))
+    bench.do(
+        Settle("t", 1, span(2), "complete", keep=False), Absorb([key(2, 1)], "own"), Claim("u", 9, 10.0), Freeze("f")
+    )
     assert before == copy
     assert bench.head != copy
 

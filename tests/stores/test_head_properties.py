@@ -91,7 +91,7 @@ class History:
         self.count = 0
 
     def run(self) -> None:
-        self.do([Absorb([key(1000, 5), key(1001, 3)])])
+        self.do([Absorb([key(1000, 5), key(1001, 3)], "own")])
         while self.dice:
             kind = self.pick(("pause", *("advance",) * 6, *("commit",) * 12))
             if kind == "pause":
@@ -135,11 +135,11 @@ class History:
         attempts = min(self.pick((0, 0, 1, 2)), (own or self.bench.rules.max_attempts) - 1)
         fields = {"priority": self.pick((0, 0, 7)), "attempts": attempts, "crashed": self.pick((True, False))}
         number = (900 - self.count) if self.count % 3 == 0 else (1100 + self.count)
-        return [Absorb([key(number, self.pick((1, 2, 3, 4, 5)), due=due, max_attempts=own, **fields)])]
+        return [Absorb([key(number, self.pick((1, 2, 3, 4, 5)), due=due, max_attempts=own, **fields)], "own")]
 
     def make_again(self) -> list[Intent]:
         known = list(self.bench.head.blocks.values())
-        return [Absorb([self.pick(known).key])] if known else []
+        return [Absorb([self.pick(known).key], "own")] if known else []
 
     def make_claim(self) -> list[Intent]:
         return [Claim(f"t{self.count}", self.pick((1, 2, 3, 6)), self.pick(LEASES))]

@@ -19,6 +19,7 @@ from holdfast.errors import Damaged, HoldfastError, StoreError
 from holdfast.messages import Envelope, Settlement
 from holdfast.stores.log import late, names
 from holdfast.stores.log.late_store import LateStore
+from holdfast.stores.log.state import ListTicket
 
 DEADLINE = 30.0
 LONG = 5.0
@@ -178,7 +179,8 @@ async def test_a_list_from_before_something_was_forgotten_is_not_used(bucket: Fa
     assert committer.late is not None
     listing = committer.late.listing()
     assert listing is not None
-    committer.late._listing = late.replace(listing, forgets=listing.forgets + 1)
+    older = ListTicket(listing.ticket.forgets + 1)
+    committer.late._listing = late.replace(listing, ticket=older)
     asked.kinds.clear()
     assert len((await store.claim("q", 10, 30.0)).messages) == 10
     assert "list" not in asked.kinds, "the head has enough"

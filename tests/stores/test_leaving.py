@@ -32,7 +32,8 @@ ROOT = "q@01234567/"
 def seen(**options: Any) -> Seen:
     """A log with a frozen set, as the flusher sees it."""
     config = queues.Config(incarnation="01234567", created_at=0.0, options=QueueOptions(**options))
-    return Seen(config, ADDRESS.rules(config), ADDRESS.root(config), Head(now=T0, frozen=Frozen(FLUSH, T0, [], [])))
+    head = Head(now=T0, frozen=Frozen(FLUSH, T0, [], []))
+    return Seen(config, ADDRESS.rules(config), ADDRESS.root(config), head, head.ticket())
 
 
 def row(place: int, ending: str, *, due: float = 0.0, own: int = 0, crashed: bool = False, **said: Any) -> Leaving:

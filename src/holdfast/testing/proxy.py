@@ -24,6 +24,7 @@ class Faults:
     conflict: float = 0.0  # 409 to a conditional write, and the server never hears of it
     delayed: float = 0.0  # by `delay` seconds: before the server hears of it, or after
     truncated: float = 0.0  # the reply's body breaks off
+    slow_lists: float = 0.0  # of the lists alone: what a list shows is `delay` seconds old when it comes
     delay: float = 3.0
 
     def pick(self, dice: float) -> str:
@@ -92,6 +93,8 @@ class Proxy:
         kind = kind_of(request)
         self.counts.requests[kind] += 1
         self.counts.sent += len(request.body)
+        if kind == "list" and self.faults.slow_lists and self._chance.random() < self.faults.slow_lists:
+            return await self._answer_late(request)
         fault = self.faults.pick(self._chance.random())
         if self.latency:
             await asyncio.sleep(self.latency / 2)
@@ -135,6 +138,12 @@ class Proxy:
             await asyncio.sleep(self.faults.delay)
         return response
 
+    async def _answer_late(self, request: Request) -> Response | None:
+        self.counts.faults["slow list"] += 1
+        response = await self._pass(request)
+        await asyncio.sleep(self.faults.delay)
+        return response
+
     async def _truncate(self, request: Request) -> Response | None:
         response = await self._pass(request)
         if response is not None and response.body:
@@ -159,8 +168,8 @@ def kind_of(request: Request) -> str:
         return next((kind for header, kind in conditional.items() if header in request.headers), "put")
     if request.method == "GET":
         query = parse_qs(urlsplit(request.target).query, keep_blank_values=True)
-        return "list" if "list-type" in query else "get"
-    return {"POST": "delete"}.get(request.method, request.method.lower())  # obstore deletes by POST ?delete
+        return "list" if "list-type" in query or query.get("comp") == ["list"] else "get"
+    return {"POST": "delete"}.get(request.method, request.method.lower())  # by POST ?delete, on Azure ?comp=batch
 
 
 def _error(status: int, code: str) -> Response:

@@ -17,6 +17,13 @@ _END = ".bundle"
 FOLDER = "parts/"
 
 
+class Bundle(msgspec.Struct, frozen=True):
+    """A bundle in the inbox, and the parts it names."""
+
+    key: str
+    parts: list[str]
+
+
 def is_bundle(key: str) -> bool:
     return key.endswith(_END)
 
@@ -36,10 +43,11 @@ def parts(view: Reading, root: str, key: str) -> list[str]:
     return msgspec.msgpack.decode(found.data, type=list[str]) if found is not None else []
 
 
-def expanded(view: Reading, root: str, keys: Iterable[str]) -> Iterator[str]:
-    """Keys of blocks, with the parts of bundles in their place."""
+def expanded(view: Reading, root: str, keys: Iterable[str]) -> Iterator[tuple[str, Bundle | None]]:
+    """Keys of blocks, with the parts of bundles in their place, and the bundle that names them."""
     for key in keys:
         if is_bundle(key):
-            yield from parts(view, root, key)
+            bundle = Bundle(key, parts(view, root, key))
+            yield from ((part, bundle) for part in bundle.parts)
         else:
-            yield key
+            yield key, None

@@ -48,17 +48,19 @@ class BlockCache:
         if len(data) <= _SMALL:
             self._add(key, rows.decode(bytes(data)), len(data))
 
-    def substitute(self, error: Damaged, rules: Rules) -> Rows:
+    def substitute(self, error: Damaged, rules: Rules, *, missing: bool = False) -> Rows:
         """What stands for a block that cannot be read, which is told once.
 
-        With a repeat window a second look decides, and the first raises: it may have been the network.
+        With a repeat window a second look decides, and the first raises: it may have been the network. One that is
+        missing was looked for twice already.
         """
+        doubtful = bool(rules.window) and not missing
         with self._lock:
             known = error.key in self._told
             self._told.add(error.key)
-        if not known and rules.window:
+        if not known and doubtful:
             raise error
-        if not known or rules.window:
+        if not known or doubtful:
             damage.tell(error)
         return damage.substitute(error.key, error)
 

@@ -14,6 +14,7 @@ from ...config import QueueOptions
 from ...errors import QueueNotFound, Unavailable
 from . import absorbing, damage, headfile, names, queues, topics
 from .cache import BlockCache
+from .calendar import IN_STEP, Calendar
 from .late import Late
 from .queues import Address, Config
 from .rows import Rows
@@ -95,7 +96,7 @@ class Committer:
         self._was_alone = True  # what was begun last had no company
         self._writer = headfile.HeadWriter()
         self._known = _NOTHING
-        self._head: tuple[bytes, Head] = (b"", Head())
+        self._head: tuple[bytes, Head, Calendar] = (b"", Head(), IN_STEP)
 
     # What callers use.
 
@@ -276,7 +277,7 @@ class Committer:
 
     def seen(self, answer: Answer) -> Seen:
         """The log as an answer shows it."""
-        return Seen(self._known.config, answer.rules, self._known.root, answer.head)
+        return Seen(self._known.config, answer.rules, self._known.root, answer.head, answer.head.ticket())
 
     def look(self, view: Reading) -> Seen:
         """The log as this view shows it."""
@@ -286,9 +287,8 @@ class Committer:
         """The log, and the keys of ranges that depend on its root and on how many blocks it holds; in one trip."""
         known = self._known  # a local: the reading and the committing thread are both here, on snapshots of their own
         while True:
-            before = self._stored()
-            held = before.held
-            ranges = ranges_of(known.root, held) if ranges_of and known.root else []
+            before = self._stored(known.root)
+            ranges = ranges_of(known.root, before.held) if ranges_of and known.root else []
             heads = [known.root + "head"] if known.root else []
             (stored, *found), keys = view.survey([names.config_key(self.address.queue), *heads], ranges)
             if stored is None:
@@ -297,19 +297,22 @@ class Committer:
                 root, known = known.root, self._known_from(stored)
                 if root != known.root:
                     continue
-            seen = Seen(known.config, self._rules(known.config), known.root, self._decoded(found[0], known.root))
-            if ranges_of and seen.head.held > held:  # absorbed blocks must not hide the ones behind them
-                keys = view.survey([], ranges_of(known.root, seen.head.held))[1]
-            elif ranges_of and seen.head.beyond.forgets != before.beyond.forgets:
+            head = self._decoded(found[0], known.root, view.calendar)
+            ticket = before.ticket() if ranges else head.ticket()
+            if ticket != head.ticket():
                 continue  # what was listed may be older than what has been forgotten
-            return seen, keys
+            if ranges_of and head.held > before.held:  # absorbed blocks must not hide the ones behind them
+                keys = view.survey([], ranges_of(known.root, head.held))[1]
+            rules = self._rules(known.config, view.calendar)
+            return Seen(known.config, rules, known.root, head, ticket), keys
 
-    def _stored(self) -> Head:
-        """A head that was there."""
+    def _stored(self, root: str) -> Head:
+        """A head of this log that was there, as far as it matters: where nothing is forgotten, any will do."""
         return self._head[1]
 
-    def _rules(self, config: Config) -> Rules:
-        return self.address.rules(config)
+    def _rules(self, config: Config, calendar: Calendar) -> Rules:
+        rules = self.address.rules(config)
+        return rules if calendar == IN_STEP else msgspec.structs.replace(rules, calendar=calendar)
 
     def _known_from(self, stored: bytes) -> _Known:
         config = queues.decode(stored, self.address.queue)
@@ -318,13 +321,13 @@ class Committer:
         self._known = _Known(stored, config, self.address.root(config))
         return self._known
 
-    def _decoded(self, stored: bytes | None, root: str) -> Head:
+    def _decoded(self, stored: bytes | None, root: str, calendar: Calendar) -> Head:
         if stored is None:
             return Head()
-        data, head = self._head
-        if data != stored:  # bytes, not tags: what a failed commit left here can never look current
-            head = damage.read(root + "head", headfile.decode, stored)
-            self._head = (stored, head)
+        data, head, dated = self._head
+        if data != stored or dated != calendar:  # no tags: what a failed commit left here can never look current
+            head = damage.read(root + "head", partial(headfile.decode, calendar=calendar), stored)
+            self._head = (stored, head, calendar)
         return head
 
     def _commit(self, tx: Transaction, requests: list[Request]) -> Head | None:
@@ -345,7 +348,10 @@ class Committer:
         return []
 
     def _absorbable(self, tx: Transaction, demand: int) -> absorbing.Absorbable:
-        return absorbing.absorbable(self._survey, tx, demand) if demand else (self._survey(tx)[0], Absorb([]), None)
+        if demand:
+            return absorbing.absorbable(self._survey, tx, demand)
+        seen = self.look(tx)
+        return seen, Absorb([], seen.ticket), None
 
     def _edit(self, tx: Transaction, change: Callable[[Session], T], demand: int) -> tuple[T, Head | None]:
         seen, absorbed, _ = self._absorbable(tx, demand)
@@ -358,7 +364,7 @@ class Committer:
         if not session.changed:
             return None
         tx, root = session.tx, session.seen.root
-        self._head = (self._put(session), session.head)
+        self._head = (self._put(session), session.head, session.seen.rules.calendar)
         for key in session.finished:
             tx.delete(root + key)
             self._cache.forget(root + key)

@@ -10,6 +10,7 @@ from __future__ import annotations
 import asyncio
 from collections.abc import Awaitable, Callable
 from functools import partial
+from typing import TypeAlias, cast
 
 from ...config import QueueOptions
 from ...errors import Damaged, Unavailable
@@ -20,8 +21,8 @@ from .cache import BlockCache
 from .committer import Committer
 from .leaving import Leaving, Moved, Whole, Written
 from .session import Seen, Session
-from .space import Reading, Space, Transaction
-from .state import Drop, Expire, Freeze, Frozen, Refreeze, Settled, Waiting
+from .space import Copyable, Reading, Space, Transaction
+from .state import Drop, Expire, Freeze, Frozen, Head, Refreeze, Settled, Waiting
 from .topics import work_topic
 
 _PAUSE = 0.05
@@ -29,6 +30,7 @@ _LOOKS = 10  # at a frozen set with blocks that are not there; each may find one
 _TRIES = 200
 _LEAST_TIME = 8.0  # seconds of a window in which a flush is written for sure
 TAKEOVER = 5.0  # seconds after which somebody else's flush counts as abandoned
+Gathered: TypeAlias = tuple[Seen, list[Leaving], list[Whole]]
 
 
 class Flusher:
@@ -87,6 +89,7 @@ class Flusher:
         if age < self._space.window - _LEAST_TIME:
             return frozen.flush
         await asyncio.sleep(max(0.0, self._space.window + window.MARGIN - age))
+        await cast(Copyable, self._space).identify()  # dates are judged by the epoch of those who absorb the blocks
 
         def look(view: Reading) -> list[int] | None:
             gathered = self._gather(view, frozen.flush, None)
@@ -94,7 +97,8 @@ class Flusher:
                 return None
             keys = leaving.encode(self._committer.address, *gathered).keys(view)
             rules = gathered[0].rules
-            made = [key for key in keys if view.list(key, limit=1) and not window.is_late(key, view.made(key), rules)]
+            there = [key for key in keys if view.list(key, limit=1)]
+            made = [key for key in there if window.fate(key, view.made(key), Head(), rules) == "admit"]
             return leaving.places(frozen, made)
 
         made = await self._space.read(look, deadline=self._timeout)
@@ -124,12 +128,7 @@ class Flusher:
 
     async def _finish(self, flush: str, known: Seen | None) -> None:
         """Rows come from a head that was read, or written for certain, and holds the set."""
-        gathered = None
-        for _ in range(_LOOKS):
-            gathered = await self._space.read(lambda view: self._gather(view, flush, known), deadline=self._timeout)
-            if gathered is not None or not self._missing:
-                break
-        self._missing.clear()
+        gathered = await self._gathered(flush, known)
         if gathered is None:
             return
         written = await asyncio.to_thread(leaving.encode, self._committer.address, *gathered)
@@ -141,7 +140,20 @@ class Flusher:
         await self._committer.edit(lambda session: self._show(session, flush, written))
         await self._reach("flush.dropped")
 
-    def _gather(self, view: Reading, flush: str, known: Seen | None) -> tuple[Seen, list[Leaving], list[Whole]] | None:
+    async def _gathered(self, flush: str, known: Seen | None) -> Gathered | None:
+        """As `_gather`, after as many looks as it takes to tell a missing block from an old view."""
+        try:
+            for _ in range(_LOOKS):
+                look = partial(self._gather, flush=flush, known=known)
+                gathered = await self._space.read(look, deadline=self._timeout)
+                if gathered is not None or not self._missing:
+                    return gathered
+                known = None  # a second look is at the head as it is then
+            return None
+        finally:
+            self._missing.clear()
+
+    def _gather(self, view: Reading, flush: str, known: Seen | None) -> Gathered | None:
         """The rows of a frozen set in id order, and the groups that leave as columns; None: it is no longer there."""
         seen = known or self._committer.look(view)
         frozen = seen.head.frozen
@@ -162,8 +174,9 @@ class Flusher:
                         wholes.append(leaving.whole(group, block, data, seen, view, self._committer.address.queue))
                         continue
                 loaded = self._cache.load(view, key)
-                if loaded is None and self._is_missing(key, seen):
-                    raise damage.missing(key)
+                if loaded is None and self._is_missing(key):
+                    loaded = self._cache.substitute(damage.missing(key), seen.rules, missing=True)
+                    self._damaged.add(key)
             except Damaged as error:
                 loaded = self._cache.substitute(error, seen.rules)
                 self._damaged.add(key)
@@ -173,10 +186,8 @@ class Flusher:
         found.sort(key=lambda row: row.stored.id)
         return seen, found, wholes
 
-    def _is_missing(self, key: str, seen: Seen) -> bool:
+    def _is_missing(self, key: str) -> bool:
         """Not there although its rows are still frozen in a later look: it is no old view, the block is gone."""
-        if seen.rules.window:
-            return False
         before = key in self._missing
         self._missing.add(key)
         return before

@@ -16,7 +16,7 @@ from msgspec.structs import replace
 from . import bundles, damage, headfile, window
 from .names import HEED, parse_block
 from .space import Plea, Reading
-from .state import Absorb, Forget, Head, Intent, Rules
+from .state import Forget, Head, Intent, ListTicket, Rules
 from .turns import Turns
 
 _OLD_PLEA = 60.0  # seconds after which nobody waits for an answer to it any more
@@ -24,19 +24,21 @@ _AGING = 0.08  # seconds after which the next list is asked for meanwhile, while
 _STEADY = 0.5  # seconds between commits that follow each other
 _CURRENT = 0.25  # seconds in which a list counts as current while it shows enough to give
 _CURRENT_IN_TURNS = 0.6  # the same where processes wait for their turns anyway
+_OWN_BLOCKS_MOST = 4096  # beyond, the oldest count as somebody else's
 _NEAR = 5.0  # seconds in which a replacement of the head makes somebody a rival for it
 
 
 class Listing(msgspec.Struct, frozen=True):
     """What one list showed of a log: keys of the inbox and of what is due, and when the server wrote them.
 
-    `forgets` is the head's count as known before the list was asked for: another count, and it may be absorbed no more.
+    Its ticket was taken before: a head with another count absorbs nothing from it.
     """
 
     root: str
+    ticket: ListTicket
     keys: list[str]
     made: dict[str, float | None]
-    forgets: int
+    upto: str  # the last key of the inbox that is shown; empty: all of it is
     next_due: float | None  # of the blocks under `later/` that are not due
     now: float = 0.0
     pleas: Sequence[Plea] = ()  # of those who cannot replace the head
@@ -60,16 +62,17 @@ class Late:
         self._claims = itertools.count(1)
         self._deleted: set[str] = set()  # buried blocks whose deletion is final
         self._bundles: dict[str, list[str]] = {}
+        self._own_blocks: dict[str, None] = {}  # delayed ones that were written here, the last of them
         self._written: set[str] = set()  # listed blocks of flushes that are over
         self._listing: Listing | None = None
-        self._used: Listing | None = None  # the last one that a claim has chosen from
         self._listed = float("-inf")
         self._added = 0
         self._steady = False
         self.demand = 0  # messages that the last claims asked for
         self._pleas: dict[str, str | None] | None = None  # as last listed
         self.turns = Turns(self.session)
-        self.wrong: set[str] = set()  # full keys to delete: blocks that must never be absorbed, pleas of long ago
+        self.wrong: set[str] = set()  # full keys to delete: blocks that a purge dropped, pleas of long ago
+        self.suspects: dict[str, float] = {}  # blocks that look late, as last listed, and when they were written
 
     # Lists.
 
@@ -95,20 +98,20 @@ class Late:
             if each.made is not None and each.made < listing.now - _OLD_PLEA
         )
 
-    def unlist(self) -> None:
-        """Something was added here: the next claim looks."""
+    def unlist(self, delayed: Sequence[str] = ()) -> None:
+        """Something was added here, delayed blocks of these keys among it: the next claim looks."""
         self._added += 1
         self._listing = None
+        if delayed:
+            self._own_blocks.update(dict.fromkeys(delayed))
+            for key in list(self._own_blocks)[:-_OWN_BLOCKS_MOST]:
+                del self._own_blocks[key]
 
     def listing(self) -> Listing | None:
         """The last list, while it counts as current; one of the commit under way always does."""
         age = _CURRENT_IN_TURNS if self.turns.is_shared else _CURRENT
         is_new = self._listed > self.turns.begun_at or self.age() < age
         return self._listing if is_new else None
-
-    def is_used(self, listing: Listing) -> bool:
-        """Whether what it shows first is in the head, as far as anybody knows."""
-        return self._used is listing
 
     def is_list_due(self, demand: int) -> bool:
         """Whether to list meanwhile for claims that will follow; `demand` is what those under way ask for.
@@ -134,18 +137,19 @@ class Late:
         return f"{self.session}{next(self._claims):x}"
 
     def rules(self, rules: Rules) -> Rules:
-        return replace(rules, window=self.window, margin=window.MARGIN, own=self.session)
+        return replace(rules, window=self.window, margin=window.MARGIN, own=self.session, own_blocks=self._own_blocks)
 
     def choose(self, view: Reading, listing: Listing, head: Head, rules: Rules, *, beside: Sequence[str]) -> Chosen:
         """Sort what was listed (keys relative to the log); `beside` are logs whose flushes write here too."""
-        root, self._used = listing.root, listing
-        good, wrong = window.split(head, listing.keys, listing.made, rules)
-        self.wrong.update(root + key for key in wrong)
-        good = self._without_unfinished(view, beside, head, good)
-        known = set(head.beyond.graveyard)
+        root = listing.root
+        found = window.sort_out(head, listing.keys, listing.made, rules)
+        self.wrong.update(root + key for key in found.purged)
+        self.suspects = found.late
+        good = self._without_unfinished(view, beside, head, found.good)
+        known = head.beyond.refused
         spent = {key: self._parts(view, root, key) for key in good if bundles.is_bundle(key) and key not in known}
         self._bundles = {root + key: parts for key, parts in spent.items()}
-        return Chosen([key for key in good if not bundles.is_bundle(key)], spent, wrong)
+        return Chosen([key for key in good if not bundles.is_bundle(key)], spent, found.purged)
 
     def _without_unfinished(self, view: Reading, beside: Sequence[str], head: Head, keys: list[str]) -> list[str]:
         """A block that a flush wrote waits until its rows are dropped.
@@ -153,7 +157,7 @@ class Late:
         If it came and went before, whoever finishes the flush could not tell that it was ever there. Its rows lie in
         this head, or in that of the queue's other log, which is looked at after the list.
         """
-        known = {block.key for block in head.blocks.values()} | set(head.beyond.graveyard)
+        known = {block.key for block in head.blocks.values()} | head.beyond.refused
         carried = {key for key in keys if key not in known and not bundles.is_bundle(key) and parse_block(key).first}
         new = carried - self._written
         if not new:
@@ -168,10 +172,6 @@ class Late:
     def _parts(self, view: Reading, root: str, key: str) -> list[str]:
         known = self._bundles.get(root + key)
         return bundles.parts(view, root, key) if known is None else known
-
-    def absorb(self, chosen: list[str], bundled: dict[str, list[str]], forgets: int) -> Absorb:
-        parts = [part for some in bundled.values() for part in some]
-        return Absorb([*chosen, *parts], forgets, [key for key, some in bundled.items() if some])
 
     # Burying.
 

@@ -11,15 +11,18 @@ from collections.abc import Callable, Sequence
 from functools import partial
 from typing import Protocol, cast
 
+from msgspec.structs import replace
+
 from ...errors import HoldfastError, StoreError
 from . import absorbing, names, shards
 from .cache import BlockCache
+from .calendar import Calendar
 from .committer import Committed, Committer, Request
 from .late import Late
 from .queues import Address, Config
 from .rows import Rows
-from .session import Session
-from .space import Later, Reading, Space, Transaction
+from .session import Seen, Session
+from .space import Copyable, Later, Reading, Space, Transaction
 from .state import Block, Claim, Extend, Head, Intent, Result, Rules
 
 _STALE = 0.3  # seconds after which who is next in line lists anew
@@ -50,7 +53,7 @@ class LateCommitter(Committer):
     ) -> None:
         super().__init__(space, address, cache, timeout=timeout, written=written)
         self.late = Late(space.window)
-        self._sure = Head()  # as read, or written for certain
+        self._sure = ("", Head())  # a log's root, and its head as read, or written for certain
         self._looking: asyncio.Future[None] | None = None
         self._loop: asyncio.AbstractEventLoop | None = None  # where callers wait
         self._hurry = False  # what is committed cannot wait for our turn
@@ -74,16 +77,14 @@ class LateCommitter(Committer):
 
     def _list_meanwhile(self) -> None:
         if self._looking is None:
-            looking = partial(self._look_ahead, root=self.root, head=self._sure)
+            looking = partial(self._look_ahead, root=self.root, head=self._stored(self.root))
             self._looking = asyncio.ensure_future(self._space.read(looking, deadline=self._timeout))
             self._looking.add_done_callback(self._looked)
 
     def _look_ahead(self, view: Reading, *, root: str, head: Head) -> None:
         """List for the claims that will follow, while the head is replaced."""
-        additions = self.late.additions
-        ranges = absorbing.ranges_at(view.now, self.late.demand)(root, head.held)
-        found = view.survey([names.config_key(self.address.queue)], ranges)[1]
-        self.late.listed(absorbing.listing_of(view, root, head.beyond.forgets, found), additions)
+        additions, config = self.late.additions, names.config_key(self.address.queue)
+        self.late.listed(absorbing.look_ahead(view, config, root, head, self.late.demand), additions)
 
     def _looked(self, looking: asyncio.Future[None]) -> None:
         self._looking = None
@@ -93,18 +94,21 @@ class LateCommitter(Committer):
     def _ended(self, taken: list[Request], committed: asyncio.Future[Committed]) -> None:
         head = committed.result()[0] if not committed.cancelled() and committed.exception() is None else None
         if head is not None:
-            self._sure = head
+            self._sure = (self._sure[0], head)
             self.late.turns.ended(self.late.rivals(head))
         super()._ended(taken, committed)
 
     # What runs inside the transaction.
 
-    def _decoded(self, stored: bytes | None, root: str) -> Head:
-        self._sure = super()._decoded(stored, root)
-        return self._sure
+    def _decoded(self, stored: bytes | None, root: str, calendar: Calendar) -> Head:
+        head = super()._decoded(stored, root, calendar)
+        self._sure = (root, head)
+        return head
 
-    def _stored(self) -> Head:
-        return self._sure  # not one that we tried to write: by its count of what is forgotten lists are judged
+    def _stored(self, root: str) -> Head:
+        """Not one that we tried to write, nor of the queue's life before: by its count lists are judged."""
+        known, head = self._sure
+        return head if known == root else Head()
 
     def _commit(self, tx: Transaction, requests: list[Request]) -> Head | None:
         self._hurry = any(type(each) is Extend for request in requests for each in request.intents)
@@ -113,8 +117,12 @@ class LateCommitter(Committer):
         finally:
             self._hurry = False
 
-    def _rules(self, config: Config) -> Rules:
-        return self.late.rules(super()._rules(config))
+    def _survey(self, view: Reading, ranges_of: absorbing.RangesOf | None = None) -> tuple[Seen, list[list[str]]]:
+        seen, keys = super()._survey(view, ranges_of)
+        return replace(seen, rules=replace(seen.rules, now=view.now)), keys
+
+    def _rules(self, config: Config, calendar: Calendar) -> Rules:
+        return replace(self.late.rules(super()._rules(config, calendar)), epoch=cast(Copyable, self._space).epoch)
 
     def _beside(self, head: Head) -> list[Intent]:
         return self.late.forgetting(head)

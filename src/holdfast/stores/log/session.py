@@ -6,14 +6,15 @@ from collections.abc import Sequence
 
 import msgspec
 
-from ...errors import Damaged
-from . import damage, topics
+from ...errors import Damaged, Unavailable
+from . import damage, headfile, topics
+from .bundles import Bundle
 from .cache import BlockCache
 from .head import apply
 from .queues import Config
 from .rows import Rows
 from .space import Stale, Transaction
-from .state import Absorb, Block, Expire, Head, Intent, Purge, Remove, Result, Rules, Settle
+from .state import Absorb, Block, Expire, Head, Intent, ListTicket, Purge, Remove, Result, Rules, Settle
 
 _BOTH = frozenset((topics.WORK, topics.DONE))
 _ENDED = frozenset((topics.DONE,))
@@ -27,6 +28,7 @@ class Seen(msgspec.Struct, frozen=True):
     rules: Rules
     root: str
     head: Head
+    ticket: ListTicket  # from before anything was listed here
 
 
 class Session:
@@ -52,11 +54,19 @@ class Session:
                     self.topics |= _signals(intent)
         return applied.results
 
-    def absorbed(self, block: Block) -> int:
-        """The number of a block, which is taken into the head when it is not there yet."""
-        if not block.no:
-            self.do([Absorb([block.key])])
-        return block.no or self.head.serial
+    def absorbed(self, block: Block, bundle: Bundle | None = None) -> int:
+        """The number of a block that was found here, which is taken into the head when it is not there yet.
+
+        With all that its bundle names: else the bundle would bring it back when it has ended and is forgotten.
+        """
+        known = self.head.block_at(block.key)
+        if known is None and not block.no:
+            keys, spent = (bundle.parts, [bundle.key]) if bundle is not None else ([block.key], [])
+            self.do([Absorb(keys, self.seen.ticket, spent)])
+            known = self.head.block_at(block.key)
+        if known is None:
+            raise Stale(f"block {block.key} has left")
+        return known.no
 
     def key_of(self, no: int) -> str:
         return self.seen.root + (self.head.blocks.get(no) or self.seen.head.blocks[no]).key
@@ -66,13 +76,21 @@ class Session:
         block, key = self.head.blocks.get(no) or self.seen.head.blocks[no], self.key_of(no)
         try:
             loaded = self._cache.load(self.tx, key)
-            if loaded is None and not self.seen.rules.window:
-                raise damage.missing(key)
         except Damaged as error:
             loaded = self._cache.substitute(error, self.seen.rules)
         if loaded is None:
-            raise Stale(f"block {block.key} is missing")
+            self._look_for(block)
+            loaded = self._cache.substitute(damage.missing(key), self.seen.rules, missing=True)
         return block, loaded
+
+    def _look_for(self, block: Block) -> None:
+        """On a bucket others may have ended what we have claimed, if we stood still for longer than the lease."""
+        if not self.seen.rules.window:
+            return
+        key = self.seen.root + "head"
+        found = self.tx.get(key)
+        if found is None or damage.read(key, headfile.decode, found.data).block_at(block.key) is None:
+            raise Unavailable(f"others have ended what was claimed from {self.seen.root}: this process was held up")
 
 
 def _signals(intent: Intent) -> frozenset[str]:

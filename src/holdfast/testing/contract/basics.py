@@ -172,6 +172,21 @@ class Basics(StoreContract):
         values = [(await self.take(queue)).value for _ in range(20)]
         assert values == [*range(1, 20, 2), *range(0, 20, 2)]
 
+    async def test_priority_holds_for_what_comes_after_a_claim(self) -> None:
+        """A store may have looked ahead; one caller, and nobody else."""
+        queue = await self.queue()
+        await queue.enqueue_many(range(60))
+        assert (await self.take(queue)).value == 0
+        for n in range(40):
+            await queue.enqueue(n, priority=5)
+        first = [each.value for each in await self.take_all(queue, 36) if each.priority == 5]
+        assert first == list(range(36)), "one claim of many"
+        rest = [await self.take(queue) for _ in range(8)]
+        assert [(each.priority, each.value) for each in rest] == [
+            *((5, n) for n in range(36, 40)),
+            *((0, n) for n in range(1, 5)),
+        ]
+
     @pytest.mark.parametrize("priority", [256, -1, 1.5, "5", True])
     async def test_priority_out_of_range_is_refused(self, priority: Any) -> None:
         queue = await self.queue()

@@ -18,6 +18,7 @@ import msgspec
 from ....errors import Unavailable, UnknownOutcome
 from .. import bundles, names
 from ..space import Buffer, Later, Stale, Transaction, Unclear
+from .clock import ticks
 from .faults import Doubt, Refused, unanswered
 from .shelf import Shelf, is_kept
 from .view import View, Write
@@ -50,14 +51,16 @@ class Attempt(msgspec.Struct, frozen=True):
         return (now.tag.e_tag if now else None) != (self.condition.e_tag if self.condition else None)
 
 
-def _is_final(error: Exception, view: View, missing: set[str]) -> bool:
-    """Whether a step that failed would fail again."""
+def _final(error: Exception, view: View, missing: set[str]) -> Exception | None:
+    """The error of a step that would fail again; None: it should run again."""
     if view.assumed:
-        return False  # it may have failed on what we only remembered
-    if not isinstance(error, Stale) or str(error) in missing:
-        return True
-    missing.add(str(error))  # somebody has finished it since we looked; twice means that it is lost
-    return False
+        return None  # it may have failed on what we only remembered
+    if not isinstance(error, Stale):
+        return error
+    if str(error) not in missing:
+        missing.add(str(error))  # somebody has finished it since we looked
+        return None
+    return Unavailable(f"the bucket changes while it is looked at ({error}): try again")
 
 
 class _Pauses(Pause):
@@ -109,10 +112,11 @@ class Commits:
                 fresh = True
                 self._stay_away(later, pause, open_attempts, began)
                 continue
-            except Exception as error:
+            except Exception as error:  # noqa: BLE001  of the step: raised unless it should run again
                 fresh = True
-                if _is_final(error, view, missing):
-                    raise
+                final = _final(error, view, missing)
+                if final is not None:
+                    raise final  # noqa: B904  the error itself, or one of ours about it
                 continue
             if not view.writes and view.assumed:
                 fresh = True
@@ -134,7 +138,7 @@ class Commits:
         return True
 
     def _replace(self, attempt: Attempt, open_attempts: list[Attempt]) -> bool:
-        began = time.monotonic()
+        began = time.monotonic(), ticks()
         try:
             tag = self._shelf.wire.swap(attempt.key, attempt.write.data, attempt.condition)
         except (Refused, Doubt) as error:

@@ -10,6 +10,7 @@ from concurrent.futures import Future, wait
 import msgspec
 
 from ....errors import StoreError
+from ..calendar import SAME
 from ..names import CONFIGS, HEED, HINT
 from ..space import LAST, Buffer, Found, Plea, Range, Survey
 from .shelf import CONFIG_AGE, HINTED_AGE, SETTLE_AGE, Shelf, is_kept
@@ -56,6 +57,8 @@ class Write(msgspec.Struct, frozen=True):
 
 class View:
     """One run of a step, in one thread."""
+
+    calendar = SAME
 
     def __init__(
         self, shelf: Shelf, now: float, until: float, *, fresh: bool, snapshot: bool, before: View | None = None
@@ -163,6 +166,7 @@ class View:
         if ranges:  # one list from the head on shows the inbox and what is due later, too
             root = ranges[0][0].removesuffix("inbox/")
             if keys or not any(page.folder == root for page in self._pages):
+                self._pages = [page for page in self._pages if page.folder != root]  # never mixed with older answers
                 self._list(root, root + "hea")
         found = [
             [each.key for each in self._between(start, end, limit, start[: start.rindex("/") + 1])]
