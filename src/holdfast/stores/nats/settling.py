@@ -11,6 +11,7 @@ from ...messages import Answer, Settlement
 from ...v1.task_pb2 import Record, Task
 from ..base import QueueInfo
 from . import state, tasks, wire
+from .blobs import RESULT
 from .faults import Lost, Nobody
 from .lanes import Handed, nak
 from .log import Lease, Log, is_id
@@ -150,7 +151,7 @@ class Settler:
         if record.place == state.LIVE or log.blobs.fits(len(lease.raw) + len(record.result)):
             return record
         if record.result:
-            record.result_blob = await log.blobs.put(f"{lease.id}.result", record.result)
+            record.result_blob = await log.blobs.put(lease.id + RESULT, record.result)
             record.ClearField("result")
         lease.task, lease.raw = await tasks.fitted(lease.task, lease.raw, log.blobs)
         if record.HasField("task"):
