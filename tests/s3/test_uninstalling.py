@@ -19,7 +19,10 @@ THEIRS = [
 OURS = [
     *("queues/jobs", f"{ROOT}/head", f"{ROOT}/hint", f"{ROOT}/heed-abc", f"{ROOT}/maintain", f"{ROOT}/scanned"),
     *(f"{ROOT}/{log}{name}" for log in ("", "dead/", "s0003/") for name in ("inbox/255/x", "later/1/x", "results/t.1")),
-    *(f"{ROOT}/{name}" for name in ("dedup/00", "replayed/00", "damaged/inbox/1", "parts/00/inbox/1")),
+    *(
+        f"{ROOT}/{name}"
+        for name in ("dedup/00", "replayed/00", "damaged/inbox/1", "late/x", "recovered/x", "parts/0/inbox/1")
+    ),
     f"{ROOT}/archive/date=2026-01-01/a.parquet",
 ]
 

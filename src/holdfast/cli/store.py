@@ -1,4 +1,4 @@
-"""holdfast install, uninstall, doctor, maintain."""
+"""holdfast install, uninstall, doctor, maintain, recover."""
 
 from __future__ import annotations
 
@@ -68,4 +68,36 @@ async def maintain(
         told = ", ".join(f"{count:,} {what.replace('_', ' ')}" for what, count in done.items() if count)
         shell.done(f"{name}: {told or 'nothing to do'}")
     if not rows:
+        shell.note("no queues yet")
+
+
+@command(app, "recover")
+async def recover(
+    shell: Shell,
+    queue: Annotated[list[str] | None, typer.Argument(metavar="QUEUE", help="None: all.")] = None,
+    delete: Annotated[bool, typer.Option("--delete", help="Delete them instead, for good.")] = False,
+    yes: Yes = False,
+) -> None:
+    """Bring back messages that a bucket has set aside as late, each once; `holdfast doctor` says whether there are any.
+
+    Messages that are waiting, finished or dead letters under the same ids are left out.
+    """
+    from .. import admin
+
+    async with shell.broker() as broker:
+        if delete:
+            shell.confirm("Delete every message that was set aside?", yes=yes)
+        found = await admin.recover(broker, queue, delete=delete)
+    if shell.json:
+        return shell.document([{"queue": name, "done": done} for name, done in found.items()])
+    for name, done in found.items():
+        parts = {
+            "recovered": done.recovered,
+            "known already": done.known,
+            "deleted": done.deleted,
+            "damaged blocks left": done.damaged,
+        }
+        told = ", ".join(f"{count:,} {what}" for what, count in parts.items() if count)
+        shell.done(f"{name}: {told or 'nothing was set aside'}")
+    if not found:
         shell.note("no queues yet")

@@ -141,6 +141,25 @@ def is_resting(store: Store, queue: str) -> bool:
     return bool(says is not None and says(queue))
 
 
+class Recovered(msgspec.Struct, frozen=True):
+    """Messages that had been set aside: brought back, known already (a repeat), deleted; and blocks beyond reading."""
+
+    recovered: int = 0
+    known: int = 0
+    deleted: int = 0
+    damaged: int = 0
+
+    def __add__(self, other: Recovered) -> Recovered:
+        pairs = zip(msgspec.structs.astuple(self), msgspec.structs.astuple(other), strict=True)
+        return Recovered(*(one + another for one, another in pairs))
+
+
+async def recover(store: Store, queue: str, *, delete: bool = False) -> Recovered:
+    """Bring back, or delete, what a store has set aside because it was written late; most stores never do that."""
+    does = getattr(store, "recover", None)
+    return Recovered() if does is None else await does(queue, delete=delete)
+
+
 def crowd(store: Store, queue: str) -> int:
     """How many processes wait for each other where they claim from this queue: a store where they do says so."""
     says = getattr(store, "crowd", None)

@@ -64,16 +64,16 @@ def busy(view: Reading, seen: Sequence[Seen]) -> list[Busy]:
 def _has_new(view: Reading, seen: Seen) -> bool:
     """A listed block that its head does not know; whether it may be absorbed is found out by whoever tries."""
     root, held = seen.root, seen.head.held
-    known = {block.key for block in seen.head.blocks.values()} | set(seen.head.beyond.graveyard)
-    due = [key for key in view.list(root + "later/", limit=held + 1) if names.due_of(key) <= view.now]
+    known = {block.key for block in seen.head.blocks.values()} | seen.head.beyond.refused
+    due = [key for key in view.list(root + "later/", limit=held + 1) if names.due_of(key, view.calendar) <= view.now]
     return any(key[len(root) :] not in known for key in (*view.list(root + "inbox/", limit=held + 1), *due))
 
 
 def _has_ready(seen: Seen, now: float) -> bool:
     head = seen.head
     return (
-        any(block.ready(now) for block in head.blocks.values())
-        or any(group.due <= now for group in head.waiting[:1])
+        any(block.ready(now, seen.rules) for block in head.blocks.values())
+        or any(group.is_due(now, seen.rules) for group in head.waiting)
         or any(lease.is_over(now, seen.rules) for lease in head.leases)
     )
 

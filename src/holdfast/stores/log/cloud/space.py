@@ -14,12 +14,15 @@ from typing import Any, TypeVar
 from ....errors import ConfigError, HoldfastError, Unavailable
 from ...base import Check
 from .. import names
+from ..calendar import SAME, Calendar
 from ..space import Buffer, NewFiles, Reading, Transaction, Unclear
 from ..topics import Topics, deliver
 from . import clock as clocks
 from . import doctor
 from .commit import WINDOW, Commits
 from .faults import Absent, Doubt, Refused, unanswered
+from .identity import KEY as IDENTITY
+from .identity import IdentityKeeper
 from .probe import FOLDER, HASTE, probe
 from .shelf import Shelf
 from .tally import Tally
@@ -28,7 +31,7 @@ from .wire import Wire
 
 T = TypeVar("T")
 _THREADS = 32
-_PROBE = re.compile(rf"{FOLDER}/[0-9a-f]{{32}}")
+_OWN = re.compile(rf"{IDENTITY}|{FOLDER}/[0-9a-f]{{32}}")
 _CLOSING = 10.0  # seconds for what is under way when the space is closed
 _GRACE = 1.0  # seconds beyond its deadline in which a step ends by itself
 
@@ -54,6 +57,7 @@ class CloudSpace:
         self._clock: Callable[[], float] = clock or clocks.shared(server or place)
         self._shelf = Shelf(self._wire, self._dates)
         self._commits = Commits(self._shelf, self._clock)
+        self._identity = IdentityKeeper(self._wire, self._clock, has_dates=lambda: self._shelf.clock is not None)
         self._topics = Topics()
         self._lanes: dict[str, threading.Lock] = {}
         self._timeout = timeout
@@ -88,11 +92,24 @@ class CloudSpace:
     def _probe(self, until: float, seconds: float) -> None:
         try:
             probe(self._wire, self._dates, until)
+            self._identity.read(until)
         except (Absent, Doubt, Refused) as error:
             raise unanswered(self._wire.place, seconds, error) from None
 
+    @property
+    def epoch(self) -> float:
+        """When the bucket was last copied or restored as a whole, as far as this process has read; 0: never."""
+        return self._identity.epoch
+
+    async def identify(self) -> None:
+        """Read the bucket's identity again: it may have been restored or rewritten since."""
+        await self._in_thread(lambda: self._identity.read(self._wire.until()), None)
+
     def clock(self) -> float:
         return self._clock()
+
+    def calendar(self) -> Calendar:
+        return SAME
 
     async def transact(
         self, step: Callable[[Transaction], T], *, deadline: float | None = None, lane: str = "", files: NewFiles = ()
@@ -173,7 +190,7 @@ class CloudSpace:
         return await self._in_thread(run, None)
 
     async def check(self) -> list[Check]:
-        return doctor.lines(self._wire.place, self._dates, self.tally)
+        return doctor.lines(self._wire.place, self._dates, self.tally, self._identity.current)
 
     async def install(self, *, dry_run: bool) -> list[str]:
         return []
@@ -207,7 +224,7 @@ class CloudSpace:
 
 
 def _is_ours(key: str) -> bool:
-    return names.is_ours(key) or _PROBE.fullmatch(key) is not None
+    return names.is_ours(key) or _OWN.fullmatch(key) is not None
 
 
 def _read_out(running: asyncio.Future[Any]) -> None:
