@@ -27,6 +27,6 @@ async def test_files_that_are_not_synced_are_found_out(monkeypatch: pytest.Monke
 
 
 async def test_names_that_are_not_synced_are_found_out(monkeypatch: pytest.MonkeyPatch):
-    monkeypatch.setattr(files, "sync_directory", lambda directory: None)
+    monkeypatch.setattr(files, "sync_directory", lambda directory, **_: None)
     verdict = await power(SMALL)
     assert not verdict.valid

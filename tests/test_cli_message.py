@@ -146,3 +146,18 @@ def test_files_that_are_no_text_are_a_usage_error(cli: Cli, tmp_path: Path) -> N
         (tmp_path / name).write_bytes(data)
         assert "is not JSON: it is no UTF-8 text" in cli.error("message", "send", "q", f"@{tmp_path / name}", code=2)
     assert cli.json("queue", "list") == []
+
+
+def test_parts_beyond_their_limits_are_refused_and_no_queue_is_made(cli: Cli) -> None:
+    deep = "[" * 5000 + "]" * 5000
+    assert "levels" in cli.error("message", "send", "q", deep, code=2)
+    assert "line 2" in cli.error("message", "send", "q", "-", input=f"1\n{deep}\n", code=2)
+    assert "the limit is 65536" in cli.error("message", "send", "q", "1", "--header", f"k={'v' * 65_536}")
+    assert "the limit is 1024" in cli.error("message", "send", "q", "1", "--dedup-key", "k" * 1025)
+    assert cli.json("queue", "list") == []
+    cli("queue", "create", "q", "max_message_size=10")
+    cli("message", "send", "q", '"small"')
+    [held] = cli.json("message", "read", "q")
+    assert "the limit is 10" in cli.error("message", "complete", "q", held["receipt"], "--result", '"12345678901"')
+    cli("message", "fail", "q", held["receipt"], "--error", "x" * 10_000, "--retry-in", "0")
+    assert cli.json("message", "show", "q", held["id"])["error"].endswith("(cut)")

@@ -10,7 +10,10 @@ from holdfast import Delivery, Record
 from holdfast.codecs import Codec
 from holdfast.deliveries import Lease, read_receipt, write_receipt
 from holdfast.errors import CodecError
+from holdfast.ids import Ids, text
 from holdfast.messages import JSON, Claimed, Stored
+
+ID = "01a1e15b-3dda-7002-8242-2e8ccc900000"
 
 
 class Counting(Codec):
@@ -66,27 +69,40 @@ def test_an_unreadable_value_is_an_error_when_asked_for():
         _ = one.value
 
 
-@given(st.text(), st.text(), st.integers(0, 2**31), st.integers(0, 2**31))
-def test_receipts_say_what_they_were_told(id, token, attempt, max_attempts):
-    lease = Lease(id, token, attempt, max_attempts)
+tokens = st.text(st.characters(exclude_characters="\0", exclude_categories=["Cs"]), min_size=1, max_size=256)
+
+
+@given(st.integers(0, 2**40), tokens, st.integers(0, 2**31), st.integers(0, 2**31))
+def test_receipts_say_what_they_were_told(now, token, attempt, max_attempts):
+    lease = Lease(text(Ids().block(now / 1000)), token, attempt, max_attempts)
     assert read_receipt(write_receipt(lease)) == lease
 
 
 def test_a_receipt_is_one_plain_word():
-    receipt = delivery(token="tökén/+==").receipt
+    receipt = delivery(id=ID, token="tökén/+==").receipt
     assert receipt.replace("-", "").replace("_", "").isalnum()
-    assert read_receipt(receipt) == Lease("id", "tökén/+==", 2, 3)
+    assert read_receipt(receipt) == Lease(ID, "tökén/+==", 2, 3)
+
+
+@pytest.mark.parametrize("id", ["", "id", ID[:-1], ID + "0", ID.upper(), f"{ID}\0", "x" * 1_000_000, "../" + ID, "*"])
+def test_what_can_be_no_id_makes_no_receipt(id):
+    assert read_receipt(write_receipt(Lease(id, "token", 1, 3))) is None
+
+
+@pytest.mark.parametrize("token", ["", "a\0b", "x" * 257, "x" * 1_000_000])
+def test_what_can_be_no_token_makes_no_receipt(token):
+    assert read_receipt(write_receipt(Lease(ID, token, 1, 3))) is None
 
 
 @given(st.text() | st.from_regex(r"[A-Za-z0-9_-]+", fullmatch=True))
-def test_other_text_is_no_receipt(text):
-    lease = read_receipt(text)
+def test_other_text_is_no_receipt(words):
+    lease = read_receipt(words)
     assert lease is None or isinstance(lease, Lease)
 
 
-@pytest.mark.parametrize("text", ["", "01a1e15b-3dda-7002-8242-2e8ccc900000", "nope", "é", "a" * 1000])
-def test_ids_and_words_are_no_receipts(text):
-    assert read_receipt(text) is None
+@pytest.mark.parametrize("words", ["", ID, "nope", "é", "a" * 1000])
+def test_ids_and_words_are_no_receipts(words):
+    assert read_receipt(words) is None
 
 
 def test_a_record_shows_what_is_stored():

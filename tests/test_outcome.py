@@ -10,7 +10,8 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from holdfast.errors import ConfigError
-from holdfast.outcome import ERROR_BYTES, Dead, Decision, Retry, decide, describe
+from holdfast.limits import TEXT_BYTES
+from holdfast.outcome import Dead, Decision, Retry, decide, describe
 from holdfast.retry import Exponential, Fixed, Linear, NoRetry, RetryPolicy
 
 FIXED = Fixed(7.0)
@@ -139,8 +140,8 @@ def test_never_beyond_max_attempts_and_delays_are_sane(error, attempt, max_attem
     assert 0 <= decision.delay < float("inf")
 
 
-@given(st.text(min_size=ERROR_BYTES // 4, max_size=ERROR_BYTES).map(lambda text: text * 4))
+@given(st.text(min_size=TEXT_BYTES // 4, max_size=TEXT_BYTES).map(lambda text: text * 4))
 def test_text_is_cut_to_its_limit(text):
     described = describe(ValueError(text))
-    assert len(described.encode()) <= ERROR_BYTES
+    assert len(described.encode()) <= TEXT_BYTES
     assert "\0" not in described

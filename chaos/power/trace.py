@@ -141,10 +141,11 @@ class _Calls:
         self._rename, self._unlink, self._mkdir = os.rename, os.unlink, os.mkdir
 
     def open(self, path: Any, flags: int, *rest: Any, **more: Any) -> int:
-        is_new = bool(flags & os.O_CREAT) and not os.path.exists(path)
+        where = _place(path, more.get("dir_fd"))
+        is_new = bool(flags & os.O_CREAT) and not os.path.exists(where)
         fd = self._open(path, flags, *rest, **more)
         if is_new:
-            self._named("", str(path))
+            self._named("", where)
         return fd
 
     def write(self, fd: int, data: Any) -> int:
@@ -165,17 +166,17 @@ class _Calls:
         if self._trace.covers(path := _path_of(fd)):
             self._trace.note(Synced(path, begun, os.path.isdir(path)))
 
-    def rename(self, old: Any, new: Any) -> None:
-        self._rename(old, new)
-        self._named(str(old), str(new))
+    def rename(self, old: Any, new: Any, **more: Any) -> None:
+        self._rename(old, new, **more)
+        self._named(_place(old, more.get("src_dir_fd")), _place(new, more.get("dst_dir_fd")))
 
     def unlink(self, path: Any, **more: Any) -> None:
         self._unlink(path, **more)
-        self._named(str(path), "")
+        self._named(_place(path, more.get("dir_fd")), "")
 
     def mkdir(self, path: Any, *rest: Any, **more: Any) -> None:
         self._mkdir(path, *rest, **more)
-        self._named("", str(path), is_directory=True)
+        self._named("", _place(path, more.get("dir_fd")), is_directory=True)
 
     def _named(self, old: str, new: str, *, is_directory: bool = False) -> None:
         if self._trace.covers(new or old):
@@ -184,6 +185,11 @@ class _Calls:
     def _wrote(self, path: str, offset: int, data: Any, done: int) -> None:
         if self._trace.covers(path):
             self._trace.note(Wrote(path, offset, bytes(memoryview(data)[:done])))
+
+
+def _place(path: Any, directory: int | None) -> str:
+    """The whole path of a name that may be relative to an open directory."""
+    return str(path) if directory is None else os.path.join(_path_of(directory), str(path))
 
 
 def _path_of(fd: int) -> str:

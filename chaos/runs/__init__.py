@@ -19,6 +19,7 @@ from .protocol import protocol
 from .restore import restore
 from .retries import retries
 from .s3 import s3
+from .simulate import simulate
 from .slate import slate
 from .spark import spark_process
 from .spark_copy import spark
@@ -95,6 +96,10 @@ RUNS = (
     Run(
         "protocol", "R12", protocol, Settings(messages=80_000),
         Settings(messages=100, strict=False, quiet=True),
+    ),
+    Run(
+        "simulate", "R16", simulate, Settings(seeds=20_000, seed=0),
+        Settings(seeds=20, seed=0, quiet=True),
     ),
     Run(
         "s3", "R4", s3,

@@ -18,7 +18,7 @@ from .events import Callback, Emitter
 from .messages import Stats
 from .opened import Opened
 from .queue import Queue
-from .stores.base import Check, QueueInfo, Store
+from .stores.base import Check, QueueInfo, Store, sharing
 from .stores.opening import locate, open_store, redact, store_options
 
 T = TypeVar("T")
@@ -63,7 +63,8 @@ class Connecting:
         location = locate(url)
         options = store_options(settings.store, location.options, self._options)
         store = await open_store(location, options)
-        return Broker(store, url=os.fspath(url), settings=settings, options=options)
+        place = (location.scheme, location.place, options) if location.place else None
+        return Broker(store, url=os.fspath(url), settings=settings, options=options, place=place)
 
 
 class Broker:
@@ -79,8 +80,11 @@ class Broker:
         url: str = "",
         settings: Settings | None = None,
         options: StoreOptions | None = None,
+        place: object = None,
     ) -> None:
+        """`place` is equal for brokers of this process on one store; None: there is only this one."""
         self.store = store
+        self._place = os.urandom(16) if place is None else place
         self.url = redact(url)
         self.options = options or StoreOptions()
         self.events = Emitter()
@@ -202,7 +206,9 @@ class Broker:
         """What all handles of this queue share, knowing what the store and the code have just said."""
         opened = self._queues.get(info.name)
         if opened is None:
-            opened = self._queues[info.name] = Opened(self.store, info, self.events, store_options=self.options)
+            opened = self._queues[info.name] = Opened(
+                self.store, info, self.events, store_options=self.options, place=self._place
+            )
         opened.learn(info, options)
         return opened
 
@@ -212,14 +218,20 @@ class Broker:
         """Call back, sync or async, for what this process does; the returned function ends that."""
         return self.events.on(event, callback)
 
-    async def install(self, dry_run: bool = False) -> list[str]:
-        """Make what the store needs, idempotently; the steps (to be) taken, in words."""
+    async def install(self, dry_run: bool = False, *, shared_schema: bool = False) -> list[str]:
+        """Make what the store needs, idempotently; the steps (to be) taken, in words.
+
+        `shared_schema` (PostgreSQL): also in a schema where others have tables, which is refused otherwise.
+        """
+        if shared_schema:
+            return await sharing(self.store).install(dry_run=dry_run, shared_schema=True)
         return await self.store.install(dry_run=dry_run)
 
-    async def uninstall(self) -> None:
-        """Remove everything of Holdfast from the store."""
-        await self.store.uninstall()
+    async def uninstall(self) -> list[str]:
+        """Remove everything of Holdfast from the store, and nothing else; what was left, in words."""
+        left = await self.store.uninstall()
         self._queues.clear()
+        return left or []
 
     async def check(self) -> list[Check]:
         """The store's own lines for `holdfast doctor`."""

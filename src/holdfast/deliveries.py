@@ -4,18 +4,22 @@ from __future__ import annotations
 
 import base64
 import binascii
+import re
 from datetime import UTC, datetime
 from typing import TYPE_CHECKING, Any, Generic, TypeVar
 
 import msgspec
 
 from .codecs import Codec, decode_result
+from .ids import is_id
 from .messages import Claimed, Status, Stored
 
 if TYPE_CHECKING:
     from .queue import Queue
 
 T = TypeVar("T")
+
+_TOKEN = re.compile(r"[^\0]{1,256}", re.DOTALL)  # every store's are far shorter; none lets an empty one pass
 
 
 class Lease(msgspec.Struct, frozen=True, array_like=True, gc=False):
@@ -35,7 +39,6 @@ class Delivery(msgspec.Struct, Generic[T], eq=False, gc=False):
     _queue: Queue[T]
     _since: float  # when it was handed out, by the monotonic clock
     _value: Any = msgspec.UNSET
-    _told: bool = False  # its end has been an event: a repeated settle is none
 
     @property
     def id(self) -> str:
@@ -212,6 +215,7 @@ def read_receipt(text: str) -> Lease | None:
     """The lease a receipt speaks of; None when the text is no receipt."""
     try:
         data = base64.b64decode(text + "=" * (-len(text) % 4), altchars=b"-_", validate=True)
-        return msgspec.msgpack.decode(data, type=Lease)
+        lease = msgspec.msgpack.decode(data, type=Lease)
     except (binascii.Error, ValueError, msgspec.MsgspecError):
         return None
+    return lease if is_id(lease.id) and _TOKEN.fullmatch(lease.token) else None

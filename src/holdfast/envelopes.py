@@ -8,14 +8,15 @@ from typing import Any, Generic, TypeVar
 
 import msgspec
 
-from . import config
+from . import config, limits
 from .codecs import Codec
 from .errors import ConfigError, HoldfastError, InvalidPriority, MessageTooLarge
-from .messages import Envelope, Terms, Uniform
+from .messages import JSON, Envelope, Terms, Uniform
 
 T = TypeVar("T")
 
 _MOST_ATTEMPTS = 2**31 - 1
+_SHOWN = 100  # characters of a header's name in an error
 
 
 class _Valued(msgspec.Struct, Generic[T], frozen=True):
@@ -42,7 +43,7 @@ def terms(
     dedup_key: str | None = None,
     max_attempts: int | None = None,
 ) -> Terms:
-    """Checked terms; ConfigError or InvalidPriority."""
+    """Checked terms; ConfigError, InvalidPriority or MessageTooLarge."""
     if type(priority) is not int or not 0 <= priority <= 255:
         priority = _priority(priority)
     if delay != 0 or type(delay) is bool:
@@ -50,7 +51,7 @@ def terms(
         if at is not None:
             raise ConfigError("give `delay` or `at`, not both")
     if dedup_key is not None:
-        _text("dedup_key", dedup_key)
+        limits.check_dedup_key(_text("dedup_key", dedup_key))
         if not dedup_key:
             raise ConfigError("dedup_key must not be empty")
     if max_attempts is not None:
@@ -76,8 +77,8 @@ def sealed(codec: Codec[T], limit: int, value: T | Message[T], travel: Terms) ->
     if type(value) is Message:  # isinstance on a struct takes five times as long
         travel, value = _terms_of(value), value.value
     payload, content_type = codec.encode(value)  # type: ignore[arg-type]  # no Message, as just seen
-    if len(payload) > limit:
-        raise _too_large(len(payload), limit)
+    if (size := len(payload)) > limit or size > limits.SURE_BYTES:
+        limits.check_payload(payload, limit, is_json=content_type == JSON)
     if codec.headers is not None:
         travel = ({**codec.headers, **(travel[0] or {})}, *travel[1:])
     return payload, content_type, travel
@@ -88,7 +89,7 @@ def envelopes(codec: Codec[T], limit: int, values: Iterable[T | Message[T]], tra
     values = values if isinstance(values, list | tuple) else list(values)
     if codec.headers is None:
         encoded = codec.encode_many(values, unless=Message)
-        if encoded is not None and max(map(len, encoded[0])) <= limit:
+        if encoded is not None and _fit(*encoded, limit):
             return Uniform(*encoded, travel)
     made: list[Envelope] = []
     try:
@@ -100,8 +101,18 @@ def envelopes(codec: Codec[T], limit: int, values: Iterable[T | Message[T]], tra
     return made
 
 
-def _too_large(actual: int, limit: int) -> MessageTooLarge:
-    return MessageTooLarge(f"the payload has {actual} bytes, the limit is {limit}", actual=actual, limit=limit)
+def _fit(payloads: list[bytes], content_type: str, limit: int) -> bool:
+    """Whether all are within their limits; if not, one by one tells which is not."""
+    longest = max(map(len, payloads))
+    if longest > limit:
+        return False
+    if longest > limits.SURE_BYTES and content_type == JSON:
+        try:
+            for payload in payloads:
+                limits.check_nesting(payload)
+        except MessageTooLarge:
+            return False
+    return True
 
 
 def instant(name: str, value: object) -> float:
@@ -134,19 +145,21 @@ def _priority(value: object) -> int:
 def _headers(headers: Mapping[str, str]) -> dict[str, str]:
     if not isinstance(headers, Mapping):
         raise ConfigError(f"headers: a mapping of text to text, not {type(headers).__qualname__}")
+    size = 0
     for key, value in headers.items():
-        _text("headers", key)
-        _text(f"headers[{key!r}]", value)
+        size += _text("headers", key)
+        size += _text(f"headers[{key[:_SHOWN]!r}]", value)
+    limits.check_headers(size)
     return dict(headers)
 
 
-def _text(name: str, value: object) -> None:
-    """Text that every store can keep."""
+def _text(name: str, value: object) -> int:
+    """Text that every store can keep; how many bytes it has."""
     if not isinstance(value, str):
         raise ConfigError(f"{name}: text, not {type(value).__qualname__}")
     if "\0" in value:
         raise ConfigError(f"{name}: NUL is not allowed")
     try:
-        value.encode()
+        return len(value.encode())
     except UnicodeEncodeError as error:
         raise ConfigError(f"{name}: not valid Unicode text: {error.reason}") from error

@@ -69,7 +69,7 @@ class MessageNotFound(MessageError):
 
 
 class MessageTooLarge(MessageError):
-    """The encoded payload is larger than the queue's `max_message_size`."""
+    """A part of a message is larger than its limit; `actual` and `limit` are bytes, for nesting levels."""
 
     def __init__(self, message: str, *, actual: int, limit: int) -> None:
         super().__init__(message)

@@ -62,6 +62,11 @@ def suffixes() -> list[str]:
     return [f"{place:05x}" for place in range(_SUFFIXES)]
 
 
+def is_id(text: str) -> bool:
+    """Whether it could be an id: anything else, however long or strange, is nobody's and no store is asked for it."""
+    return _SHAPE.fullmatch(text) is not None
+
+
 def number(id: str) -> int | None:
     """The number behind an id, or None when the text is no id of ours."""
     return int(id.replace("-", ""), 16) if _SHAPE.fullmatch(id) else None

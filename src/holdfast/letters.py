@@ -11,8 +11,8 @@ from . import config
 from .deliveries import Record
 from .envelopes import instant
 from .errors import ConfigError
+from .ids import is_id
 from .messages import Stored
-from .stores.base import DEAD
 
 if TYPE_CHECKING:
     from .queue import Queue
@@ -41,7 +41,8 @@ class _Letters(Generic[T]):
 
     async def delete(self, ids: Iterable[str]) -> int:
         """Delete these; how many there were."""
-        return await self._queue.store.discard(self._queue.name, self._view, _ids(ids))
+        given = _ids(ids)
+        return await self._queue.store.discard(self._queue.name, self._view, given) if given else 0
 
     async def purge(self) -> int:
         """Delete all; how many there were."""
@@ -90,9 +91,8 @@ class DeadLetters(_Letters[T]):
 
     def _as_queue(self) -> Queue[T]:
         """The dead letters as the queue they are for the store."""
-        queue, opened = copy.copy(self._queue), copy.copy(self._queue._opened)
-        opened.name = opened.info.name + DEAD
-        queue._opened = opened
+        queue = copy.copy(self._queue)
+        queue._opened = self._queue._opened.dead_letters()
         return queue
 
 
@@ -122,7 +122,9 @@ class Archive(_Letters[T]):
 
 
 def _ids(ids: Iterable[str]) -> Sequence[str]:
-    return [_id(ids)] if isinstance(ids, str) or not isinstance(ids, Iterable) else [_id(id) for id in ids]
+    """Those of them that a message can have."""
+    given = [_id(ids)] if isinstance(ids, str) or not isinstance(ids, Iterable) else [_id(id) for id in ids]
+    return [id for id in given if is_id(id)]
 
 
 def _id(id: object) -> str:

@@ -3,16 +3,19 @@
 from __future__ import annotations
 
 import asyncio
+import copy
 import time
-from collections.abc import Awaitable, Mapping, Sequence
+from collections.abc import Awaitable, Collection, Mapping, Sequence
 from typing import TYPE_CHECKING, Any, TypeAlias
 
 from .config import QueueOptions, StoreOptions
 from .deliveries import Delivery, Lease, moment, read_receipt
-from .errors import ConfigError, LeaseLost, MessageNotFound, QueueFull
+from .errors import ConfigError, Damaged, LeaseLost, MessageNotFound, QueueFull
 from .events import Emitter
+from .ids import is_id
 from .messages import Answer, Claims, Envelope, Settlement
-from .stores.base import QueueInfo, SingleAppend, Store, single_append, within
+from .repeats import Repeats
+from .stores.base import DEAD, QueueInfo, SingleAppend, Store, single_append, within
 
 if TYPE_CHECKING:
     from .queue import Queue
@@ -21,19 +24,24 @@ Holder: TypeAlias = "Delivery[Any] | Lease"  # both know id, token, attempt and 
 
 _FRESH = 1.0  # seconds for which a queue that was just looked up is not looked up again
 _MOMENT = 0.05  # seconds for which the way of single messages is believed
+_SHOWN = 100  # characters of an id in an error
 _COUNT_AGE = 1.0  # seconds a count of the queue is believed
 
 
 class Opened:
     """One queue of one broker."""
 
-    def __init__(self, store: Store, info: QueueInfo, events: Emitter, *, store_options: StoreOptions) -> None:
+    def __init__(
+        self, store: Store, info: QueueInfo, events: Emitter, *, store_options: StoreOptions, place: object
+    ) -> None:
         self.store = store
         self.store_options = store_options
         self.info = info
         self.name = info.name  # the dead letters of a queue are opened under a name of their own
         self.events = events
         self.held = Held()
+        self._place = place
+        self._repeats = Repeats(place, self.name)
         self._room = Room()
         self._said: Mapping[str, Any] | None = None  # what the code said about the options, and is so
         self._read_at = time.monotonic()
@@ -41,6 +49,13 @@ class Opened:
         self._single: SingleAppend | None = None
         self._single_until = 0.0  # believed until then, and as long as nobody else listens to events
         self._heard = 0
+
+    def dead_letters(self) -> Opened:
+        """The dead letters of this queue, as the queue they are for the store."""
+        letters = copy.copy(self)
+        letters.name = self.info.name + DEAD
+        letters._repeats = Repeats(self._place, letters.name)
+        return letters
 
     def retire(self, store: Store) -> None:
         """From now on there is only what says why."""
@@ -110,18 +125,34 @@ class Opened:
         return ids
 
     async def claim(self, handle: Queue[Any], limit: int, *, lease: float, wait: float) -> list[Delivery[Any]]:
-        deadline = time.monotonic() + wait
+        began = time.monotonic()
+        suspects: set[str] = set()
         while True:
-            claims = await self.store.claim(self.name, limit, lease, wait=wait)
-            self._tell_claims(claims)
+            claims = await self._claim_once(limit, lease, wait - time.monotonic() + began, suspects)
             now = time.monotonic()
-            wait = deadline - now
-            if claims.messages or not claims.expired or wait <= 0:  # what expired is told at once, then we wait on
+            # What ended instead of being given, its lease over or its bytes damaged, is told at once. It may have
+            # stood before others, who must not be taken for absent.
+            if claims is not None and (claims.messages or not claims.expired):
+                break
+            if now - began > max(wait, self.store_options.operation_timeout):
+                claims = claims or Claims([])
                 break
         deliveries = [Delivery(claimed, handle, now) for claimed in claims.messages]
         if deliveries:
             self.held.add(deliveries, lease)
         return deliveries
+
+    async def _claim_once(self, limit: int, lease: float, wait: float, suspects: set[str]) -> Claims | None:
+        """None: something could not be read, which a second look may; what is suspect then is damaged."""
+        try:
+            claims = await self.store.claim(self.name, limit, lease, wait=max(0.0, wait))
+        except Damaged as error:
+            if error.key in suspects:
+                raise
+            suspects.add(error.key)
+            return None
+        self._tell_claims(claims)
+        return claims
 
     async def extend(self, holder: Holder, seconds: float) -> float:
         """The new end of the lease; LeaseLost."""
@@ -138,16 +169,57 @@ class Opened:
     ) -> list[Answer]:
         """Settle, forget what was in hand, tell what happened. All settlements of a call have one kind of action."""
         answers = await self.store.settle(self.name, settlements)
+        alike = settlements[0]
+        repeated = self._recognise(settlements, answers, all_places=self._is_told(alike))
+        if self._is_noted(alike):
+            self._note(settlements, answers)
         self.held.drop(settlements)
         if "lost" in answers:
             for settlement, answer in zip(settlements, answers, strict=True):
                 if answer == "lost":
                     self.events.emit("lease.lost", queue=self.name, id=settlement.id)
-        if settlements[0].action == "complete":
-            self._tell_completed(holders, answers, results)
-        elif settlements[0].action != "release":
-            await self._tell_failed(settlements, holders, answers)
+        if alike.action == "complete":
+            self._tell_completed(holders, answers, results, repeated)
+        elif alike.action != "release":
+            await self._tell_failed(settlements, holders, answers, repeated)
         return answers
+
+    async def settle_for_worker(self, settlements: Sequence[Settlement]) -> list[Answer]:
+        """The same, of any kind, for a worker: it knows what it holds and tells events itself."""
+        answers = await self.store.settle(self.name, settlements)
+        self._recognise(settlements, answers, all_places=False)
+        noted = [(each, answer) for each, answer in zip(settlements, answers, strict=True) if self._is_noted(each)]
+        if noted:
+            self._note(*zip(*noted, strict=True))
+        return answers
+
+    # A repeat of what this process has settled is success, whatever the store still knows of it, and it is no news.
+
+    def _recognise(self, settlements: Sequence[Settlement], answers: list[Answer], *, all_places: bool) -> set[int]:
+        """The places of repeats, or, unless all are looked at, of those the store refuses; their answers become ok."""
+        if not all_places and answers.count("ok") == len(answers):
+            return set()
+        looked_at = [place for place, answer in enumerate(answers) if all_places or answer != "ok"]
+        known = self._repeats.among([settlements[at] for at in looked_at], [answers[at] for at in looked_at])
+        repeated = {looked_at[place] for place in known}
+        for place in repeated:
+            answers[place] = "ok"
+        return repeated
+
+    def _note(self, settlements: Sequence[Settlement], answers: Sequence[Answer]) -> None:
+        if answers.count("ok") < len(answers):
+            settlements = [each for each, answer in zip(settlements, answers, strict=True) if answer == "ok"]
+        self._repeats.note(settlements)
+
+    def _is_told(self, settlement: Settlement) -> bool:
+        """Whether there is an event that a repeat must not tell again."""
+        action = settlement.action
+        return action != "release" and (action != "complete" or self.events.wants("message.completed"))
+
+    def _is_noted(self, settlement: Settlement) -> bool:
+        """All but completions that the store has on record: a message that lives on is soon held by another token."""
+        is_kept = self.info.options.archive if settlement.keep is None else settlement.keep
+        return not is_kept or settlement.action != "complete" or self._is_told(settlement)
 
     def holder(self, delivery: Delivery[Any] | str) -> Holder | None:
         """Who may settle: a delivery, the id of one in hand, or a receipt; None: none of these."""
@@ -159,12 +231,12 @@ class Opened:
 
     async def stranger(self, id: str) -> LeaseLost | MessageNotFound:
         """The error for an id of which this process holds no delivery."""
-        if (await self.store.get(self.name, [id]))[0] is None:
+        if not is_id(id) or (await self.store.get(self.name, [id]))[0] is None:
             return self.missing(id)
         return LeaseLost(f"{self.name}: this process holds no delivery of {id}")
 
     def missing(self, id: str) -> MessageNotFound:
-        return MessageNotFound(f"{self.name}: there is no message {id!r}")
+        return MessageNotFound(f"{self.name}: there is no message {shown(id)}")
 
     def lost(self, id: str) -> LeaseLost:
         return LeaseLost(f"{self.name}: the lease of {id} is lost; somebody else holds or has finished the message")
@@ -179,13 +251,17 @@ class Opened:
             self.events.emit(event, queue=self.name, id=gone.id, attempts=gone.attempts, error=gone.error)
 
     def _tell_completed(
-        self, holders: Sequence[Holder], answers: Sequence[Answer], results: Sequence[Any] | None
+        self,
+        holders: Sequence[Holder],
+        answers: Sequence[Answer],
+        results: Sequence[Any] | None,
+        repeated: Collection[int],
     ) -> None:
         if not self.events.wants("message.completed"):
             return
         now = time.monotonic()
         for index, (holder, answer) in enumerate(zip(holders, answers, strict=True)):
-            if answer == "ok" and _untold(holder):
+            if answer == "ok" and index not in repeated:
                 self.events.emit(
                     "message.completed",
                     queue=self.name,
@@ -196,12 +272,16 @@ class Opened:
                 )
 
     async def _tell_failed(
-        self, settlements: Sequence[Settlement], holders: Sequence[Holder], answers: Sequence[Answer]
+        self,
+        settlements: Sequence[Settlement],
+        holders: Sequence[Holder],
+        answers: Sequence[Answer],
+        repeated: Collection[int],
     ) -> None:
         ended = "message.dead" if self.info.options.dead_letter else "message.failed"
         now = await self.store.clock() if self.events.wants("message.retry") else 0.0
-        for settlement, holder, answer in zip(settlements, holders, answers, strict=True):
-            if answer != "ok" or not _untold(holder):
+        for index, (settlement, holder, answer) in enumerate(zip(settlements, holders, answers, strict=True)):
+            if answer != "ok" or index in repeated:
                 continue
             facts = {"queue": self.name, "id": holder.id, "attempts": holder.attempt, "error": settlement.error}
             if settlement.action == "retry":
@@ -210,12 +290,9 @@ class Opened:
                 self.events.emit(ended, **facts)
 
 
-def _untold(holder: Holder) -> bool:
-    """Whether the end of this delivery is news: repeating a settle is success, but happened before."""
-    if not isinstance(holder, Delivery):
-        return True
-    known, holder._told = holder._told, True
-    return not known
+def shown(id: str) -> str:
+    """An id in an error; a text that is none may be of any length."""
+    return repr(id) if len(id) <= _SHOWN else f"{id[:_SHOWN]!r}…"
 
 
 class Held:

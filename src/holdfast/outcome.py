@@ -9,9 +9,9 @@ from typing import Literal
 import msgspec
 
 from .amounts import seconds
+from .limits import kept_text
 from .retry import Exponential, RetryFunction, RetryPolicy
 
-ERROR_BYTES = 8 * 1024
 _FRAMES = 4
 _DEFAULT_POLICY = Exponential()
 _LOG = logging.getLogger("holdfast.outcome")
@@ -65,14 +65,14 @@ def decide(
 
 
 def describe(error: BaseException | str) -> str:
-    """`Type: message` and the last frames, at most 8 KiB of UTF-8; a string stays as it is."""
+    """`Type: message` and the last frames, at most 8 KiB of UTF-8, cut with a mark; a string stays as it is."""
     if isinstance(error, str):
-        return _cut(error)
+        return kept_text(error)
     if isinstance(error, Dead):
         return _reason(error.reason)
     if isinstance(error, Retry) and error.__cause__ is not None:
         error = error.__cause__
-    return _cut("\n".join([_headline(error), *_frames(error.__traceback__)]))
+    return kept_text("\n".join([_headline(error), *_frames(error.__traceback__)]))
 
 
 def _asked(error: BaseException | str, retry_in: float | None) -> float | None:
@@ -101,7 +101,7 @@ def _by_policy(
 
 def _reason(reason: object) -> str:
     """Why it is dead. A user's slip must not keep a message from dying, so whatever was given is taken."""
-    return describe(reason) if isinstance(reason, BaseException | str) else _cut(_text(reason))
+    return describe(reason) if isinstance(reason, BaseException | str) else kept_text(_text(reason))
 
 
 def _text(said: object) -> str:
@@ -126,9 +126,3 @@ def _frames(traceback: TracebackType | None) -> list[str]:
             lines.append(f'  File "{code.co_filename}", line {traceback.tb_lineno}, in {code.co_qualname}')
         traceback = traceback.tb_next
     return lines[-_FRAMES:]
-
-
-def _cut(text: str) -> str:
-    """Text that every store can keep: no NUL, no lone surrogates, at most 8 KiB."""
-    data = text.replace("\0", "\\0").encode("utf-8", "backslashreplace")
-    return data[:ERROR_BYTES].decode("utf-8", "ignore")

@@ -7,16 +7,16 @@ from collections.abc import Callable, Iterable, Mapping, Sequence
 from datetime import datetime
 from typing import TYPE_CHECKING, Any, Generic, TypeVar, cast
 
-from . import config
+from . import config, ids, limits
 from .codecs import Codec, encode_result
 from .config import QueueOptions, StoreOptions
-from .deliveries import Delivery, Record, moment
+from .deliveries import Delivery, Lease, Record, moment
 from .envelopes import Message, envelopes, sealed, terms
-from .errors import ConfigError, MessageNotFound
+from .errors import ConfigError, HoldfastError, MessageNotFound
 from .events import Emitter
 from .letters import Archive, DeadLetters
-from .messages import PLAIN, Answer, Envelope, Settlement, Stats, Status
-from .opened import Holder, Opened
+from .messages import PLAIN, Answer, Claimed, Envelope, Settlement, Stats, Status
+from .opened import Holder, Opened, shown
 from .outcome import decide, describe
 from .stores.base import Store
 
@@ -139,8 +139,14 @@ class Queue(Generic[T]):
         return await self._opened.claim(self, limit, lease=lease, wait=config.seconds("wait", wait))
 
     async def complete(self, delivery: Delivery[T] | str, result: Any = None, *, keep: bool | None = None) -> None:
-        """Done. `keep=False` deletes the message instead of archiving it; LeaseLost, MessageNotFound."""
+        """Done. `keep=False` deletes the message instead of archiving it; LeaseLost, MessageNotFound.
+
+        A repeat with the same token is success: of a message that is not kept in this process for an hour or its last
+        100,000 settlements, in others as long as the store remembers.
+        """
         stored = encode_result(result)
+        if stored is not None:
+            limits.check_result(stored, self.options.max_message_size)
         _check_keep(keep)
         holder = delivery if isinstance(delivery, Delivery) else await self._holder(delivery)
         done = Settlement(holder.id, holder.token, "complete", 0.0, stored, None, keep)
@@ -155,10 +161,10 @@ class Queue(Generic[T]):
         _check_keep(keep)
         if results is not None and len(results) != len(deliveries):
             raise ConfigError(f"{len(results)} results for {len(deliveries)} deliveries")
-        stored = [None] * len(deliveries) if results is None else [encode_result(result) for result in results]
+        stored = [None] * len(deliveries) if results is None else _stored(results, self.options.max_message_size)
         return await self._settle_many(
             deliveries,
-            lambda index, holder: Settlement(holder.id, holder.token, "complete", 0.0, stored[index], None, keep),
+            lambda index, lease: Settlement(lease.id, lease.token, "complete", 0.0, stored[index], None, keep),
             results=results,
         )
 
@@ -184,7 +190,7 @@ class Queue(Generic[T]):
             raise ConfigError(f"{len(errors)} errors for {len(deliveries)} deliveries")
         for one in errors:
             _check_failure(one, retry_in)
-        return await self._settle_many(deliveries, lambda index, holder: self._failure(holder, errors[index], retry_in))
+        return await self._settle_many(deliveries, lambda index, lease: self._failure(lease, errors[index], retry_in))
 
     async def release(self, delivery: Delivery[T] | str, delay: float = 0) -> None:
         """Give it back, visible after `delay` seconds; the attempt is not counted."""
@@ -208,7 +214,8 @@ class Queue(Generic[T]):
 
     async def cancel(self, id: str) -> bool:
         """End a delayed, pending or retrying message as failed; False: it is none of these. MessageNotFound."""
-        _check_id(id)
+        if not _is_id(id):
+            raise self._opened.missing(id)
         done = await self.store.cancel(self.name, id)
         if done and self.events.wants("message.failed"):
             record = await self.get(id)
@@ -218,12 +225,11 @@ class Queue(Generic[T]):
 
     async def wait(self, id: str, timeout: float | None = None) -> Record[T]:
         """The record, once it is completed, failed or dead; TimeoutError after so many seconds, MessageNotFound."""
-        _check_id(id)
         deadline = None if timeout is None else time.monotonic() + config.seconds("timeout", timeout)
         while True:
             record = await self.get(id)
             if record is None:
-                raise MessageNotFound(f"{self.name}: there is no message {id!r}, or it ended and was not kept")
+                raise MessageNotFound(f"{self.name}: there is no message {shown(id)}, or it ended and was not kept")
             if record.status in _FINISHED:
                 return record
             left = _LOOK_AGAIN if deadline is None else deadline - time.monotonic()
@@ -238,7 +244,8 @@ class Queue(Generic[T]):
 
     async def get(self, id: str) -> Record[T] | None:
         """What is known of a message, whatever its state; None: nothing."""
-        _check_id(id)
+        if not _is_id(id):
+            return None
         stored = (await self.store.get(self.name, [id]))[0]
         return None if stored is None else Record(stored, self.codec)
 
@@ -298,23 +305,27 @@ class Queue(Generic[T]):
     async def _settle_many(
         self,
         deliveries: Sequence[Delivery[T] | str],
-        settlement: Callable[[int, Holder], Settlement],
+        settlement: Callable[[int, Claimed | Lease], Settlement],
         *,
         results: Sequence[Any] | None = None,
     ) -> list[bool]:
         """Settle all that can be; what nobody here holds is False without asking."""
-        find = self._opened.holder
-        found = [find(delivery) for delivery in deliveries]
+        find = self._opened.holder  # most are deliveries, and there may be many
+        found = [each if type(each) is Delivery else find(each) for each in deliveries]
         holders = [holder for holder in found if holder is not None]
         if not holders:
             return [False] * len(found)
         if len(holders) < len(found) and results is not None:
             results = [result for result, holder in zip(results, found, strict=True) if holder is not None]
-        settlements = [settlement(index, holder) for index, holder in enumerate(found) if holder is not None]
+        settlements = [
+            settlement(index, holder._claimed if isinstance(holder, Delivery) else holder)
+            for index, holder in enumerate(found)
+            if holder is not None
+        ]
         answers = await self._opened.settle(settlements, holders, results=results)
         return _in_places(found, answers)
 
-    def _failure(self, holder: Holder, error: BaseException | str, retry_in: float | None) -> Settlement:
+    def _failure(self, holder: Holder | Claimed, error: BaseException | str, retry_in: float | None) -> Settlement:
         decision = decide(
             error,
             attempt=holder.attempt,
@@ -323,6 +334,21 @@ class Queue(Generic[T]):
             retry_in=retry_in,
         )
         return Settlement(holder.id, holder.token, decision.action, decision.delay, None, decision.error)
+
+
+def _stored(results: Sequence[Any], limit: int) -> list[bytes | None]:
+    """Results as they are stored, or an error that names the index of the bad one."""
+    stored: list[bytes | None] = []
+    try:
+        for result in results:
+            encoded = encode_result(result)
+            if encoded is not None:
+                limits.check_result(encoded, limit)
+            stored.append(encoded)
+    except HoldfastError as error:
+        error.args = (f"result {len(stored)}: {error}",)
+        raise
+    return stored
 
 
 def _in_places(found: Sequence[Holder | None], answers: Sequence[Answer]) -> list[bool]:
@@ -352,6 +378,8 @@ def _check_failure(error: object, retry_in: float | None) -> None:
         config.seconds("retry_in", retry_in)
 
 
-def _check_id(id: object) -> None:
+def _is_id(id: object) -> bool:
+    """Whether a message may have this id; ConfigError when it is no text."""
     if not isinstance(id, str):
         raise ConfigError(f"an id is text, not {type(id).__qualname__}")
+    return ids.is_id(id)

@@ -44,9 +44,12 @@ class TestMemoryWithManualClock(
     contract.Events,
     contract.Whole,
     contract.BadInput,
+    contract.Limits,
+    contract.Receipts,
     contract.Options,
     contract.Reopening,
     contract.Seam,
+    contract.Tokens,
 ):
     """Topics that wait for nothing but the clock."""
 

@@ -25,6 +25,8 @@ class TestSync(
     contract.Events,
     contract.Whole,
     contract.BadInput,
+    contract.Limits,
+    contract.Receipts,
     contract.Options,
     contract.Reopening,
 ):

@@ -34,9 +34,12 @@ class TestToyWithManualClock(
     contract.Events,
     contract.Whole,
     contract.BadInput,
+    contract.Limits,
+    contract.Receipts,
     contract.Options,
     contract.Reopening,
     contract.Seam,
+    contract.Tokens,
 ):
     """Topics that wait for nothing but the clock."""
 

@@ -10,6 +10,8 @@ Read it in this order:
     producer.py    P1-P4, calls of several blocks (manifest), dedup keys, replay
     consumer.py    A1-A6: list and absorb; claim, settle
     flusher.py     F1-F6: freeze, write, drop; dead letters and spilled retries
+    fate.py        A3, A4: what becomes of a listed block, by its birth and its date
+    quarantine.py  A3: late blocks are set aside and brought back; the identity of a bucket that was copied
     upkeep.py      G1-G3 graveyard, purge, sweeping, delete of a queue
     ghost.py       the invariants: it sees every applied write and every answer
     world.py       clients, faults, time; one schedule from start to drain

@@ -82,6 +82,10 @@ class Bucket:
         keys.sort(key=lambda key: (key.due, key.birth, key.unique))
         return [(key, self.objects[key].created_at) for key in keys[:PAGE]]
 
+    def rewrite(self, key: Key) -> None:
+        """The same bytes again: copied, restored, or touched in place. Its date and tag are new."""
+        self._put(key, self.objects[key].data)
+
     def head(self, log: Log) -> dict[str, Any] | None:
         found = self.objects.get(Key(log, "head"))
         return found.data if found else None

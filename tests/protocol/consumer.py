@@ -6,9 +6,11 @@ from typing import TYPE_CHECKING, Any
 
 from .bucket import Object
 from .committer import UNKNOWN, Steps, commit, insist, read_head
-from .head import Absorb, Claim, Extend, Head, Settle, is_known, is_purged
+from .fate import LATE, PURGED, fate
+from .head import Absorb, Claim, Extend, Head, SetAside, Settle, is_known, is_purged
 from .keys import Key, Log
-from .rules import E, R
+from .quarantine import identify
+from .rules import E
 
 if TYPE_CHECKING:
     from .world import Client
@@ -45,18 +47,28 @@ def look(client: Client, log: Log, *, everything: bool = False) -> Steps:
 
 
 def _refuse(client: Client, log: Log, head: Head, listed: list[tuple[Key, int]]) -> Steps:
-    """A3, A4: what was created too late or before a purge is never absorbed, and deleted."""
-    kept = []
-    for key, created_at in listed:
-        late = client.rules.A3_fence and created_at - key.birth > R
-        purged = client.rules.A4_purged_at and created_at < head["purged_at"]
-        purged = purged or (client.rules.purge_spilled and is_purged(head, key, log))
-        known = is_known(head, key) and client.rules.A4_only_strangers
-        if late or (purged and not known):
-            yield "delete", key
-        else:
-            kept.append((key, created_at))
-    return kept
+    """A3, A4: what is late is set aside, what is older than a purge is deleted; neither is absorbed."""
+    fates = [_fate(client, log, head, each) for each in listed]
+    if LATE in fates:
+        yield from identify(client)  # no rule needs it: what is set aside by an old epoch is brought back by `maintain`
+        fates = [_fate(client, log, head, each) for each in listed]
+    wrong = (PURGED,) if client.rules.A3_set_aside else (PURGED, LATE)
+    for each, its in zip(listed, fates, strict=True):
+        if its in wrong:
+            yield "delete", each[0]
+    late = [each for each, its in zip(listed, fates, strict=True) if its == LATE]
+    if late and client.rules.A3_set_aside:
+        yield from commit(client, log, [SetAside(tuple(late))])
+    return [each for each, its in zip(listed, fates, strict=True) if its not in (PURGED, LATE)]
+
+
+def _fate(client: Client, log: Log, head: Head, listed: tuple[Key, int]) -> str:
+    key, created_at = listed
+    if is_known(head, key) and client.rules.A4_only_strangers:
+        return "known"
+    if client.rules.purge_spilled and is_purged(head, key, log):
+        return PURGED
+    return fate(key, created_at, epoch=client.epoch, purged_at=head["purged_at"], rules=client.rules)
 
 
 def _move(client: Client, log: Log, listed: list[tuple[Key, int]]) -> Steps:

@@ -23,6 +23,7 @@ SHAPES: dict[str, Shape] = {
     "C2_seat_keeps_attempt": Shape(steps=150, faults=0.25, jumps=0.0, haste=0.2, pace=0.02, lazy=0.3, upkeep=0.5),
     "C2_dropped_session": Shape(messages=4, steps=300, jumps=0.08, haste=0.2, pace=0.27, failures=False, upkeep=0.3),
     "C3_lease_margin": Shape(messages=4, steps=300, faults=0.06, jumps=0.0, pace=0.05, lazy=0.3, upkeep=0.5),
+    "A3_sleeper_after_copy": Shape(messages=4, attempts=1, faults=0.25, haste=0.02, copies=0.03, upkeep=0.7),
     "A4_purged_at": Shape(
         messages=4, attempts=1, faults=0.25, jumps=0.08, haste=0.03, failures=False, purge=True, lazy=0.3, upkeep=0.3
     ),
@@ -32,6 +33,7 @@ SHAPES: dict[str, Shape] = {
     "F3_missing_abandons": Shape(
         steps=300, faults=0.25, jumps=0.01, haste=0.03, pace=0.02, failures=False, lazy=0.0, upkeep=0.5
     ),
+    "F4_by_fate": Shape(messages=4, attempts=1, faults=0.12, jumps=0.08, copies=0.03, upkeep=0.5),
     "F4_absorbed_after_drop": Shape(messages=4, steps=300, faults=0.25, haste=0.2, pace=0.05, lazy=0.0, upkeep=0.5),
     "F5_drop_if_same": Shape(
         messages=4, gap=4, attempts=2, faults=0.25, jumps=0.0, several=True, failures=False, lazy=0.0, upkeep=0.7

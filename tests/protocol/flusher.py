@@ -7,7 +7,8 @@ from typing import TYPE_CHECKING, Any
 from .committer import UNKNOWN, Steps, commit, insist, read_head
 from .head import Drop, Freeze, Frozen, Head, Renew
 from .keys import Id, Key, Log, Row
-from .producer import STORED, create_in_time
+from .producer import STORED, create_in_time, is_in_time
+from .quarantine import identify
 from .rules import E, R
 
 if TYPE_CHECKING:
@@ -127,11 +128,20 @@ def _write_block(client: Client, log: Log, frozen: Frozen, number: int, key: Key
         return False
     # Nobody can create a valid one any more, and a valid one cannot be gone: it is absorbed only after the drop.
     status, found = yield from insist(("get", key))
-    if status == "ok" and found.created_at - key.birth <= R:
+    if status == "ok" and (yield from _counts(client, key, found.created_at)):
         return True
     if status != "error" and client.rules.F4_renewed:
         yield from commit(client, log, [Renew(frozen.flush.id, number, frozen.births[number])])
     return False
+
+
+def _counts(client: Client, key: Key, created_at: int) -> Steps:
+    """Whether a block of a flush will be absorbed: by the same rule, and the same epoch, as those who absorb it."""
+    if not client.rules.F4_by_fate:
+        return created_at - key.birth <= R
+    if not is_in_time(client, key, created_at):
+        yield from identify(client)
+    return is_in_time(client, key, created_at)
 
 
 def _delete_finished(client: Client, log: Log, frozen: Frozen) -> Steps:

@@ -5,8 +5,8 @@ from __future__ import annotations
 from typing import TYPE_CHECKING, Any, NoReturn
 
 from .head import DROPPED, Purge, State
-from .keys import Id, Key, Log, Row
-from .rules import LEASE, E
+from .keys import IDENTITY, Id, Key, Log, Row
+from .rules import LEASE, E, R
 
 if TYPE_CHECKING:
     from .bucket import Bucket
@@ -60,6 +60,8 @@ class Ghost:
         self.deleted_at: dict[int, int] = {}  # and those whose delete was answered
         self.reused: dict[int, int] = {}
         self.first_claims: dict[Any, int] = {}
+        self.touched: dict[Id, None] = {}  # messages of blocks whose date was changed
+        self.brought_back: dict[Id, None] = {}  # from where they were set aside
         self._calls = 0
 
     # What producers do and are told.
@@ -242,7 +244,7 @@ class Ghost:
             broken("answers are true: refused, and delivered", id)
         if key.log[0] in self.reused and sent.began <= self.deleted_at[key.log[0]]:
             broken("a queue made anew inherits nothing", id)
-        if self.calm and sent.sender and id not in self.status:
+        if self.calm and sent.sender and id not in self.status and id not in self.brought_back:
             *who, number = sent.sender
             if number < self.first_claims.get(tuple(who), 0):
                 broken("the order of a producer holds when nothing fails", id, sent.value)
@@ -265,6 +267,46 @@ class Ghost:
             if state.outcome == "retry":
                 self.doomed[self.id(key, place)] = None
 
+    # Blocks with new dates.
+
+    def touches(self, key: Key) -> None:
+        for each in [key, *(key.part(number) for number in range(key.parts))]:
+            self.touched.update(dict.fromkeys(row.id for row in self.contents.get(each, ())))
+
+    def brings_back(self, key: Key, ids: list[Id], *, by_hand: bool) -> None:
+        """What was acknowledged and not touched does not need anybody's hand, in a copy either. What was purged may."""
+        for id in ids:
+            sent = self.sent[id]
+            if by_hand and sent.answer == "stored" and id not in self.touched and not self._excused(sent):
+                broken("what was acknowledged is not set aside", key, id)
+            self.brought_back[id] = None
+            self.claims[key.log[1] == "dead", id] = key.attempts
+
+    def is_there(self, id: Id) -> bool:
+        """Whether there is such a message, in whatever state. That the look itself is exact is not modelled."""
+        if id in self.filed or id in self.moved:
+            return True
+        places = [
+            (key, place)
+            for key, rows in self.contents.items()
+            if key.folder in BLOCKS and key in self.bucket.objects
+            for place, row in enumerate(rows)
+            if row.id == id
+        ]
+        return any(self._is_alive(key, place) for key, place in places)
+
+    def _is_alive(self, key: Key, place: int) -> bool:
+        head = self.bucket.head(key.log)
+        if head is not None and key in head["blocks"]:
+            return bool(head["blocks"][key][place].kind != "dropped")
+        if key.folder == "parts":
+            key = key.manifest
+        known = head is not None and (key in head["graveyard"] or key in head["aside"])
+        if known or key not in self.bucket.objects:
+            return False
+        created_at, epoch = self.bucket.objects[key].created_at, self.bucket.objects[IDENTITY].data[1]
+        return created_at - key.birth <= R or (key.birth < epoch and created_at <= epoch)
+
     def id(self, key: Key, place: int) -> Id:
         return self.contents[key][place].id
 
@@ -278,6 +320,8 @@ class Ghost:
         calls: dict[int, set[bool]] = {}
         for id, sent in self.sent.items():
             there = id in self.filed or id in self.moved
+            if id in self.brought_back:
+                continue  # perhaps never acknowledged, and sent again under another id, as with dedup keys
             if there and id[0] not in ("again", "replay") and values.setdefault(sent.value, id) != id:
                 broken("what was sent once is there once", sent.value)
             if not self._excused(sent):
@@ -287,7 +331,7 @@ class Ghost:
         if any(len(each) > 1 for each in calls.values()):
             broken("a call is stored whole or not at all")
         for (incarnation, name), ids in self.once.items():
-            if sum(id in self.filed or id in self.moved for id in ids) > 1:
+            if sum((id in self.filed or id in self.moved) and id not in self.brought_back for id in ids) > 1:
                 broken("a dedup key adds one message", incarnation, name)
 
     def _judge(self, id: Id, sent: Sent, *, there: bool) -> None:

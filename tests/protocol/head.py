@@ -57,6 +57,14 @@ class Absorb(NamedTuple):
     forgets: int  # of the head that was read before the list
 
 
+class SetAside(NamedTuple):
+    found: tuple[tuple[Key, int], ...]  # with created_at
+
+
+class Bury(NamedTuple):
+    keys: tuple[Key, ...]  # that were set aside and copied
+
+
 class Purge(NamedTuple):
     at: int
     forgets: int
@@ -94,6 +102,7 @@ def fresh_head() -> Head:
         "sessions": {},
         "blocks": {},
         "graveyard": {},
+        "aside": {},  # late blocks, with created_at, until they are copied
         "forgets": 0,
         "purges": 0,
         "purged_at": 0,
@@ -121,7 +130,12 @@ class _Work:
     """A copy of the head that is being changed."""
 
     def __init__(self, head: Head, now: int, log: Log, most: int, rules: Rules) -> None:
-        self.head = {**head, "blocks": dict(head["blocks"]), "graveyard": dict(head["graveyard"])}
+        self.head = {
+            **head,
+            "blocks": dict(head["blocks"]),
+            "graveyard": dict(head["graveyard"]),
+            "aside": dict(head["aside"]),
+        }
         self.now = self.head["now"] = max(head["now"], now)
         self.log = log
         self.most = most
@@ -192,7 +206,7 @@ def _absorb(work: _Work, intent: Absorb) -> None:
     for key, created_at in intent.found:
         if rules.A6_known and is_known(head, key):
             continue
-        if rules.A4_purged_at and created_at < head["purged_at"]:
+        if rules.A4_purged_at and max(key.birth, created_at) < head["purged_at"]:
             continue
         if not may_come(head, key, work.log, rules):
             continue
@@ -209,7 +223,32 @@ def _absorb(work: _Work, intent: Absorb) -> None:
 
 
 def is_known(head: Head, key: Key) -> bool:
-    return key in head["blocks"] or key in head["graveyard"]
+    return key in head["blocks"] or key in head["graveyard"] or key in head["aside"]
+
+
+def was_absorbed(head: Head, key: Key) -> bool:
+    return key in head["blocks"] or head["graveyard"].get(key, "late") != "late"
+
+
+def _set_aside(work: _Work, intent: SetAside) -> None:
+    """From now on nobody absorbs them; not what the head knows: another epoch may have let it pass.
+
+    From an old list it is harmless: what was finished and forgotten since has no object to be copied.
+    """
+    for key, created_at in intent.found:
+        if not is_known(work.head, key):
+            work.head["aside"][key] = created_at
+            work.changed = True
+
+
+def _bury(work: _Work, intent: Bury) -> None:
+    for key in intent.keys:
+        if work.head["aside"].pop(key, None) is not None:
+            parts = [key.part(number) for number in range(key.parts)]
+            buried = [key, *(part for part in parts if part not in work.head["blocks"])]  # it may come a second time
+            if work.rules.A3_bury_before_delete:
+                work.head["graveyard"].update(dict.fromkeys(buried, "late"))
+            work.changed = True
 
 
 def may_come(head: Head, key: Key, log: Log, rules: Rules) -> bool:
@@ -333,6 +372,8 @@ _VERBS: dict[type, Any] = {
     Settle: _settle,
     Extend: _extend,
     Absorb: _absorb,
+    SetAside: _set_aside,
+    Bury: _bury,
     Purge: _purge,
     Claim: _claim,
     Freeze: _freeze,

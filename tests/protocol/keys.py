@@ -18,7 +18,7 @@ class Flush(NamedTuple):
 
 class Key(NamedTuple):
     log: Log
-    folder: str  # inbox, later, parts, archive, dedup, head
+    folder: str  # inbox, later, late, parts, archive, dedup, head
     priority: int = 0
     due: int = 0
     birth: int = 0
@@ -55,3 +55,4 @@ def head_key(log: Log) -> Key:
 
 
 CONFIG = Key((0, ""), "config")
+IDENTITY = Key((0, ""), "identity")  # of the bucket: (when it was made, its epoch)

@@ -5,7 +5,8 @@ from __future__ import annotations
 from typing import TYPE_CHECKING, Any
 
 from .committer import UNKNOWN, Steps, insist, read_head
-from .head import is_known
+from .fate import ADMIT, fate
+from .head import was_absorbed
 from .keys import Id, Key, Log, Row
 from .rules import E, R
 
@@ -27,6 +28,19 @@ def append(
     ids = client.ghost.sends(key, values, sender)
     answer = yield from create_in_time(client, key, rows_of(ids, values))
     client.ghost.answers(ids, answer)
+    if answer == UNKNOWN and client.world.shape.retries:
+        return (yield from _retry(client, key, rows_of(ids, values)))
+    return answer
+
+
+def _retry(client: Client, key: Key, rows: tuple[Row, ...]) -> Steps:
+    """`UnknownOutcome.retry`: what is not there when nothing can arrive in time any more is sent again, same ids."""
+    yield "wait", max(0, key.birth + R + E - client.clock()) + 1
+    if client.ghost.is_there(rows[0].id):
+        return UNKNOWN
+    again = key._replace(birth=client.birth(), unique=(client.world.fresh(),))
+    answer = yield from create_in_time(client, again, rows)
+    client.ghost.answers([row.id for row in rows], answer)
     return answer
 
 
@@ -59,7 +73,11 @@ def create_in_time(client: Client, key: Key, data: Any) -> Steps:
 def exists_in_time(client: Client, key: Key) -> Steps:
     """Whether the block that is there now was created within R of its birth: then it is valid for ever."""
     status, found = yield from insist(("get", key))
-    return STORED if status == "ok" and found.created_at - key.birth <= R else UNKNOWN
+    return STORED if status == "ok" and is_in_time(client, key, found.created_at) else UNKNOWN
+
+
+def is_in_time(client: Client, key: Key, created_at: int) -> bool:
+    return fate(key, created_at, epoch=client.epoch, purged_at=0, rules=client.rules) == ADMIT
 
 
 def _append_parts(client: Client, log: Log, values: list[str], birth: int, unique: tuple[int, ...]) -> Steps:
@@ -80,12 +98,16 @@ def _append_parts(client: Client, log: Log, values: list[str], birth: int, uniqu
     return answer
 
 
-def append_once(client: Client, log: Log, name: str, values: list[str], ids: list[Id] | None = None) -> Steps:
+def append_once(
+    client: Client, log: Log, name: str, values: list[str], ids: list[Id] | None = None, like: Key | None = None
+) -> Steps:
     """With a dedup key: the block that its note names is the message, for everybody.
 
-    `ids` are given when they are derived from other messages (replay).
+    `ids` are given when they are those of other messages (brought back, `like` their old block) or derived (replay).
     """
-    mine = Key(log, "inbox", 0, 0, client.birth(), (client.world.fresh(),), count=len(values), dedup=name)
+    mine = (like or Key(log, "inbox", count=len(values)))._replace(
+        birth=client.birth(), unique=(client.world.fresh(),), dedup=name
+    )
     sent = client.ghost.sends_once(mine, name, ids, values)
     note = note_key(log, name)
     claim = (mine, rows_of(sent, values), False)  # key, bytes, and whether it is known that the block was valid
@@ -136,19 +158,19 @@ def _judge(client: Client, note: Key, found: Any, mine: Any) -> Steps:
     status, block = yield from insist(("get", key))
     if status == "error":
         return UNKNOWN, ids
-    if status == "ok" and block.created_at - key.birth <= R:
+    if status == "ok" and is_in_time(client, key, block.created_at):
         return STORED, ids
     if client.rules.dedup_confirmed:
         head = yield from read_head(client, key.log)
         if head is None:
             return UNKNOWN, ids
-        if is_known(head.data, key):
+        if was_absorbed(head.data, key):
             return STORED, ids
         status, again = yield from insist(("get", note))
         if status != "ok" or again.tag != found.tag:
             return None, ids
     values = [row.value for row in mine[1]]
-    derived = ids if ids[0][0] == "replay" else None
+    derived = ids if note.dedup.startswith(("replay", "late")) else None
     fresh = mine[0]._replace(birth=client.birth(), unique=(client.world.fresh(),))
     again = client.ghost.sends_once(fresh, note.dedup, derived, values, call=mine[1][0].id)
     yield "swap", note, found.tag, (fresh, rows_of(again, values), False), None

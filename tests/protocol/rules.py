@@ -30,6 +30,13 @@ class Rules:
     A1_head_before_list: bool = True  # off: `forgets` is read after the list
     A2_from_the_start: bool = True  # off: lists go on after the last absorbed block
     A3_fence: bool = True  # off: blocks created long after their birth are absorbed
+    A3_set_aside: bool = True  # off: late blocks are deleted
+    A3_copy_passes: bool = True  # off: blocks of a copied bucket are late
+    A3_epoch: bool = True  # off: a copy has no epoch of its own: it is as old as whoever has opened it says
+    A3_sleeper_after_copy: bool = True  # off: what was born before the copy passes whenever it is written
+    A3_sleeping_flusher: bool = True  # off: blocks of a flush are never late
+    A3_retry_after_set_aside: bool = True  # off: what is brought back is not looked for first
+    A3_bury_before_delete: bool = True  # off: a block that is set aside is deleted at once
     A4_purged_at: bool = True  # off: blocks older than a purge are absorbed
     A4_only_strangers: bool = True  # off: A4 deletes blocks that are in the head too
     A5_in_place: bool = True  # off: due blocks are moved to the inbox
@@ -40,6 +47,7 @@ class Rules:
     F3_missing_abandons: bool = True  # off: a missing payload is written as null
     F4_until_confirmed: bool = True  # off: a write without an answer counts as done
     F4_in_window: bool = True  # off: a flush's block counts as written whatever its date
+    F4_by_fate: bool = True  # off: whether it was in time is judged by its date alone, in a copy too
     F4_renewed: bool = True  # off: a block that came too late is never given a new birth
     F4_block_named_at_freeze: bool = True  # off: who writes a dead-letter or retry block names it
     F4_absorbed_after_drop: bool = True  # off: a flush's block is absorbed while its rows are still frozen

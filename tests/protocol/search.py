@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Iterator
+from dataclasses import replace
 from random import Random
 
 from .ghost import Violation
@@ -50,7 +51,7 @@ def shape_of(seed: int) -> Shape:
     def perhaps(chance: float) -> bool:
         return rng.random() < chance
 
-    return Shape(
+    shape = Shape(
         messages=rng.choice((2, 3, 4)),
         shards=rng.choice((1, 1, 1, 2)),
         attempts=rng.choice((1, 2, 3)),
@@ -70,6 +71,11 @@ def shape_of(seed: int) -> Shape:
         lazy=rng.choice((0.0, 0.1, 0.3)),
         upkeep=rng.choice((0.3, 0.5, 0.7)),
     )
+    if not perhaps(0.25):
+        return shape
+    # With dedup keys and purges a new date may show a message once more: known, and said in the docs.
+    shape = replace(shape, dedup=False, replay=False, purge=False, delete=False)
+    return replace(shape, retries=perhaps(0.5), touches=rng.choice((0.0, 0.01)), copies=rng.choice((0.0, 0.01)))
 
 
 def world_of(seed: int, rules: Rules, shape: Shape | None = None) -> World:

@@ -87,4 +87,7 @@ def _what_happened(world: World) -> dict[str, int]:
         "deletes": len(ghost.deleted_at),
         "second shard": sum(key.log[1] == "s1" for key in ghost.absorbed),
         "lease lost": len(ghost.denied),
+        "touched": len(ghost.touched),
+        "brought back": len(ghost.brought_back),
+        "copies": world.copied,
     }

@@ -14,7 +14,7 @@ from .rules import CACHE, E, R
 if TYPE_CHECKING:
     from .world import Client
 
-FOLDERS = ("dedup", "parts", "inbox", "later", "archive")
+FOLDERS = ("dedup", "parts", "inbox", "later", "late", "archive")
 
 
 def bury(client: Client, log: Log) -> Steps:
@@ -23,8 +23,9 @@ def bury(client: Client, log: Log) -> Steps:
     if found is None:
         return
     done = []
-    for key in list(found.data["graveyard"]):
-        if key.dedup and client.rules.dedup_confirmed and not (yield from confirm(client, key)):
+    for key, why in list(found.data["graveyard"].items()):
+        valid = key.dedup and why != "late"  # what was set aside is no proof that its note was kept
+        if valid and client.rules.dedup_confirmed and not (yield from confirm(client, key)):
             continue
         issued = margin(client)
         status, _ = yield "delete", key
@@ -67,12 +68,11 @@ def _purge_by_delete(client: Client, log: Log) -> Steps:
 
 
 def sweep(client: Client, log: Log) -> Steps:
-    """Parts whose manifest was never valid: looked for first by name, then in the head that may have absorbed it."""
+    """Parts whose manifest is absent: looked for first by name, then in the head that may have absorbed it."""
     _, parts = yield from insist(("list", log, "parts", None, None))
     for key in [key for key, _ in parts or () if margin(client) > key.birth + R]:
         status, manifest = yield from insist(("get", key.manifest))  # by its name: a list shows only the first page
-        valid = manifest is not None and manifest.created_at - key.birth <= R
-        if valid or status == "error":
+        if manifest is not None or status == "error":  # whatever its date: if it is late, its parts are set aside too
             continue
         found = yield from read_head(client, log)
         if found is not None and not (client.rules.manifest_swept_by_head and is_known(found.data, key)):
@@ -136,10 +136,10 @@ def waste(client: Client, logs: list[Log]) -> list[Any]:
     bucket = client.world.bucket
     left: list[Any] = []
     for log in logs:
-        for folder in ("inbox", "later", "parts"):
+        for folder in ("inbox", "later", "parts", "late"):
             left += list(bucket.folders.get((log, folder), ()))
         head = bucket.head(log)
         if head is not None:
-            left += [name for name in ("blocks", "graveyard", "frozen") if head[name]]
+            left += [name for name in ("blocks", "graveyard", "aside", "frozen") if head[name]]
     current = bucket.objects[CONFIG].data[0]
     return left + [key for key in bucket.objects if 0 < key.log[0] != current]

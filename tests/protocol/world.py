@@ -12,8 +12,9 @@ from .consumer import claim, extend, receive, settle
 from .flusher import flush
 from .ghost import Ghost, broken
 from .head import Head, apply
-from .keys import CONFIG, Log
+from .keys import CONFIG, IDENTITY, Log
 from .producer import append, append_once, replay
+from .quarantine import bring_back, identify, keep_aside
 from .rules import CACHE, R, Rules
 from .upkeep import bury, create_queue, delete_queue, purge, remove_leftovers, sweep, waste
 
@@ -45,6 +46,9 @@ class Shape:
     purge: bool = False
     delete: bool = False
     replay: bool = False
+    retries: bool = False  # producers repeat what is unknown
+    touches: float = 0.0  # steps after which some blocks are rewritten
+    copies: float = 0.0  # steps after which the whole bucket is a copy
     lazy: float = 0.1  # deliveries that are left to expire
     upkeep: float = 0.4  # how much of a consumer's time goes to flushes and the graveyard
     steady: bool = False  # consumers work, flush and bury in turn
@@ -88,8 +92,16 @@ class Client:
         self.me = f"{self.name}#{self.lives}"
         self.seq = 0
         self.known: tuple[int | None, int] = (1, 0)  # incarnation of the queue, and when that was read
+        self.epoch = self._opened()
         self.running: Steps = self.program(self)
         self.next(None)
+
+    def _opened(self) -> int:
+        """The bucket's epoch, read at opening."""
+        identity = self.world.bucket.objects[IDENTITY]
+        made_at, epoch = identity.data
+        is_copy = identity.created_at - made_at > R  # not swapped by whoever was first: only without A3_epoch
+        return self.clock() if is_copy else int(epoch)
 
     def next(self, reply: Reply | None) -> None:
         try:
@@ -180,6 +192,8 @@ def _upkeep(shape: Shape, log: Log) -> list[Any]:
         chores += [replay, replay]
     if shape.delete:
         chores.append(lambda client, log: remove_leftovers(client))
+    if shape.touches or shape.copies:
+        chores += [keep_aside, keep_aside]
     return chores
 
 
@@ -221,12 +235,15 @@ class World:
         self.shape = shape
         self.rules = rules
         self.chooser = chooser
-        self.ghost = Ghost(shape.attempts, calm=not shape.faults)
+        self.ghost = Ghost(shape.attempts, calm=not (shape.faults or shape.touches or shape.copies))
         self.bucket = Bucket(self.ghost)
         self.bucket.carry_out(("create", CONFIG, (1, 1, ())))
+        self.bucket.carry_out(("create", IDENTITY, (self.bucket.now, 0)))
         self.late: list[Any] = []
         self._fresh = 0
         self.taken = 0  # steps
+        self.copied = 0  # times
+        self._rewrites = Random(f"{seed}/rewrites")
         programs = [(f"p{n}", produce) for n in range(shape.producers)]
         programs += [(f"c{n}", consume) for n in range(shape.consumers)]
         programs += [("m0", manage)] if shape.delete else []
@@ -260,6 +277,38 @@ class World:
         if number is not None:
             self.bucket.carry_out(self.late.pop(number))
         self.chooser.tick(self)
+        if faults:
+            self._rewrite()
+
+    def _rewrite(self) -> None:
+        """Somebody gives objects new dates: of some blocks, or of the whole bucket."""
+        rng = self._rewrites
+        if self.shape.touches and rng.random() < self.shape.touches:
+            for key in [key for key in self.bucket.objects if key.folder in ("inbox", "later")]:
+                if rng.random() < 0.5:
+                    self.ghost.touches(key)
+                    self.bucket.rewrite(key)
+        if self.shape.copies and rng.random() < self.shape.copies:
+            self.copy()
+
+    def copy(self) -> None:
+        """The bucket is copied or restored, and opened.
+
+        Known, and left out: what lies there late then comes back once, and so does a repeat that arrives between the
+        copy and its opening; a rewrite in place within R of the last one is not recognised, and needs `recover`.
+        """
+        made_at, epoch = self.bucket.objects[IDENTITY].data
+        if self.bucket.now - made_at <= R:
+            return
+        for key, found in self.bucket.objects.items():
+            late = found.created_at - key.birth > R and found.created_at > epoch
+            if key.folder in ("inbox", "later") and late:
+                return
+        self.copied += 1
+        for key in list(self.bucket.objects):
+            self.bucket.rewrite(key)
+        self.bucket.now += 1
+        self._finish(identify(Client(self, "c8", _nothing)))
 
     def _carry_out(self, client: Client, fate: str) -> None:
         request = client.request
@@ -304,6 +353,7 @@ class World:
             logs = [*client.shards(current), (current, "dead")] if current else []
             for log in logs:
                 self._finish(_drain_log(client, log))
+                self._bring_back(client, log, number)
             self._finish(remove_leftovers(client))
             if number == 2:
                 self._apply_late(len(self.late))
@@ -312,14 +362,22 @@ class World:
             self.bucket.now += R // 2
         broken("a drained queue is empty", *waste(client, logs))
 
+    def _bring_back(self, client: Client, log: Log, number: int) -> None:
+        """What an epoch lets pass by itself; in the end all. At first it is cut short, wherever that hits."""
+        everything = number > ROUNDS // 3
+        cut = self._rewrites.randrange(12) if number % 3 < 2 else None
+        self._finish(bring_back(client, log, everything=everything), cut)
+
     def _apply_late(self, count: int) -> None:
         for _ in range(count):
             self.bucket.carry_out(self.late.pop(0))
 
-    def _finish(self, program: Steps) -> None:
+    def _finish(self, program: Steps, most: int | None = None) -> None:
         reply: Reply | None = None
+        left = -1 if most is None else most
         try:
-            while True:
+            while left:
+                left -= 1
                 request = program.send(reply)  # type: ignore[arg-type]
                 if request[0] == "wait":
                     self.bucket.now += request[1]
@@ -339,6 +397,7 @@ def _drain_log(client: Client, log: Log) -> Steps:
     if deliveries:
         yield from settle(client, deliveries, ["complete"] * len(deliveries))
     yield from flush(client, log)
+    yield from keep_aside(client, log)
     yield from bury(client, log)
     if client.world.shape.several:
         yield from sweep(client, log)

@@ -432,13 +432,43 @@ def test_bad_columns_are_told_at_planning_time(spark, url, columns, sentence):
         ({"priority": [0, -1]}, InvalidPriority, "0 to 255, not -1"),
         ({"value": [b"x", None]}, CodecError, "null in 1 rows"),
         ({"value": [b"x", b"x" * 101]}, MessageTooLarge, "the limit of the queue is 100"),
+        ({"headers": [None, [("k", "v" * 65_536)]]}, MessageTooLarge, "65537 bytes, the limit is 65536"),
+        ({"headers": [[("k", "")] * 60_000, [("é", "v" * 30_000)] * 3]}, MessageTooLarge, "90006 bytes"),
+        ({"headers": [None, [("k", None)]]}, ConfigError, "values that are null"),
+        ({"headers": [None, [("k", "a\0b")]]}, ConfigError, "NUL"),
+        ({"dedup_key": [None, "é" * 513]}, MessageTooLarge, "1026 bytes, the limit is 1024"),
+        ({"dedup_key": [None, ""]}, ConfigError, "empty"),
+        ({"content_type": [None, "x" * 1025]}, ConfigError, "1025 bytes, the limit is 1024"),
     ],
-    ids=str,
+    ids=lambda value: str(value)[:50],
 )
 def test_bad_rows_are_told_before_anything_is_written(columns, error, sentence):
-    batch = pa.RecordBatch.from_pydict({"value": [b"x", b"y"], **columns})
+    batch = _batch({"value": [b"x", b"y"], **columns})
     with pytest.raises(error, match=sentence):
         sinking.normal(batch, most=100)
+
+
+def _batch(columns):
+    types = {"headers": pa.map_(pa.string(), pa.string())}
+    return pa.RecordBatch.from_pydict({name: pa.array(values, types.get(name)) for name, values in columns.items()})
+
+
+def test_rows_of_json_nested_too_deep_are_told_before_anything_is_written():
+    deep = [b"[" * 5000 + b"]" * 5000, b"[]"]
+    with pytest.raises(MessageTooLarge, match="levels"):
+        sinking.normal(_batch({"value": deep, "content_type": ["application/json", None]}), most=100_000)
+    assert sinking.normal(_batch({"value": deep}), most=100_000).num_rows == 2  # bytes are not looked into
+
+
+def test_rows_at_their_limits_pass_also_from_the_middle_of_a_batch():
+    full = [("k", "v" * 65_535)]
+    columns = {
+        "value": [b"x"] * 4,
+        "headers": [full, full, None, full],
+        "dedup_key": ["k" * 1024, None, "k", "é" * 512],
+    }
+    assert sinking.normal(_batch(columns), most=100).num_rows == 4
+    assert sinking.normal(_batch(columns)[1:3], most=100).column("headers").to_pylist() == [full, None]
 
 
 def test_bad_rows_add_nothing(spark, url):

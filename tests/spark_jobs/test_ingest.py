@@ -107,6 +107,20 @@ def test_one_column_is_the_value(spark: SparkSession, tmp_path: Path) -> None:
     assert jobs.ingest(spark, rows, "texts", url=url, value="t", value_as="text", key="1").added == 0
 
 
+def test_keys_and_headers_beyond_their_limits_are_rejected(spark: SparkSession, tmp_path: Path) -> None:
+    url = (tmp_path / "store").as_uri()
+    make(url, "orders")
+    rows = [(1, "k", "v" * 65_535), (2, "é" * 513, "v"), (3, "k3", "v" * 65_536), (4, None, None)]
+    frame = spark.createDataFrame(rows, "order int, key string, header string")
+    done = jobs.ingest(spark, frame, "orders", url=url, dedup_key="key", headers={"h": "header"}, key="1")
+    assert (done.added, done.rejected) == (2, 2)
+    assert done.reasons == {
+        "the dedup key has more than 1024 bytes": 1,
+        "the headers have more than 65536 bytes": 1,
+    }
+    assert sorted(json.loads(one.payload)["order"] for one in waiting(url, "orders")) == [1, 4]
+
+
 def test_new_files_only(spark: SparkSession, tmp_path: Path) -> None:
     url, inbox = (tmp_path / "store").as_uri(), tmp_path / "inbox"
     make(url, "orders")

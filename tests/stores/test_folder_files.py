@@ -24,10 +24,10 @@ async def test_nobody_sees_half_a_file(space: FolderSpace, tmp_path: Path, monke
     seen = []
     rename = os.rename
 
-    def watched(source, target):
-        seen.append((os.path.getsize(source), os.path.exists(target)))
+    def watched(source, target, **inside):
+        seen.append((os.path.getsize(tmp_path / source), os.path.exists(tmp_path / target)))
         assert not list(tmp_path.rglob("*.parquet"))
-        rename(source, target)
+        rename(source, target, **inside)
 
     monkeypatch.setattr(files.os, "rename", watched)
     await space.write_file(KEY, b"x" * 100_000)

@@ -20,6 +20,10 @@ def json_value(text: str | bytes, *, what: str = "the message") -> Any:
         return msgspec.json.decode(data)
     except UnicodeDecodeError as error:
         raise typer.BadParameter(f"{what} is not JSON: it is no UTF-8 text") from error
+    except RecursionError:
+        from ..limits import too_deep
+
+        raise typer.BadParameter(f"{what}: {too_deep()}") from None
     except msgspec.DecodeError as error:
         hint = " (a text needs its quotes: '\"hello\"')" if not data.lstrip().startswith((b"{", b"[")) else ""
         raise typer.BadParameter(f"{what} is not JSON: {error}{hint}") from error

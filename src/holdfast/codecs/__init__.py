@@ -11,6 +11,7 @@ import importlib
 from collections.abc import Callable, Hashable, Sequence
 from typing import Any, Generic, Protocol, TypeVar, cast
 
+from .. import limits
 from ..config import unknown
 from ..errors import CodecError, ConfigError
 from . import json, protobuf
@@ -80,6 +81,7 @@ class Codec(Generic[T]):
         content_type, encode = codec.content_type, codec.encode
         if not isinstance(content_type, str) or not content_type:
             raise ConfigError(f"codec: the content type of {codec!r} is text, not {content_type!r}")
+        limits.check_content_type(len(content_type.encode("utf-8", "replace")))
 
         def checked(value: Any) -> bytes:  # what is no bytes would be stored, and keep its neighbours from being read
             data = encode(value)
@@ -102,6 +104,8 @@ class Codec(Generic[T]):
             return self._encode(value), self.content_type
         except CodecError:
             raise
+        except RecursionError:
+            raise limits.too_deep() from None
         except Exception as error:
             raise CodecError(f"cannot encode {_shown(value)}: {error}") from error
 
@@ -169,6 +173,8 @@ def encode_result(result: Any) -> bytes | None:
         return None
     try:
         return json.encode_any(result)
+    except RecursionError:
+        raise limits.too_deep() from None
     except Exception as error:
         raise CodecError(f"cannot encode the result, {_shown(result)}: {error}") from error
 

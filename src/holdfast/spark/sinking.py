@@ -17,9 +17,10 @@ from pyspark.sql.types import (
     TimestampType,
 )
 
-from .. import config
+from .. import config, limits
 from ..codecs import RAW
 from ..errors import CodecError, ConfigError, InvalidPriority, MessageTooLarge
+from ..messages import JSON
 from ..stores.batches import arrow_type, columns
 
 if TYPE_CHECKING:
@@ -97,6 +98,49 @@ def _check_values(made: dict[str, Any], most: int) -> None:
         for each in bounds.values():
             if each is not None and not 0 <= each <= 255:
                 raise InvalidPriority(f"a priority is a whole number from 0 to 255, not {each}")
+    if "headers" in made:
+        _check_headers(made["headers"])
+    if "dedup_key" in made:
+        limits.check_dedup_key(_longest("dedup_key", made["dedup_key"]))
+        if pc.min(pc.binary_length(made["dedup_key"])).as_py() == 0:
+            raise ConfigError("dedup_key must not be empty; null is none")
+    if "content_type" in made:
+        limits.check_content_type(_longest("content_type", made["content_type"]))
+        _check_nesting(made["value"], made["content_type"])
+
+
+def _check_headers(headers: pa.MapArray) -> None:
+    """Of every row: text to text, within the limit in all."""
+    import pyarrow as pa
+    import pyarrow.compute as pc
+
+    keys, texts, offsets = headers.keys, headers.items, headers.offsets
+    if texts.null_count:
+        raise ConfigError("headers: a mapping of text to text; there are values that are null")
+    for name, column in (("headers", keys), ("headers", texts)):
+        _longest(name, column)
+    sizes = pc.add(pc.binary_length(keys), pc.binary_length(texts)).cast(pa.int64())
+    upto = pa.concat_arrays([pa.array([0], pa.int64()), pc.cumulative_sum(sizes)])
+    rows = pc.subtract(upto.take(offsets[1:]), upto.take(offsets[:-1]))
+    limits.check_headers(pc.max(rows).as_py() or 0)
+
+
+def _longest(name: str, column: pa.Array) -> int:
+    """The bytes of the longest text; ConfigError for what not every store can keep."""
+    import pyarrow.compute as pc
+
+    if pc.any(pc.match_substring(column, "\0")).as_py():
+        raise ConfigError(f"{name}: NUL is not allowed")
+    return pc.max(pc.binary_length(column)).as_py() or 0
+
+
+def _check_nesting(values: pa.Array, kinds: pa.Array) -> None:
+    """That JSON can be read again."""
+    import pyarrow.compute as pc
+
+    long = pc.and_(pc.greater(pc.binary_length(values), limits.SURE_BYTES), pc.equal(kinds, JSON))
+    for value in values.filter(long):
+        limits.check_nesting(value.as_py())
 
 
 def by_queue(batch: pa.RecordBatch, name: str | None) -> list[tuple[str, pa.RecordBatch]]:

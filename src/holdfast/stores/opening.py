@@ -33,7 +33,8 @@ _SCHEME = re.compile(r"([A-Za-z][A-Za-z0-9+.-]*)://")
 _LIKE_A_URL = re.compile(r"[A-Za-z][A-Za-z0-9+.-]+:")
 _PATH = re.compile(r"[/.~].*|[\w./-]+", re.DOTALL)  # a path with odd characters says that it is one
 
-_USERINFO = re.compile(r"://\S*@")
+_USERINFO = re.compile(r"://[^\n]*@")
+_WORD = re.compile(r"[^\W_]+")
 _SECRET = re.compile(
     r"([\w.-]*(?:secret|passw|pwd|token|key|credential|signature|sas|sig)[\w.-]*)=([^&\s'\"]+)", re.IGNORECASE
 )
@@ -57,6 +58,26 @@ def redact(text: str) -> str:
 
 def locate(url: str | os.PathLike[str]) -> Location:
     """Take a URL or a path apart, without any I/O; ConfigError."""
+    try:
+        return _located(url)
+    except ConfigError as error:
+        if isinstance(url, str) and _secrets(url) & set(_WORD.findall(str(error))):
+            raise ConfigError(
+                "this URL cannot be read, and is not shown since it holds credentials: "
+                "in a user name or password write %25 %2F %3F %23 %40 %3A %26 for % / ? # @ : &"
+            ) from None
+        raise
+
+
+def _secrets(url: str) -> set[str]:
+    """The words of all that may be a credential, also where its special characters are not encoded."""
+    _, _, rest = url.partition("://")
+    keyed = _SECRET.search(rest)
+    risky = rest.rpartition("@")[0] + " " + (rest[keyed.start(2) :] if keyed else "")
+    return set(_WORD.findall(risky)) | set(_WORD.findall(unquote(risky)))
+
+
+def _located(url: str | os.PathLike[str]) -> Location:
     if isinstance(url, os.PathLike):
         return Location("file", os.fspath(url), {})
     if not isinstance(url, str) or not url.strip() or "\0" in url:
@@ -135,7 +156,8 @@ def _path(text: str) -> str:
 
 def _shown(url: str) -> str:
     """A URL in an error about it: without its query, since a mistyped key may carry a secret too."""
-    return redact(url).split("?")[0]
+    before, at, after = url.split("?")[0].rpartition("@")
+    return f"{before[: before.index('://')]}://***@{after}" if at else after
 
 
 def _take_apart(scheme: str, url: str) -> Location:

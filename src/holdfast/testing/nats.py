@@ -19,13 +19,21 @@ class Server:
     """One server with JetStream. `with Server() as server: server.url`. It can be killed and started again."""
 
     def __init__(
-        self, config: str = "", *, jetstream: bool = True, name: str = "test", port: int | None = None
+        self,
+        config: str = "",
+        *,
+        jetstream: bool = True,
+        name: str = "test",
+        port: int | None = None,
+        max_file_store: int = 0,
     ) -> None:
         self.port = port or free_port()
         self.folder = Path(tempfile.mkdtemp(prefix="holdfast-nats-"))
-        self._lines = [f"server_name: {name}", f'listen: "{self.host}"', config]
+        self.config = config  # counts from the next start
+        self._lines = [f"server_name: {name}", f'listen: "{self.host}"']
         if jetstream:
-            self._lines.append(f'jetstream: {{store_dir: "{self.folder}/data"}}')
+            more = f", max_file_store: {max_file_store}" if max_file_store else ""
+            self._lines.append(f'jetstream: {{store_dir: "{self.folder}/data"{more}}}')
         self._process: subprocess.Popen[bytes] | None = None
 
     @property
@@ -39,7 +47,7 @@ class Server:
     def start(self) -> Server:
         """Start it, or start it again with what it kept."""
         config = self.folder / "server.conf"
-        config.write_text("\n".join(self._lines))
+        config.write_text("\n".join([*self._lines, self.config]))
         command = [str(_binary()), "-c", str(config), "-l", str(self.folder / "log")]
         self._process = subprocess.Popen(command, stdout=subprocess.DEVNULL, stderr=subprocess.DEVNULL)
         deadline = time.monotonic() + _START

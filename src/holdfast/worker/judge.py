@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from ..limits import check_result, kept_text
 from ..messages import Settlement
 from ..outcome import Decision, decide, describe
 from ..retry import RetryFunction, RetryPolicy
@@ -20,6 +21,9 @@ class Judge:
         self._retry = retry  # the worker's own; None: the queue's
 
     def completed(self, job: Job, result: bytes | None) -> Settlement:
+        """MessageTooLarge: the result is beyond its limit, and the attempt has failed."""
+        if result is not None:
+            check_result(result, self._source.options.max_message_size)
         message = job.message
         return Settlement(message.id, message.token, "complete", 0.0, result, None, None, self._worker_id)
 
@@ -32,7 +36,7 @@ class Judge:
         return self._settlement(job, decision)
 
     def unreadable(self, job: Job, error: BaseException) -> Settlement:
-        return self._settlement(job, Decision("dead", 0.0, f"undecodable payload: {describe(error)}"))
+        return self._settlement(job, Decision("dead", 0.0, kept_text(f"undecodable payload: {describe(error)}")))
 
     def released(self, job: Job) -> Settlement:
         message = job.message

@@ -2,10 +2,11 @@
 
 from __future__ import annotations
 
-from collections.abc import Awaitable, Callable
+from collections.abc import Awaitable, Callable, Sequence
 from typing import Any, Protocol
 
 from ..config import QueueOptions
+from ..messages import Answer, Settlement
 from ..stores.base import DEAD, Store
 from .gate import Gate
 from .job import Job
@@ -28,6 +29,7 @@ class Source:
         *,
         store: Callable[[], Store],
         options: Callable[[], QueueOptions],
+        settle: Callable[[Sequence[Settlement]], Awaitable[list[Answer]]],
         refresh: Callable[[], Awaitable[object]],
         lease: float | None,
         decode: Callable[[bytes, str], Any],
@@ -37,6 +39,7 @@ class Source:
         maintenance_interval: float,
     ) -> None:
         self.name = name
+        self.settle = settle
         self.refresh = refresh
         self.decode = decode
         self.delivery = delivery

@@ -132,6 +132,7 @@ class Worker:
             queue.name,
             store=lambda: queue.store,
             options=lambda: queue.options,
+            settle=queue._opened.settle_for_worker,
             refresh=queue._opened.refresh,
             lease=self._lease,
             decode=queue.codec.decode,

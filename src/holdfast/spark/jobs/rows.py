@@ -10,6 +10,7 @@ import msgspec
 from ...codecs import codec_for
 from ...config import unknown
 from ...errors import CodecError, ConfigError
+from ...limits import DEDUP_KEY_BYTES, HEADERS_BYTES
 from ...messages import JSON
 from ..portable import Portable
 
@@ -86,10 +87,12 @@ def messages(df: DataFrame, mapped: Mapped, *, most: int, type: Any = None) -> D
         F.coalesce(
             corrupt,
             value_reason,
-            F.when(F.octet_length(value) > most, F.concat(F.lit(f"the value has more than {most} bytes"))),
+            _too_long("the value has", F.octet_length(value), most),
             priority_reason,
             deliver_reason,
             F.when(dedup == "", "the dedup key is empty"),
+            _too_long("the dedup key has", F.octet_length(dedup), DEDUP_KEY_BYTES),
+            _too_long("the headers have", _headers_size(mapped), HEADERS_BYTES),
         ).alias(REASON),
     )
     return made if type is None else made.mapInArrow(_TypeCheck(type), made.schema)
@@ -145,6 +148,22 @@ def _headers(mapped: Mapped) -> Column:
         return F.lit(None).cast("map<string,string>")
     pairs = [part for name, column in mapped.headers.items() for part in (F.lit(name), _col(column).cast("string"))]
     return F.map_filter(F.create_map(*pairs), lambda key, value: value.isNotNull())
+
+
+def _headers_size(mapped: Mapped) -> Column:
+    """The bytes of all keys and values; a null is no header."""
+    from pyspark.sql import functions as F
+
+    size = F.lit(0)
+    for name, column in mapped.headers.items():
+        size = size + F.coalesce(F.octet_length(_col(column).cast("string")) + len(name.encode()), F.lit(0))
+    return size
+
+
+def _too_long(what: str, size: Column, most: int) -> Column:
+    from pyspark.sql import functions as F
+
+    return F.when(size > most, f"{what} more than {most} bytes")
 
 
 def _col(name: str) -> Column:

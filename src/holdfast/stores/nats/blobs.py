@@ -6,14 +6,16 @@ from collections.abc import Sequence
 from typing import Any
 
 import nats.errors
-from nats.js.api import ObjectStoreConfig
+from nats.js.api import ObjectMeta, ObjectMetaOptions, ObjectStoreConfig
 from nats.js.errors import APIError, BucketNotFoundError, NotFoundError, ObjectNotFoundError
 
 from ...errors import StoreError
 from .faults import Lost
 from .link import Link
 
+LEAST_PAYLOAD = 65536  # bytes that a server must take in one message: room for a record, and as much for a task
 ROOM = 32768  # bytes of a message that are not its payload, at least: its record, and an error of 8 KiB
+_CHUNK_BYTES = 128 << 10
 
 
 class Blobs:
@@ -23,16 +25,23 @@ class Blobs:
         self._link = link
         self._bucket = f"{prefix}-blobs"
         self._open: Any = None
+        self._client: Any = None  # the connection that it is open on
+
+    @property
+    def most(self) -> int:
+        """Bytes of a task that can be sent as it is."""
+        return self._link.max_payload - ROOM
 
     def fits(self, size: int) -> bool:
         """Whether a message of so many bytes can be sent as it is."""
-        return size + ROOM <= self._link.max_payload
+        return size <= self.most
 
     async def put(self, name: str, data: bytes) -> str:
         """Keep the bytes; the name. The same name again replaces them."""
         bucket = await self._store(create=True)
+        chunk = min(_CHUNK_BYTES, self._link.max_payload // 2)
         try:
-            await bucket.put(name, data)
+            await bucket.put(name, data, ObjectMeta(options=ObjectMetaOptions(max_chunk_size=chunk)))
         except (nats.errors.Error, OSError) as error:
             raise Lost("the object store did not take it") from error
         return name
@@ -68,8 +77,9 @@ class Blobs:
             pass
 
     async def _store(self, *, create: bool = False) -> Any:
-        if self._open is None:
-            js = self._link.client.jetstream(timeout=10)
+        if self._open is None or self._client is not self._link.client:
+            self._client = self._link.client
+            js = self._client.jetstream(timeout=10)
             try:
                 self._open = await js.object_store(self._bucket)
             except (BucketNotFoundError, NotFoundError):

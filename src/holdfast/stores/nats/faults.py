@@ -8,7 +8,7 @@ from typing import Any
 
 import nats.errors
 
-from ...errors import StoreError, Unavailable
+from ...errors import HoldfastError, MessageTooLarge, StoreError, Unavailable
 
 WRONG_SEQUENCE = 10071
 DUPLICATE_IN_BATCH = 10201
@@ -17,7 +17,8 @@ CONSUMER_NOT_FOUND = 10014
 CONSUMER_NOT_MADE = 10012
 MESSAGE_NOT_FOUND = 10037
 _NO_JETSTREAM = (10039, 10076)
-_NO_ROOM = (10023, 10047, 10077, 10122)
+NO_ROOM = (10002, 10023, 10047)  # of the account, of the server
+STREAM_FULL = 10077  # a limit of the stream itself
 
 
 class Refused(Exception):
@@ -30,6 +31,15 @@ class Refused(Exception):
 
 class Lost(Exception):
     """No answer: the connection broke, or the time was over. What was asked may have been done."""
+
+
+class TooLarge(Exception):
+    """More than the server takes in one message; nothing was sent."""
+
+    def __init__(self, size: int, limit: int) -> None:
+        super().__init__(f"{size} bytes, and the server takes {limit} (its max_payload)")
+        self.size = size
+        self.limit = limit
 
 
 class Nobody(Exception):
@@ -51,13 +61,18 @@ def refusal(error: dict[str, Any]) -> Refused:
     return Refused(int(error.get("err_code", 0)), str(error.get("description", error)))
 
 
-def translated(error: BaseException, doing: str) -> StoreError:
+def translated(error: BaseException, doing: str) -> HoldfastError:
     """Our error for one of theirs, without anything that could be a credential."""
+    if isinstance(error, TooLarge):
+        return MessageTooLarge(f"nats: {doing}: {error}", actual=error.size, limit=error.limit)
     if isinstance(error, Refused):
         if error.code in _NO_JETSTREAM:
             return StoreError(f"nats: {NO_JETSTREAM}")
-        what = "has no room" if error.code in _NO_ROOM else "refused"
-        return StoreError(f"nats: the server {what}: {doing}: {error}")
+        if error.code in NO_ROOM:
+            return Unavailable(f"nats: the server has no room: {doing}: {error}")
+        if error.code == STREAM_FULL:
+            return Unavailable(f"nats: a stream is at its limit: {doing}: {error}; see `holdfast doctor`")
+        return StoreError(f"nats: the server refused: {doing}: {error}")
     if isinstance(error, Nobody):
         return StoreError(f"nats: {NO_JETSTREAM} ({doing})")
     return Unavailable(f"nats: no answer from the server: {doing}")
@@ -84,7 +99,7 @@ def mapped(doing: str) -> Iterator[None]:
     """Around every call of the seam."""
     try:
         yield
-    except (Refused, Nobody, Lost, nats.errors.Error, OSError) as error:
+    except (Refused, Nobody, Lost, TooLarge, nats.errors.Error, OSError) as error:
         raise translated(error, doing) from error
     except TimeoutError as error:
         raise translated(error, doing) from error

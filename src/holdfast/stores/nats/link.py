@@ -18,19 +18,19 @@ from ...config import StoreOptions
 from ...errors import Unavailable
 from . import faults, wire
 from .address import Address
+from .answers import read_answer, sequence
 from .clock import Clock, Moment
-from .faults import Lost, Nobody, Refused
+from .faults import Lost, Nobody, Refused, TooLarge
 from .features import Features, features_of
-from .hearing import Ear, Word
+from .hearing import Ear, Handler, Word
 from .wire import Post
 
 _LOG = logging.getLogger("holdfast.nats")
 _WINDOW = 256  # publishes under way at once, where there are no batches
 _BATCHES = 16  # batches under way at once; the server takes 50 of a stream
-_BATCH_MESSAGES = 1000  # the server's limit
-_BATCH_BYTES = 16 << 20
 _ONE_TRY = 5.0  # seconds until an unanswered request is asked again
 _RECOVERY = 10.0  # seconds after a reconnect in which a missing stream may just not be back yet
+_REVIVE = 0.5  # seconds between two tries to connect anew
 _CLOCK_GOOD = 2.0  # seconds after which the server's clock is asked for again
 _JS = "$JS.API."
 
@@ -42,7 +42,6 @@ class Link:
         self.options = options
         self.one_try = min(_ONE_TRY, options.operation_timeout)
         self.features = Features()
-        self.max_payload = 1 << 20
         self.client = Ear()
         self.drops: list[Callable[[], None]] = []  # called when the connection breaks
         self.closed = False
@@ -51,6 +50,8 @@ class Link:
         self._streams: dict[str, Callable[[Word, str], None]] = {}  # given what follows the name
         self._numbers = itertools.count(1)
         self._inbox = ""
+        self._heard: list[tuple[str, Handler]] = []  # subjects that this link listens to, on whatever connection
+        self._revival: asyncio.Task[None] | None = None
         self._up = asyncio.Event()
         self._up_since = 0.0
         self._batches = asyncio.Semaphore(_BATCHES)
@@ -106,6 +107,7 @@ class Link:
             error_cb=heard,
             disconnected_cb=self._dropped,
             reconnected_cb=self._returned,
+            closed_cb=self._given_up,
             max_reconnect_attempts=-1,
             reconnect_time_wait=0.1,  # type: ignore[arg-type]  # seconds; the driver's own default is a whole number
             connect_timeout=min(self.options.connect_timeout, 5.0),  # type: ignore[arg-type]  # as above
@@ -118,16 +120,27 @@ class Link:
         )
 
     async def _begin(self) -> None:
-        info = self.client._server_info
-        self.features, self.max_payload = features_of(info), int(info.get("max_payload", 1 << 20))
+        self.features = features_of(self.client._server_info)
         self._inbox = self.client.new_inbox()
-        await self.client.listen(f"{self._inbox}.>", self._answered)
+        await self.listen(f"{self._inbox}.>", self._answered)
         self._up.set()
+
+    @property
+    def max_payload(self) -> int:
+        """Bytes of a message that the server takes, by the last word of the one we are connected to."""
+        return int(self.client._server_info.get("max_payload", 1 << 20))
+
+    async def listen(self, subject: str, handler: Handler) -> None:
+        """Hear what comes on a subject, for good: also on a connection that takes the place of this one."""
+        self._heard.append((subject, handler))
+        await self.client.listen(subject, handler)
 
     async def close(self) -> None:
         if not self.closed:
             self.closed = True
             self._fail_all()
+            if self._revival is not None:
+                self._revival.cancel()
             await self._end()
 
     async def _end(self) -> None:
@@ -146,6 +159,24 @@ class Link:
         self._up_since = time.monotonic()
         self._clock.doubt_all()
         self._up.set()
+
+    async def _given_up(self) -> None:
+        """The driver closes itself for good after most errors of the server; this link does not."""
+        if self._heard and not self.closed and (self._revival is None or self._revival.done()):
+            await self._dropped()
+            self._revival = asyncio.ensure_future(self._revive())
+
+    async def _revive(self) -> None:
+        """A new connection in place of the one that was closed; what that one had still to send is not sent again."""
+        given = self._address.connect_options()
+        while not self.closed:
+            self.client = Ear()
+            if await self._connect(given, self.options.connect_timeout) is None:
+                for subject, handler in self._heard:
+                    await self.client.listen(subject, handler)
+                await self._returned()
+                return
+            await asyncio.sleep(_REVIVE)
 
     def _fail_all(self) -> None:
         for future in self._replies.values():
@@ -173,6 +204,8 @@ class Link:
     async def connected(self, within: float) -> None:
         """Wait until there is a connection; Lost."""
         self.check_open()
+        if self.client.is_closed:
+            await self._given_up()
         if not self._up.is_set():
             try:
                 await asyncio.wait_for(self._up.wait(), within)
@@ -182,6 +215,11 @@ class Link:
     async def send(self, subject: str, data: bytes = b"", reply: str = "") -> None:
         """Publish without an answer."""
         await wire.send(self.client, wire.frame(subject, data, reply))
+
+    def _must_fit(self, size: int) -> None:
+        """More would end the connection: it is refused here."""
+        if size > (limit := self.max_payload):
+            raise TooLarge(size, limit)
 
     async def _ask(self, frames: Callable[[str], bytes], within: float) -> Word:
         await self.connected(within)
@@ -200,7 +238,8 @@ class Link:
         return message
 
     async def request(self, subject: str, data: bytes = b"", *, headers: str = "", within: float | None = None) -> Word:
-        """One request; Lost, Nobody."""
+        """One request; Lost, Nobody, TooLarge."""
+        self._must_fit(len(data) + len(headers))
         return await self._ask(lambda reply: wire.frame(subject, data, reply, headers), within or self.one_try)
 
     async def api(self, path: str, body: object = None) -> dict[str, Any]:
@@ -229,6 +268,8 @@ class Link:
 
     async def collect(self, path: str, body: object) -> list[Word]:
         """A request with many answers and an end, such as a batch of direct gets; Lost, Nobody, Refused."""
+        data = msgspec.json.encode(body)
+        self._must_fit(len(data))
         await self.connected(self.one_try)
         name, found = str(next(self._numbers)), list[Word]()
         end: asyncio.Future[Word] = asyncio.get_running_loop().create_future()
@@ -242,7 +283,7 @@ class Link:
 
         self._streams[name], self._replies[name] = heard, end
         try:
-            await wire.send(self.client, wire.frame(_JS + path, msgspec.json.encode(body), f"{self._inbox}.{name}"))
+            await wire.send(self.client, wire.frame(_JS + path, data, f"{self._inbox}.{name}"))
             last = await asyncio.wait_for(end, 2 * self.one_try)
         except TimeoutError:
             raise Lost("no answer in time") from None
@@ -258,20 +299,25 @@ class Link:
     # ------------------------------------------------------------------ storing
 
     async def store(self, posts: Sequence[Post]) -> list[int]:
-        """Store messages in one stream, all or none where the server can; their sequences. Refused, Lost, Nobody."""
+        """Store messages in one stream, all or none where the server can; their sequences.
+
+        Refused, Lost, Nobody, TooLarge.
+        """
+        self._must_fit(max((wire.size(post) for post in posts), default=0))
         if len(posts) < 2:
             return [await self._store_one(post) for post in posts]
         if not self.features.batches:
             return list(await asyncio.gather(*[self._store_one(post) for post in posts]))
         # Parts are sent one after the other without waiting: one connection keeps their order.
-        calls = [self._store_batch(part) if len(part) > 1 else self._store_ones(part) for part in parts(posts)]
-        return [sequence for stored in await asyncio.gather(*calls) for sequence in stored]
+        calls = [self._store_batch(part) if len(part) > 1 else self._store_ones(part) for part in wire.parts(posts)]
+        return [one for stored in await asyncio.gather(*calls) for one in stored]
 
     async def _store_ones(self, posts: Sequence[Post]) -> list[int]:
         return [await self._store_one(post) for post in posts]
 
     async def store_each(self, posts: Sequence[Post]) -> list[int | Exception]:
-        """Store messages, each for itself, in one write: sequences, or why not (Refused, Lost, Nobody)."""
+        """Store messages, each for itself, in one write: sequences, or why not (Refused, Lost, Nobody); TooLarge."""
+        self._must_fit(max((wire.size(post) for post in posts), default=0))
         found: list[int | Exception] = []
         for start in range(0, len(posts), _WINDOW):
             found += await self._store_window(posts[start : start + _WINDOW])
@@ -289,7 +335,7 @@ class Link:
         def heard(message: Word, place: str) -> None:
             nonlocal left
             if answers[number := int(place)] is None:
-                answers[number] = _answer(message)
+                answers[number] = read_answer(message)
                 left -= 1
                 if left == 0 and not end.done():
                     end.set_result(None)
@@ -307,12 +353,12 @@ class Link:
     async def _store_one(self, post: Post) -> int:
         async with self._window:
             reply = await self._ask(lambda to: wire.frame(post.subject, post.data, to, wire.lines(post)), self.one_try)
-        return _sequence(reply)
+        return sequence(reply)
 
     async def _store_batch(self, posts: Sequence[Post]) -> list[int]:
         name = os.urandom(8).hex()
         async with self._batches:
-            last = _sequence(await self._ask(lambda to: wire.batch(posts, name, to), 2 * self.one_try))
+            last = sequence(await self._ask(lambda to: wire.batch(posts, name, to), 2 * self.one_try))
         return list(range(last - len(posts) + 1, last + 1))
 
     # ------------------------------------------------------------------ time
@@ -336,41 +382,3 @@ class Link:
             return False
         self._clock_asked = at
         return True
-
-
-def parts(posts: Sequence[Post]) -> list[Sequence[Post]]:
-    """Pieces that the server takes as one batch."""
-    found: list[Sequence[Post]] = []
-    start = size = 0
-    for index, post in enumerate(posts):
-        size += len(post.data)
-        if index > start and (index - start >= _BATCH_MESSAGES or size > _BATCH_BYTES):
-            found.append(posts[start:index])
-            start, size = index, len(post.data)
-    return [*found, posts[start:]]
-
-
-class _Stored(msgspec.Struct):
-    """The answer to a publish."""
-
-    seq: int = 0
-    error: dict[str, Any] | None = None
-
-
-_decode = msgspec.json.Decoder(_Stored).decode
-
-
-def _answer(reply: Word) -> int | Exception:
-    """The sequence in the answer to a publish, or Refused or Nobody."""
-    if (headers := reply.headers) and headers.get("Status") == "503":
-        return Nobody()
-    answer = _decode(reply.data)
-    return answer.seq if answer.error is None else faults.refusal(answer.error)
-
-
-def _sequence(reply: Word) -> int:
-    """The sequence in the answer to a publish; Refused."""
-    answer = _answer(reply)
-    if isinstance(answer, Exception):
-        raise answer
-    return answer

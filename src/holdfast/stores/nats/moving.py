@@ -42,7 +42,8 @@ class Mover:
         info, letters = await log.info(), self._others(f"{log.queue}/dead").lanes
         await letters.ensure(task.metadata.priority, info.options.lease)
         subject = f"{log.names.dead}{task.metadata.priority}.{task.id}"
-        await _store_once(log, Post(subject, raw, "", 0))
+        _, raw = await tasks.fitted(task, raw, log.blobs)
+        await log.store(Post(subject, raw, "", 0))
 
     async def move(self, task: Task, record: Record) -> None:
         """To the queue that takes this queue's dead letters, made when absent."""
@@ -77,11 +78,12 @@ class Mover:
         copy, made = tasks.task_of(id, fresh, now, 0.0), Made(id, task.id, purpose, now)
         if task.blob:
             copy.blob = await target.blobs.copy(task.blob, id)
+        copy, raw = await tasks.fitted(copy, copy.SerializeToString(), target.blobs)
         info = await target.info()
         if await target.lanes.ensure(task.metadata.priority, info.options.lease):
             await target.note(b"lane")
-        subject = f"{target.names.task}{task.metadata.priority}.{id}"
-        posts = [Post(marker, msgspec.json.encode(made), "", 0), Post(subject, copy.SerializeToString(), "", 0)]
+        subject = target.names.task_of(task.metadata.priority, id)
+        posts = [Post(marker, msgspec.json.encode(made), "", 0), Post(subject, raw, "", 0)]
         try:
             await target.link.store(posts)
         except Refused as error:
@@ -116,11 +118,3 @@ class Mover:
 
 def _made(data: bytes) -> Made:
     return msgspec.json.decode(data, type=Made)
-
-
-async def _store_once(log: Log, post: Post) -> None:
-    try:
-        await log.link.store([post])
-    except Refused as error:
-        if error.code != WRONG_SEQUENCE:
-            raise

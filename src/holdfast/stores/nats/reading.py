@@ -41,8 +41,10 @@ class Reader:
             one_by_one = await asyncio.gather(*[self.last_exact(stream, subject) for subject in exact])
             return {found.subject: found for found in one_by_one if found is not None}
         found: dict[str, Found] = {}
-        for start in range(0, len(subjects), _TOGETHER):
-            found.update(await self._last_of(stream, subjects[start : start + _TOGETHER]))
+        longest = max(len(subject) for subject in subjects) + 3  # in JSON
+        together = min(_TOGETHER, self._link.max_payload // 2 // longest)
+        for start in range(0, len(subjects), together):
+            found.update(await self._last_of(stream, subjects[start : start + together]))
         return found
 
     async def _last_of(self, stream: str, subjects: Sequence[str]) -> dict[str, Found]:

@@ -10,7 +10,7 @@ import msgspec
 from ...messages import Answer, Settlement
 from ...v1.task_pb2 import Record, Task
 from ..base import QueueInfo
-from . import state, wire
+from . import state, tasks, wire
 from .faults import Lost, Nobody
 from .lanes import Handed, nak
 from .log import Lease, Log, is_id
@@ -58,6 +58,10 @@ class Settler:
             return Lease(id, record, sequence, Task(id=id), b"", record.ack, record.token)
         return Lease(id, record, sequence, live[1], live[0].data, record.ack, record.token)
 
+    def is_held_by(self, lease: Lease, token: str) -> bool:
+        """Whether this token is that of the current lease, given here: a record that nobody holds has an empty one."""
+        return bool(token) and lease.token == token and (lease.record.place == state.DEAD) == self._log.dead
+
     # ------------------------------------------------------------------ settling
 
     async def settle(self, settlements: Sequence[Settlement]) -> list[Answer]:
@@ -95,7 +99,7 @@ class Settler:
                     continue
             # Messages that were claimed together and have nothing to say of their own end in the same words.
             kind = (id(lease.record), s.keep, s.worker, s.error) if s.action == "complete" and s.result is None else ()
-            if kind in shared:
+            if kind in shared and self._log.blobs.fits(len(lease.raw)):
                 work.append(_Work(index, lease, *shared[kind]))
                 continue
             new = state.settled(lease.record, lease.task, s, info.options, moment)
@@ -122,7 +126,7 @@ class Settler:
         lease = await self.lease(s.id, s.token)
         if lease is None:
             return None, await self._answer_without(s)
-        if lease.token and lease.token == s.token:
+        if self.is_held_by(lease, s.token):
             return lease, "ok"
         return None, "ok" if state.repeat(lease.record, s.token, s.action) else "lost"
 
@@ -139,11 +143,16 @@ class Settler:
         return "ok" if found.data.decode() == f"{s.token} {s.action}" else "lost"
 
     async def _fit(self, record: Record, lease: Lease) -> Record:
-        """A result too large for its record goes to the object store."""
+        """A result too large for its record goes to the object store, and so does a task."""
         log = self._log
-        if record.place == state.ARCHIVE and not log.blobs.fits(len(lease.raw) + len(record.result)):
+        if record.place == state.LIVE or log.blobs.fits(len(lease.raw) + len(record.result)):
+            return record
+        if record.result:
             record.result_blob = await log.blobs.put(f"{lease.id}.result", record.result)
             record.ClearField("result")
+        lease.task, lease.raw = await tasks.fitted(lease.task, lease.raw, log.blobs)
+        if record.HasField("task"):
+            record.task.CopyFrom(lease.task)
         return record
 
     async def _write(self, work: Sequence[_Work]) -> list[bool]:
@@ -169,7 +178,7 @@ class Settler:
 
     async def end(self, lease: Lease, new: Record) -> bool:
         """Write what nobody's lease decided, and carry it out; False: another was quicker."""
-        [took] = await self._write([_Work(0, lease, new)])
+        [took] = await self._write([_Work(0, lease, await self._fit(new, lease))])
         if took:
             await self._carry_out([(lease, new)])
             await self._log.note(b"done")
@@ -221,7 +230,7 @@ class Settler:
             await self._mover.move(lease.task, record)
         if record.gone:
             trace = f"{record.last_token} {record.last_action}".encode()
-            await self._log.link.store([Post(self._log.names.gone + lease.id, trace)])
+            await self._log.store(Post(self._log.names.gone + lease.id, trace))
 
     async def _forget(self, lease: Lease, record: Record) -> None:
         """Remove what is not kept."""

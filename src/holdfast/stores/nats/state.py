@@ -15,6 +15,7 @@ EXPIRED = "lease expired"
 CANCELLED = "cancelled"
 FORMAT = 1
 _ERROR = 8192  # bytes of an error that are kept
+_WORKER = 1024  # bytes of a worker's name that are kept
 
 LIVE, DEAD, ARCHIVE = Record.LIVE, Record.DEAD, Record.ARCHIVE
 Sight = Literal["take", "wait", "ended", "dead", "expired"]
@@ -108,7 +109,7 @@ def settled(record: Record, task: Task, s: Settlement, options: QueueOptions, mo
     new.token, new.last_token, new.last_action = "", s.token, s.action
     new.visible_at = now + s.delay if s.delay else moment.earliest  # at once, for everybody's clock
     if s.worker is not None:
-        new.worker = s.worker
+        new.worker = s.worker.encode()[:_WORKER].decode(errors="ignore")
     if s.error:
         new.error = cut(s.error)
     if s.action == "complete":

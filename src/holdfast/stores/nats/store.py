@@ -6,15 +6,15 @@ import asyncio
 from collections.abc import Sequence
 
 from ...config import QueueOptions, StoreOptions
-from ...errors import QueueNotEmpty
+from ...errors import QueueNotEmpty, UnsafeStore
 from ...ids import Ids
 from ...messages import Answer, Claims, Envelope, Settlement, Stats, Stored, View
 from ..base import DEAD, Check, QueueInfo
-from . import doctor, upkeep
+from . import doctor, limits, reserve, upgrading, upkeep
 from .address import Address
 from .appending import Appender
 from .beside import Beside
-from .blobs import Blobs
+from .blobs import LEAST_PAYLOAD, Blobs
 from .claiming import Claimer
 from .faults import Nobody, mapped
 from .hearing import Word
@@ -23,9 +23,10 @@ from .link import Link
 from .log import Log
 from .looking import Looker
 from .moving import Mover
-from .names import check_prefix
+from .names import check_prefix, moving
 from .queues import Register, missing
 from .reading import Reader
+from .reserve import Reserve
 from .settling import Settler
 
 
@@ -33,11 +34,11 @@ class _Parts:
     """Everything that works on one queue, or on its dead letters."""
 
     def __init__(self, store: NatsStore, name: str) -> None:
-        self.log = Log(name, store.link, store.reader, store.register, store.blobs)
+        self.log = Log(name, store.link, store.reader, store.register, store.blobs, store.reserve)
         self.mover = Mover(self.log, lambda other: store.parts(other).log)
         self.settler = Settler(self.log, self.mover, self._expect)
         self.claimer = Claimer(self.log, self.settler)
-        self.appender = Appender(self.log, store.ids, expect=self.claimer.expect_scheduled, stored=self.claimer.stored)
+        self.appender = Appender(self.log, store.ids, expect=self.claimer.expect, stored=self.claimer.stored)
         self.looker = Looker(self.log)
         self.letters = Letters(self.log, self.looker, self.mover, self.settler)
 
@@ -55,6 +56,7 @@ class NatsStore:
         self.reader = Reader(self.link)
         self.register = Register(self.link, self.reader, self.prefix)
         self.blobs = Blobs(self.link, self.prefix)
+        self.reserve = Reserve(self.link, self.prefix)
         self.ids = Ids()
         self._parts: dict[str, _Parts] = {}
         self._beside = Beside(address, options)
@@ -73,9 +75,15 @@ class NatsStore:
     async def _first_look(self) -> None:
         if not self.link.client._server_info.get("jetstream"):
             raise Nobody
-        await self.register.is_installed()
+        if self.link.max_payload < LEAST_PAYLOAD:
+            raise UnsafeStore(
+                f"nats: the server takes messages of {self.link.max_payload} bytes, and Holdfast needs "
+                f"{LEAST_PAYLOAD}; set max_payload in its configuration"
+            )
+        found = await limits.refuse_dangerous(self.link, self.prefix)
+        self.register.unfinished = moving(self.prefix, found)
         note = f"{self.prefix}._.note.*"
-        await self.link.client.listen(note, self._noted)
+        await self.link.listen(note, self._noted)
         doctor.warn_once(self.link)
 
     def parts(self, queue: str) -> _Parts:
@@ -90,6 +98,8 @@ class NatsStore:
 
     def _noted(self, message: Word) -> None:
         """Another client, or this one, has changed something."""
+        if message.data == reserve.NOTE:
+            self.reserve.heard()
         for log in self._logs(message.subject.rsplit(".", 1)[1].replace("~", ".")):
             if message.data == b"config":
                 self.register.forget(log.queue)
@@ -101,14 +111,16 @@ class NatsStore:
 
     async def install(self, *, dry_run: bool = False) -> list[str]:
         with mapped("installing"):
+            upgraded: list[str] = []
             if not dry_run:
                 self.register.forget_installed()
                 await self.register.install()
                 for info in await self.register.all():
-                    await self.register.make_streams(info.name)
+                    upgraded += await upgrading.upgrade(self.parts(info.name).log)
         return [
-            f"streams {self.prefix}=queues and {self.prefix}=gone",
+            f"streams {self.prefix}=queues, {self.prefix}=gone and {self.prefix}=reserve",
             "three streams for every queue, when it is made",
+            *upgraded,
         ]
 
     async def uninstall(self) -> None:
@@ -135,7 +147,7 @@ class NatsStore:
     async def clock(self) -> float:
         with mapped("reading the clock"):
             if self.link.must_ask_clock():
-                await self.register.is_installed()
+                await self.reserve.look()
         return self.link.now()
 
     # ------------------------------------------------------------------ queues

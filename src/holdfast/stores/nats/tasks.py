@@ -54,6 +54,22 @@ def most(task: Task, options: QueueOptions) -> int:
     return task.max_attempts or options.max_attempts
 
 
+async def fitted(task: Task, raw: bytes, store: blobs.Blobs) -> tuple[Task, bytes]:
+    """A task and its bytes that a record has room for: of days when the server took more, its data lies elsewhere.
+
+    Headers that are too large even so are left out: the message must be able to end.
+    """
+    if store.fits(len(raw)):
+        return task, raw
+    small = Task()
+    small.CopyFrom(task)
+    if small.data:
+        small.blob, small.data = await store.put(task.id, task.data), b""
+    if not store.fits(small.ByteSize()):
+        small.headers.clear()
+    return small, small.SerializeToString()
+
+
 async def payload(task: Task, store: blobs.Blobs) -> bytes:
     """The data, wherever it lies."""
     return await store.get(task.blob) if task.blob else task.data

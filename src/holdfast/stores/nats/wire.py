@@ -8,6 +8,9 @@ from typing import Any
 import msgspec
 
 EXPECT = "Nats-Expected-Last-Subject-Sequence"
+_OWN_HEADERS = 512  # bytes of what is expected and of the batch, at most
+_BATCH_MESSAGES = 1000  # the server's limit
+_BATCH_BYTES = 16 << 20
 
 
 class Post(msgspec.Struct, frozen=True, gc=False):
@@ -21,6 +24,11 @@ class Post(msgspec.Struct, frozen=True, gc=False):
 
 def lines(post: Post) -> str:
     return post.headers if post.expect is None else f"{post.headers}{EXPECT}: {post.expect}\r\n"
+
+
+def size(post: Post) -> int:
+    """Bytes of a message as the server counts them, at most."""
+    return len(post.data) + len(post.headers) + _OWN_HEADERS
 
 
 def frame(subject: str, data: bytes, reply: str = "", headers: str = "") -> bytes:
@@ -47,6 +55,18 @@ def batch(posts: Sequence[Post], name: str, reply: str) -> bytes:
     end = f"{lines(posts[-1])}Nats-Batch-Id: {name}\r\nNats-Batch-Sequence: {last}\r\nNats-Batch-Commit: 1\r\n"
     frames.append(frame(posts[-1].subject, posts[-1].data, reply, end))
     return b"".join(frames)
+
+
+def parts(posts: Sequence[Post]) -> list[Sequence[Post]]:
+    """Pieces that the server takes as one batch."""
+    found: list[Sequence[Post]] = []
+    start = size = 0
+    for index, post in enumerate(posts):
+        size += len(post.data)
+        if index > start and (index - start >= _BATCH_MESSAGES or size > _BATCH_BYTES):
+            found.append(posts[start:index])
+            start, size = index, len(post.data)
+    return [*found, posts[start:]]
 
 
 async def send(client: Any, data: bytes) -> None:

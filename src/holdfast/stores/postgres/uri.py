@@ -14,18 +14,20 @@ _DRIVER = {
     *("target_session_attrs", "krbsrvname", "gsslib", "service", "servicefile", "direct_tls"),
     *("application_name", "options", "client_encoding"),
 }
-# What libpq knows and the driver does not need: it keeps connections alive, and binds channels, in its own way.
+# What libpq knows and the driver does not need: it keeps connections alive in its own way.
 _LIBPQ = {
-    *(
-        "keepalives",
-        "keepalives_idle",
-        "keepalives_interval",
-        "keepalives_count",
-        "tcp_user_timeout",
-        "channel_binding",
-    ),
-    *("gssencmode", "sslcompression", "sslsni", "requirepeer", "require_auth", "load_balance_hosts", "hostaddr"),
-    *("fallback_application_name", "requiressl", "max_protocol_version", "min_protocol_version"),
+    *("keepalives", "keepalives_idle", "keepalives_interval", "keepalives_count", "tcp_user_timeout"),
+    *("sslcompression", "sslsni", "load_balance_hosts"),
+    *("fallback_application_name", "max_protocol_version", "min_protocol_version"),
+}
+# Protections that the driver does not give: values that ask for none, if any.
+_NOT_HONOURED = {
+    "channel_binding": ("disable", "prefer"),
+    "gssencmode": ("disable", "prefer"),
+    "require_auth": ("",),
+    "requirepeer": ("",),
+    "requiressl": ("0",),
+    "hostaddr": (),
 }
 
 
@@ -38,10 +40,19 @@ def take_apart(url: str, shown: str) -> tuple[str, list[tuple[str, str]]]:
             ours.append((key, value))
         elif key in _DRIVER:
             theirs.append((key, value))
+        elif key in _NOT_HONOURED:
+            _refuse_unless_idle(key, value, shown)
         elif key not in _LIBPQ:
-            known = (*StoreOptions.__struct_fields__, *_DRIVER, *_LIBPQ)
+            known = (*StoreOptions.__struct_fields__, *_DRIVER, *_LIBPQ, *_NOT_HONOURED)
             raise ConfigError(unknown(f"{shown}: unknown key", key, known))
     return urlunsplit(("postgresql", parts.netloc, parts.path, urlencode(theirs), "")), ours
+
+
+def _refuse_unless_idle(key: str, value: str, shown: str) -> None:
+    """Whoever asks for a protection must have it, or know that there is none."""
+    if value not in _NOT_HONOURED[key]:
+        use = "put the address into host" if key == "hostaddr" else "use sslmode=verify-full and sslrootcert"
+        raise ConfigError(f"{shown}: the PostgreSQL driver does not honour {key}; leave it out ({use})")
 
 
 def hosts(uri: str) -> list[str]:

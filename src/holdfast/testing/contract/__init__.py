@@ -32,9 +32,11 @@ from .disturbances import Disturbances
 from .events import Events
 from .face import SyncFace
 from .leases import Leases
+from .limits import Limits
 from .network import Network
 from .options import Options
 from .processes import Processes
+from .receipts import Receipts, Tokens
 from .reopening import Reopening
 from .retries import Retries
 from .seam import Seam
@@ -43,7 +45,8 @@ from .workers import Workers
 
 ALL: list[type[StoreContract]] = [
     *(Basics, Leases, Concurrency, Processes, Retries, DeadLetters, Archive, DelayAndDedup),
-    *(Batches, Workers, Disturbances, Events, Whole, BadInput, Options, Reopening, Seam),
+    *(Batches, Workers, Disturbances, Events, Whole, BadInput, Limits, Receipts, Options, Reopening, Seam),
+    Tokens,
 ]
 
 
@@ -62,9 +65,12 @@ class All(
     Events,
     Whole,
     BadInput,
+    Limits,
+    Receipts,
     Options,
     Reopening,
     Seam,
+    Tokens,
 ):
     """Every topic but `Network`, which is for stores that have one."""
 
@@ -82,14 +88,17 @@ __all__ = [
     "Disturbances",
     "Events",
     "Leases",
+    "Limits",
     "Network",
     "Options",
     "Processes",
+    "Receipts",
     "Reopening",
     "Retries",
     "Seam",
     "StoreContract",
     "SyncFace",
+    "Tokens",
     "Whole",
     "Workers",
 ]

@@ -115,8 +115,25 @@ class Events(StoreContract):
         delivery = await self.take(queue)
         await delivery.complete()
         await delivery.complete()
-        await self.hear(heard, 1)
-        assert len(heard) == 1
+        await queue.complete(delivery.receipt)
+        assert await queue.complete_many([delivery.receipt, delivery]) == [True, True]
+        await queue.enqueue(2)
+        await (await self.take(queue)).complete()
+        await self.hear(heard, 2)
+        assert len(heard) == 2
+
+    async def test_repeated_settle_by_receipt_of_what_is_not_kept_is_no_second_event(self) -> None:
+        heard = self.listen("message.completed", "message.retry", "message.dead")
+        queue = await self.queue()
+        await queue.enqueue_many([1, 2, 3])
+        done, failed, killed = (each.receipt for each in await self.take_all(queue, 3))
+        for _ in range(3):
+            await queue.complete(done, keep=False)
+            await queue.fail(failed, "once", retry_in=60)
+            await queue.kill(killed, "once")
+        assert await queue.complete_many([done, done], keep=False) == [True, True]
+        await self.hear(heard, 3)
+        assert sorted(event.name for event in heard) == ["message.completed", "message.dead", "message.retry"]
 
     async def test_workers_tell_when_they_start_and_stop(self) -> None:
         heard = self.listen("workers.started", "workers.stopped")

@@ -7,8 +7,8 @@ from typing import Any
 
 import pytest
 
-from ...deliveries import Delivery
-from ...errors import LeaseLost
+from ...deliveries import Delivery, Lease, write_receipt
+from ...errors import LeaseLost, MessageNotFound
 from ...queue import Queue
 from ...retry import Fixed, NoRetry
 from .base import LONG, PATIENCE, SHORT, StoreContract
@@ -240,6 +240,61 @@ class Leases(StoreContract):
         assert await queue.status(done) == "completed"
         again = await self.take(queue)
         assert (again.id, again.attempt) == (failing, 2)
+
+    @pytest.mark.parametrize("archive", [True, False], ids=["keep=False", "archive=False"])
+    async def test_repeating_a_settle_that_kept_nothing_is_success_after_many_others(self, archive: bool) -> None:
+        queue = await self.queue(archive=archive)
+        await queue.enqueue_many([1, 2])
+        single, many = await self.take_all(queue, 2)
+        keep = False if archive else None
+        await single.complete(keep=keep)
+        assert await queue.complete_many([many], keep=keep) == [True]
+        await self._complete_others(queue, 200)
+        await single.complete(keep=keep)
+        await queue.complete(single.receipt, keep=keep)
+        assert await queue.complete_many([single, many.receipt], keep=keep) == [True, True]
+        with pytest.raises((LeaseLost, MessageNotFound)):
+            await single.fail("another verb")
+        with pytest.raises((LeaseLost, MessageNotFound)):
+            await single.release()
+        with pytest.raises((LeaseLost, MessageNotFound)):
+            await many.kill("another verb")
+        forged = Lease(single.id, many.token, single.attempt, single.max_attempts)
+        with pytest.raises((LeaseLost, MessageNotFound)):
+            await queue.complete(write_receipt(forged), keep=keep)
+        assert (await queue.stats()).completed == 202
+
+    async def test_a_settle_of_another_queue_is_no_repeat(self) -> None:
+        queue, other = await self.queue(), await self.queue("other")
+        await queue.enqueue(1)
+        delivery = await self.take(queue)
+        await delivery.complete(keep=False)
+        await queue.complete(delivery.receipt, keep=False)
+        with pytest.raises((LeaseLost, MessageNotFound)):
+            await other.complete(delivery.receipt, keep=False)
+
+    async def test_repeating_a_release_is_success_when_somebody_else_holds_the_message(self) -> None:
+        queue = await self.queue()
+        await queue.enqueue(1)
+        first = await self.take(queue)
+        await first.release()
+        second = await self.take(queue)
+        await first.release()
+        with pytest.raises(LeaseLost):
+            await first.complete()
+        await second.complete()
+        assert await queue.status(second.id) == "completed"
+
+    async def _complete_others(self, queue: Queue[Any], count: int) -> None:
+        """In many claims, each of a few messages."""
+        await queue.enqueue_many(range(count))
+        held: list[Delivery[Any]] = []
+        async with asyncio.timeout(self.patience):
+            while len(held) < count:
+                claims = -(-(count - len(held)) // 5)
+                found = await asyncio.gather(*(queue.dequeue_many(5, lease=LONG) for _ in range(claims)))
+                held += [delivery for some in found for delivery in some]
+        assert all(await queue.complete_many(held, keep=False))
 
     async def test_lease_of_the_queue_is_used_unless_the_call_has_its_own(self) -> None:
         queue = await self.queue(lease=SHORT)

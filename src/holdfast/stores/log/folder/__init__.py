@@ -2,7 +2,7 @@
 
 from pathlib import Path
 
-from .database import NAME
+from .identity import DATABASE
 from .space import FolderSpace
 
 __all__ = ["FolderSpace", "database_of"]
@@ -10,4 +10,4 @@ __all__ = ["FolderSpace", "database_of"]
 
 def database_of(folder: Path) -> Path:
     """Where the database of a folder is, or would be."""
-    return folder / NAME
+    return folder / DATABASE

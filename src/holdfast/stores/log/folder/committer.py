@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import os
 import time
 from collections.abc import Callable
 from functools import partial
@@ -9,11 +10,13 @@ from pathlib import Path
 
 import apsw
 
+from ....errors import Unavailable
 from . import opening
 from .clock import FolderClock
-from .database import NAME, PAGE_SIZE, NotHere, Snapshot, Writing, connect, create_schema
+from .database import PAGE_SIZE, NotHere, Snapshot, Writing, connect, create_schema, is_moved
 from .faults import translated
 from .files import Files, sync_directory
+from .identity import DATABASE, LOCK, LOG, Identity, LogRemoved
 from .lane import Work, fail_all
 from .lock import FolderLock
 from .quickness import Quickness
@@ -30,6 +33,7 @@ class Committer:
         folder: Path,
         *,
         files: Files,
+        identity: Identity,
         vfs: str | None,
         clock: Callable[[], float] | None,
         announce: Callable[[list[str]], None],
@@ -37,6 +41,7 @@ class Committer:
     ) -> None:
         self._folder = folder
         self._files = files
+        self._identity = identity
         self._vfs = vfs
         self._given_clock = clock
         self._announce = announce
@@ -60,7 +65,6 @@ class Committer:
         try:
             # Only now: a caller who gave up while another process had the lock must not see its step happen.
             rest = [work for work in works if work.begin()]
-            lock.refuse_removed()
             view = self._view or self._open_database()
             begun = time.perf_counter()
             while rest:
@@ -69,7 +73,7 @@ class Committer:
                 self._quickness.note(works[0], works[0].spent + time.perf_counter() - begun)
         except BaseException as error:  # noqa: BLE001 - as above; a connection in an unknown state is not used again
             fail_all(rest, error)
-            self._disconnect()
+            self._disconnect(keeps_log=isinstance(error, LogRemoved))
         finally:
             lock.release()
         return partial(self._announce, topics) if topics else None
@@ -83,7 +87,6 @@ class Committer:
             return None
         topics: list[str] = []
         try:
-            lock.refuse_removed()
             begun = time.perf_counter()
             work.prepare()
             if work.error is None:
@@ -94,7 +97,7 @@ class Committer:
             return None
         except BaseException as error:  # noqa: BLE001 - as above
             fail_all([work], error)
-            self._disconnect()
+            self._disconnect(keeps_log=isinstance(error, LogRemoved))
         finally:
             lock.release()
         return partial(self._announce, topics)
@@ -124,8 +127,13 @@ class Committer:
             self._lock.close()
             self._lock = None
 
-    def _disconnect(self) -> None:
+    def _disconnect(self, *, keeps_log: bool = False) -> None:
+        if not keeps_log:
+            self._identity.forget(LOG)  # who closes last removes it
         connection, self._connection, self._view = self._connection, None, None
+        wal, self._wal = self._wal, None
+        if wal is not None:
+            wal.close()
         if connection is not None:
             connection.close()
 
@@ -133,6 +141,7 @@ class Committer:
         """Run and commit; what is left when SQLite gave up on the way, with those it undid failed."""
         try:
             view.begin(self.clock.now(), lasting=any(work.lasting for work in works))
+            view.calendar = self.clock.calendar()
         except apsw.Error as error:
             fail_all(works, error)
             return []
@@ -157,6 +166,12 @@ class Committer:
             self.clock.mark(self._connection, view.now)
             self._wal.make_room()
         lasts = view.commit()
+        # Whoever waits learns of nothing before this. A lease promises nothing, so that one may be handed out of a
+        # folder that is gone since a moment.
+        if lasts and view.wrote:
+            self._identity.check()
+        else:
+            self._identity.check_seldom()
         if not lasts and self._wal is not None:
             self._wal.is_behind = True
             # A file must not go before the disk knows that nobody needs it; the sweep finds what stays behind.
@@ -167,56 +182,81 @@ class Committer:
     def _locked(self) -> FolderLock:
         if self._lock is None:
             self.made += opening.prepare(self._folder)
-            self._lock = FolderLock(self._folder / "lock")
+            self._files.open()
+            self._lock = FolderLock(Path(LOCK), inside=self._files.inside)
+            self._identity.note(LOCK, self._lock.stat())
         self._lock.acquire()
         return self._lock
 
     def _open_database(self) -> Writing:
         """Under the lock, so that processes that come first at the same time take turns."""
-        path = self._folder / NAME
+        path = self._folder / DATABASE
+        self._identity.check()  # or SQLite would make a new database where the old one was
         connection = connect(path, vfs=self._vfs)
         try:
             connection.execute("BEGIN IMMEDIATE")
             if create_schema(connection, path):
                 self.made.append(f"create the database {path}")
             given = self._given_clock
-            self.clock = FolderClock("given", 0.0, ticks=given) if given else FolderClock.anchored(connection)
+            self.clock = FolderClock.given(given) if given else FolderClock.anchored(connection)
             connection.execute("COMMIT")
-            sync_directory(str(self._folder))
+            sync_directory("", inside=self._files.inside)
+            self._wal = self._identified(connection, path)
         except BaseException:
             connection.close()
             raise
         self._connection = connection
-        self._wal = WriteAheadLog(connection, path, PAGE_SIZE)
         self._view = Writing(connection, self._files)
         return self._view
+
+    def _identified(self, connection: apsw.Connection, path: Path) -> WriteAheadLog:
+        """The files that SQLite has open are those of the folder that we have open."""
+        if not self._identity.knows(DATABASE):
+            self._identity.note(DATABASE, os.stat(DATABASE, dir_fd=self._files.inside))
+        if is_moved(connection):
+            raise Unavailable(f"{path} was replaced while it was being opened; try again")
+        fd = os.open(LOG, os.O_RDWR | os.O_CLOEXEC, dir_fd=self._files.inside)
+        wal = WriteAheadLog(connection, fd, PAGE_SIZE)
+        try:
+            self._identity.note(LOG, wal.stat())
+            self._identity.check()
+        except BaseException:
+            wal.close()
+            raise
+        return wal
 
 
 class Reader:
     """Owns the read connection; groups share a snapshot and never wait for the lock."""
 
-    def __init__(self, path: Path, *, files: Files, vfs: str | None, clock: FolderClock) -> None:
+    def __init__(self, path: Path, *, files: Files, identity: Identity, vfs: str | None, clock: FolderClock) -> None:
         self._path = path
         self._files = files
+        self._identity = identity
         self._vfs = vfs
         self._clock = clock
         self._connection: apsw.Connection | None = None
 
     def run(self, works: list[Work]) -> None:
-        if self._connection is None:
-            self._connection = connect(self._path, vfs=self._vfs)
-            self._connection.pragma("query_only", True)
-        view = Snapshot(self._connection, self._files)
         try:
-            self._connection.execute("BEGIN")
-            view.now = self._clock.now()
+            connection = self._connection or self._connect()
+            view = Snapshot(connection, self._files)
+            connection.execute("BEGIN")
+            view.now, view.calendar = self._clock.now(), self._clock.calendar()
             for work in works:
                 if work.begin():
                     _read(view, work)
-            self._connection.execute("ROLLBACK")
-        except apsw.Error:
-            self.finish()  # in an unknown state: the next group gets a new one
+            connection.execute("ROLLBACK")
+            self._identity.check()
+        except (apsw.Error, OSError, Unavailable):
+            self.finish()  # in an unknown state, or on a file that is no more the store's: the next gets a new one
             raise
+
+    def _connect(self) -> apsw.Connection:
+        self._identity.check()
+        self._connection = connect(self._path, vfs=self._vfs)
+        self._connection.pragma("query_only", True)
+        return self._connection
 
     def finish(self) -> None:
         connection, self._connection = self._connection, None

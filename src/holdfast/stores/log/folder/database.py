@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-import os
+import ctypes
 import secrets
 import sys
 from collections.abc import Callable, Sequence
@@ -14,11 +14,11 @@ from typing import Any
 import apsw
 
 from ....errors import ConfigError, Unavailable, UnsafeStore
+from ..calendar import IN_STEP, Calendar
 from ..space import LAST, Buffer, Found, Range, Survey
-from .clock import SCHEMA as CLOCK_SCHEMA
+from . import clock
 from .files import Files
 
-NAME = "holdfast.db"
 FORMAT = 1
 OLDEST_SQLITE = (3, 51, 3)
 BUSY_TIMEOUT = 5_000  # ms; only foreign tools can be in the way, our own processes queue at the folder's lock
@@ -32,7 +32,7 @@ SCHEMA = (
     "CREATE TABLE IF NOT EXISTS objects (key TEXT NOT NULL UNIQUE, data BLOB, tag INTEGER NOT NULL)",
     # top folders in which files are ours to sweep; nothing else in the folder is touched
     "CREATE TABLE IF NOT EXISTS roots (name TEXT PRIMARY KEY)",
-    CLOCK_SCHEMA,
+    clock.SCHEMA,
 )
 
 
@@ -65,6 +65,13 @@ def connect(path: Path, *, vfs: str | None) -> apsw.Connection:
     return connection
 
 
+def is_moved(connection: apsw.Connection) -> bool:
+    """SQLite's own word on whether its path still leads to the file it has open."""
+    answer = ctypes.c_int(0)
+    connection.file_control("main", apsw.SQLITE_FCNTL_HAS_MOVED, ctypes.addressof(answer))
+    return answer.value != 0
+
+
 def create_schema(connection: apsw.Connection, path: Path) -> bool:
     """Make the tables where they are missing; True: they were. Needs a write transaction."""
     tables = {name for (name,) in connection.execute("SELECT name FROM sqlite_schema WHERE type = 'table'")}
@@ -73,6 +80,7 @@ def create_schema(connection: apsw.Connection, path: Path) -> bool:
         if row is not None and row[0] > FORMAT:
             raise ConfigError(f"{path} has format {row[0]}, this Holdfast knows up to {FORMAT}: upgrade Holdfast")
         if row is not None:
+            clock.complete(connection)
             return False
     elif tables:
         raise ConfigError(f"{path} is a database of something else")
@@ -99,6 +107,7 @@ class Snapshot:
     """A step's view for reading."""
 
     now: float = 0.0
+    calendar: Calendar = IN_STEP
 
     def __init__(self, connection: apsw.Connection, files: Files) -> None:
         self._execute: Callable[..., apsw.Cursor] = connection.execute
@@ -237,7 +246,7 @@ class Writing(Snapshot):
         return self._insert(key, data)
 
     def adopt(self, key: str) -> bool:
-        if not os.path.exists(self._files.path(key)) and self.get(key) is None:
+        if not self._files.exists(key) and self.get(key) is None:
             raise Unavailable(f"the file {key} is gone: it waited too long to become an object; write it again")
         return self._insert(key, None)
 

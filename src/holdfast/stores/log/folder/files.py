@@ -14,30 +14,63 @@ from pathlib import Path
 
 from ....errors import ConfigError
 from ..space import Buffer
+from .identity import Identity
 
 TEMPORARY = ".tmp"
 LISTED = ".parquet"  # files that other programs read as they lie there
 
 
 class Files:
-    """The files below a folder; every method blocks."""
+    """The files below a folder; every method blocks.
 
-    def __init__(self, folder: Path) -> None:
-        self._folder = str(folder)
-        self._durable = {self._folder}  # directories known to survive a power cut
+    All names are relative to a descriptor of the folder: whatever its path leads to by now, these are the files that
+    belong to the open database.
+    """
+
+    def __init__(self, folder: Path, identity: Identity) -> None:
+        self._folder = folder
+        self._identity = identity
+        self.inside = -1
+        self._durable = {""}  # directories known to survive a power cut
+
+    def open(self) -> None:
+        if self.inside < 0:
+            self.inside = os.open(self._folder, os.O_RDONLY | os.O_DIRECTORY | os.O_CLOEXEC)
+
+    def again(self) -> Files:
+        """The same files, with a descriptor of its own."""
+        other = Files(self._folder, self._identity)
+        other.inside = os.dup(self.inside)
+        return other
+
+    def close(self) -> None:
+        fd, self.inside = self.inside, -1
+        if fd >= 0:
+            os.close(fd)
 
     def path(self, key: str) -> str:
+        """The file's name, relative to the folder."""
         parts = key.split("/")
         if len(parts) < 2 or any(part in ("", ".", "..") for part in parts) or "\0" in key:
             raise ConfigError(f"{key!r} cannot be a file's name")
-        return os.path.join(self._folder, *parts)
+        return os.path.join(*parts)
+
+    def exists(self, key: str) -> bool:
+        try:
+            os.stat(self.path(key), dir_fd=self.inside)
+        except FileNotFoundError:
+            return False
+        return True
 
     def read(self, key: str) -> bytes | None:
+        """None: it is not there, although the folder is. Raises Unavailable when that is in doubt."""
         try:
-            with open(self.path(key), "rb", buffering=0) as file:
-                return file.read()
+            fd = os.open(self.path(key), os.O_RDONLY | os.O_CLOEXEC, dir_fd=self.inside)
         except FileNotFoundError:
+            self._identity.check()
             return None
+        with open(fd, "rb", buffering=0) as file:
+            return file.read()
 
     def write(self, key: str, data: Buffer) -> None:
         """Durable when it returns: the bytes, the name and the directories above it."""
@@ -45,32 +78,30 @@ class Files:
         try:
             self._write(path, data)
         except FileNotFoundError:  # a sweep took the empty directory away that we remembered
-            self._durable.intersection_update({self._folder})
+            self._durable.intersection_update({""})
             self._write(path, data)
 
     def remove(self, keys: Iterable[str]) -> None:
         """What cannot be removed now is left to the sweep."""
         for key in keys:
             with contextlib.suppress(OSError):
-                os.unlink(self.path(key))
+                os.unlink(self.path(key), dir_fd=self.inside)
 
     def old(self, roots: Iterable[str], seconds: float) -> Iterator[str]:
         """Keys of all files, temporary ones included, that nobody has written to for so long."""
         limit = time.time() - seconds
         for root in roots:
-            for directory, _, names in os.walk(os.path.join(self._folder, root)):
-                for name in names:
-                    path = os.path.join(directory, name)
-                    with contextlib.suppress(FileNotFoundError):
-                        if os.stat(path, follow_symlinks=False).st_mtime <= limit:
-                            yield os.path.relpath(path, self._folder)
+            with contextlib.suppress(FileNotFoundError):
+                for directory, _, names, fd in os.fwalk(root, dir_fd=self.inside):
+                    yield from (os.path.join(directory, name) for name in names if _is_old(name, fd, limit))
 
     def prune(self, roots: Iterable[str]) -> None:
         """Remove empty directories, deepest first."""
         for root in roots:
-            for directory, _, _ in os.walk(os.path.join(self._folder, root), topdown=False):
-                with contextlib.suppress(OSError):
-                    os.rmdir(directory)
+            with contextlib.suppress(FileNotFoundError):
+                for directory, _, _, _ in os.fwalk(root, topdown=False, dir_fd=self.inside):
+                    with contextlib.suppress(OSError):
+                        os.rmdir(directory, dir_fd=self.inside)
 
     def _write(self, path: str, data: Buffer) -> None:
         directory = os.path.dirname(path)
@@ -80,7 +111,7 @@ class Files:
         # system's journal, so a block, which is one producer's and found by its row alone, goes without.
         listed = path.endswith(LISTED)
         name = os.path.join(directory, f".{secrets.token_hex(8)}{TEMPORARY}") if listed else path
-        fd = os.open(name, os.O_WRONLY | os.O_CREAT | os.O_EXCL | os.O_CLOEXEC, 0o666)
+        fd = os.open(name, os.O_WRONLY | os.O_CREAT | os.O_EXCL | os.O_CLOEXEC, 0o666, dir_fd=self.inside)
         try:
             try:
                 _write_all(fd, data)
@@ -88,12 +119,12 @@ class Files:
             finally:
                 os.close(fd)
             if listed:
-                os.rename(name, path)
+                os.rename(name, path, src_dir_fd=self.inside, dst_dir_fd=self.inside)
         except BaseException:
             with contextlib.suppress(OSError):
-                os.unlink(name)
+                os.unlink(name, dir_fd=self.inside)
             raise
-        sync_directory(directory)
+        sync_directory(directory, inside=self.inside)
 
     def _make_durable(self, directory: str) -> None:
         if directory in self._durable:
@@ -101,9 +132,17 @@ class Files:
         above = os.path.dirname(directory)
         self._make_durable(above)
         with contextlib.suppress(FileExistsError):
-            os.mkdir(directory)
-        sync_directory(above)
+            os.mkdir(directory, dir_fd=self.inside)
+        sync_directory(above, inside=self.inside)
         self._durable.add(directory)
+
+
+def _is_old(name: str, directory: int, limit: float) -> bool:
+    """Nobody has written to it since `limit`; False also when it is gone."""
+    try:
+        return os.stat(name, dir_fd=directory, follow_symlinks=False).st_mtime <= limit
+    except FileNotFoundError:
+        return False
 
 
 def _write_all(fd: int, data: Buffer) -> None:
@@ -120,9 +159,9 @@ def sync(fd: int) -> None:
         os.fsync(fd)
 
 
-def sync_directory(directory: str) -> None:
-    """Make the names in a directory durable."""
-    fd = os.open(directory, os.O_RDONLY | os.O_CLOEXEC)
+def sync_directory(directory: str, *, inside: int | None = None) -> None:
+    """Make the names in a directory durable; a relative one begins `inside` another, which "" is itself."""
+    fd = os.open(directory or ".", os.O_RDONLY | os.O_CLOEXEC, dir_fd=inside)
     try:
         os.fsync(fd)
     except OSError as error:

@@ -4,21 +4,20 @@ from __future__ import annotations
 
 import fcntl
 import os
-import time
 import weakref
 from pathlib import Path
-
-from ....errors import Unavailable
 
 
 class FolderLock:
     """An exclusive lock on a file; held by one thread of one process at a time, first come, first served."""
 
-    def __init__(self, path: Path) -> None:
-        self._path = path
-        self._fd = os.open(path, os.O_RDWR | os.O_CREAT | os.O_CLOEXEC, 0o666)
-        self._looked = 0.0
+    def __init__(self, path: Path, *, inside: int | None = None) -> None:
+        """`inside`: the descriptor of a directory that a relative path begins in."""
+        self._fd = os.open(path, os.O_RDWR | os.O_CREAT | os.O_CLOEXEC, 0o666, dir_fd=inside)
         _open_locks.add(self)
+
+    def stat(self) -> os.stat_result:
+        return os.fstat(self._fd)
 
     def acquire(self) -> None:
         """Waits without limit: callers above give up by their own deadlines, and a queued waiter keeps its place."""
@@ -34,15 +33,6 @@ class FolderLock:
 
     def release(self) -> None:
         fcntl.flock(self._fd, fcntl.LOCK_UN)
-
-    def refuse_removed(self) -> None:
-        """A removed database still takes writes and forgets them with the last process; looked at once a second."""
-        now = time.monotonic()
-        if now - self._looked < 1.0:
-            return
-        if os.fstat(self._fd).st_nlink == 0:
-            raise Unavailable(f"the store at {self._path.parent} was removed while it was open; connect again")
-        self._looked = now
 
     def close(self) -> None:
         fd, self._fd = self._fd, -1

@@ -14,13 +14,16 @@ from typing import TypeVar, cast
 
 from ....errors import ConfigError, Unavailable
 from ...base import Check
+from ..calendar import Calendar
 from ..space import Buffer, NewFiles, Reading, Transaction
 from . import doctor
 from .committer import Committer, Reader
-from .database import NAME, Snapshot, Writing
+from .database import Snapshot, Writing
 from .faults import translated
 from .files import TEMPORARY, Files
+from .identity import DATABASE, LOCK, LOG, Identity
 from .lane import CLOSED, Lane, Work
+from .second_look import look_again, with_second_look
 from .wake import SUFFIX, Wake
 
 T = TypeVar("T")
@@ -52,7 +55,8 @@ class FolderSpace:
         self._vfs = vfs
         self._pid = os.getpid()
         self._closed = False
-        self._files = Files(path)
+        self._identity = Identity(path)
+        self._files = Files(path, self._identity)
         self._roots: set[str] = set()
         self._caught_up_at = 0.0
         self._pool = ThreadPoolExecutor(_FILE_THREADS, thread_name_prefix="holdfast-files")
@@ -60,6 +64,7 @@ class FolderSpace:
         self._committer = Committer(
             path,
             files=self._files,
+            identity=self._identity,
             vfs=vfs,
             clock=clock,
             announce=self._wake.announce,
@@ -67,7 +72,7 @@ class FolderSpace:
         )
         self._writes = Lane(
             "holdfast-commit",
-            self._committer.run,
+            with_second_look(self._committer.run, path / DATABASE, vfs),
             finish=self._finish,
             here=self._committer.run_here,
             elsewhere=self._pool,
@@ -98,12 +103,18 @@ class FolderSpace:
         except BaseException:
             await space._close(min(operation_timeout, 1.0))
             raise
-        reader = Reader(path / NAME, files=space._files, vfs=vfs, clock=space._committer.clock)
-        space._reads = Lane("holdfast-read", reader.run, finish=reader.finish)
+        reader = Reader(
+            path / DATABASE, files=space._files, identity=space._identity, vfs=vfs, clock=space._committer.clock
+        )
+        run = with_second_look(reader.run, path / DATABASE, vfs)
+        space._reads = Lane("holdfast-read", run, finish=reader.finish)
         return space
 
     def clock(self) -> float:
         return self._committer.clock.now()
+
+    def calendar(self) -> Calendar:
+        return self._committer.clock.calendar()
 
     def transact(
         self,
@@ -134,6 +145,7 @@ class FolderSpace:
         if not self._writes.ran_here(work):
             return None
         if work.error is not None:
+            look_again(work, self._folder / DATABASE, self._vfs)
             raise work.error
         if not lasting:
             self._catch_up_soon()
@@ -204,7 +216,7 @@ class FolderSpace:
         return removed
 
     async def check(self) -> list[Check]:
-        database = await self.read(lambda view: doctor.database(cast(Snapshot, view), self._folder / NAME))
+        database = await self.read(lambda view: doctor.database(cast(Snapshot, view), self._folder / DATABASE))
         return [*database, *doctor.surroundings(self._folder, self._wake.mechanism, self.clock())]
 
     async def install(self, *, dry_run: bool) -> list[str]:
@@ -216,8 +228,12 @@ class FolderSpace:
         """Remove the database, the files of objects and our own; the folder too if nothing else is in it."""
         roots = await self.read(_roots)
         files = await self.read(lambda view: cast(Snapshot, view).execute("SELECT key FROM objects WHERE data IS NULL"))
-        await self.close()
-        await asyncio.to_thread(self._remove_all, [key for (key,) in files], roots)
+        held = self._files.again()
+        try:
+            await self.close()
+            await asyncio.to_thread(self._remove_all, held, [key for (key,) in files], roots)
+        finally:
+            held.close()
 
     async def close(self) -> None:
         """What waits is finished first."""
@@ -236,6 +252,7 @@ class FolderSpace:
             self._committer.finish()
         finally:
             self._pool.shutdown()
+            self._files.close()
             self._wake.close()
 
     def _usable(self) -> None:
@@ -256,14 +273,17 @@ class FolderSpace:
         self._files.remove(orphans)
         return len(orphans)
 
-    def _remove_all(self, keys: list[str], roots: list[str]) -> None:
-        self._files.remove(keys)
-        self._files.remove(key for key in self._files.old(roots, 0.0) if key.endswith(TEMPORARY))
-        self._files.prune(roots)
+    def _remove_all(self, held: Files, keys: list[str], roots: list[str]) -> None:
+        self._identity.check()  # wake files go by path
+        held.remove(keys)
+        held.remove(key for key in held.old(roots, 0.0) if key.endswith(TEMPORARY))
+        held.prune(roots)
         wake = self._folder / "wake"
-        ours = [*wake.glob(f"*{SUFFIX}"), *(self._folder / (NAME + end) for end in ("", "-wal", "-shm", "-journal"))]
-        for path in (*ours, self._folder / "lock"):
+        for path in wake.glob(f"*{SUFFIX}"):
             path.unlink(missing_ok=True)
+        for name in (DATABASE, LOG, f"{DATABASE}-shm", f"{DATABASE}-journal", LOCK):
+            with contextlib.suppress(FileNotFoundError):
+                os.unlink(name, dir_fd=held.inside)
         for directory in (wake, self._folder):
             with contextlib.suppress(OSError):  # something else is in it
                 directory.rmdir()

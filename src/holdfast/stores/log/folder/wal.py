@@ -8,7 +8,6 @@ from __future__ import annotations
 
 import contextlib
 import os
-from pathlib import Path
 
 import apsw
 
@@ -23,9 +22,10 @@ _FEW_PAGES = 16  # who writes so little and goes need not pay for more
 class WriteAheadLog:
     """Owned by the write connection. It takes the place of SQLite's own checkpoints, which use the same hook."""
 
-    def __init__(self, connection: apsw.Connection, database: Path, page_size: int) -> None:
+    def __init__(self, connection: apsw.Connection, fd: int, page_size: int) -> None:
+        """`fd` is the log's file, and ours from now on: SQLite locks others, so that closing it gives no lock away."""
         self._connection = connection
-        self._path = f"{database}-wal"
+        self._file = open(fd, "r+b", buffering=0)  # noqa: SIM115 - it stays open as long as the connection
         self._frame = _FRAME_HEADER + page_size
         self._pages = 0
         self._size = 0  # of the file, as far as we know
@@ -56,20 +56,24 @@ class WriteAheadLog:
     def sync(self) -> bool:
         """From any thread; False: the disk refused."""
         try:
-            with open(self._path, "rb", buffering=0) as file:
-                sync(file.fileno())
-        except OSError:
+            sync(self._file.fileno())
+        except (OSError, ValueError):  # ValueError: it was closed meanwhile
             return False
         return True
+
+    def stat(self) -> os.stat_result:
+        return os.fstat(self._file.fileno())
+
+    def close(self) -> None:
+        self._file.close()
 
     def make_room(self) -> None:
         """Inside a write transaction, when nobody else can be lengthening the file."""
         if self._pages < _FEW_PAGES or _HEADER + (self._pages + _FEW_PAGES) * self._frame <= self._size:
             return
         try:
-            with open(self._path, "r+b", buffering=0) as file:
-                self._size = os.fstat(file.fileno()).st_size
-                if _HEADER + (self._pages + _FEW_PAGES) * self._frame > self._size:
-                    self._size += os.pwrite(file.fileno(), bytes(_STEP), self._size)
+            self._size = self.stat().st_size
+            if _HEADER + (self._pages + _FEW_PAGES) * self._frame > self._size:
+                self._size += os.pwrite(self._file.fileno(), bytes(_STEP), self._size)
         except OSError:  # no room, no right: the commit itself will say what is wrong; look again some pages later
             self._size = _HEADER + (self._pages + 4 * _FEW_PAGES) * self._frame

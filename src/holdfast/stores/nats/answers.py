@@ -1,0 +1,37 @@
+"""The answer of a stream to a publish."""
+
+from __future__ import annotations
+
+from typing import Any
+
+import msgspec
+
+from . import faults
+from .faults import Nobody
+from .hearing import Word
+
+
+class _Stored(msgspec.Struct):
+    """The answer to a publish."""
+
+    seq: int = 0
+    error: dict[str, Any] | None = None
+
+
+_decode = msgspec.json.Decoder(_Stored).decode
+
+
+def read_answer(reply: Word) -> int | Exception:
+    """The sequence in the answer to a publish, or Refused or Nobody."""
+    if (headers := reply.headers) and headers.get("Status") == "503":
+        return Nobody()
+    said = _decode(reply.data)
+    return said.seq if said.error is None else faults.refusal(said.error)
+
+
+def sequence(reply: Word) -> int:
+    """The sequence in the answer to a publish; Refused."""
+    found = read_answer(reply)
+    if isinstance(found, Exception):
+        raise found
+    return found

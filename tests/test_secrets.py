@@ -1,0 +1,95 @@
+"""Credentials in URLs: whatever is wrong with one, no error, log or repr shows a part of them."""
+
+from __future__ import annotations
+
+import asyncio
+import logging
+import traceback
+from urllib.parse import quote
+
+import pytest
+from typer.testing import CliRunner
+
+import holdfast
+from holdfast.cli.root import app
+from holdfast.errors import ConfigError, HoldfastError, Unavailable
+from holdfast.stores.opening import LATER, locate
+
+SCHEMES = ["memory", "file", "postgresql", "postgres", "nats", "tls", "s3", "gs", "az"]
+SCHEMES += ["slatedb+file", "slatedb+s3", "xyz", "postgresq", *LATER]
+ODD = ["/", "?", "#", "@", ":", "%", "&", "=", "%zz", " ", "[", "]", "+", "\\"]
+SHAPES = [
+    "{scheme}://user:{secret}@127.0.0.1:1/db",
+    "{scheme}://{secret}:x@127.0.0.1:1/db",
+    "{scheme}://{secret}@127.0.0.1:1/db",
+    "{scheme}://user:{secret}@127.0.0.1:port/db",
+    "{scheme}://user:{secret}@127.0.0.1:1/db?colour=red",
+    "{scheme}://127.0.0.1:1/db?password={secret}",
+    "{scheme}://127.0.0.1:1/db?secret_access_key={secret}&colour=red",
+    "{scheme}://127.0.0.1:1/db?passwrd={secret}",
+    "{scheme}:user:{secret}@127.0.0.1",
+]
+
+
+def urls(scheme: str) -> list[str]:
+    secrets = [form for odd in ODD for form in (f"CANA{odd}RYBIRD", quote(f"CANA{odd}RYBIRD", safe=""))]
+    return [shape.format(scheme=scheme, secret=secret) for shape in SHAPES for secret in secrets]
+
+
+def is_shown(text: str) -> bool:
+    return "CANA" in text or "RYBIRD" in text
+
+
+def all_of(error: BaseException) -> str:
+    """What a traceback would say of it, with its causes."""
+    return "".join(traceback.format_exception_only(error)) + (
+        all_of(error.__cause__) if error.__cause__ is not None else ""
+    )
+
+
+@pytest.mark.parametrize("scheme", SCHEMES)
+def test_no_error_of_a_url_shows_a_credential(scheme: str) -> None:
+    refused = 0
+    for url in urls(scheme):
+        try:
+            found = locate(url)
+        except ConfigError as error:
+            refused += 1
+            assert not is_shown(all_of(error)), url
+        else:
+            assert not is_shown(repr(found)), url
+    assert refused > 10
+
+
+@pytest.mark.parametrize(
+    "url",
+    [
+        "postgresql://CANARYBIRD:CANA%2FRYBIRD@127.0.0.1:1/db?sslpassword=CANARYBIRD",
+        "nats://CANARYBIRD:CANA%2FRYBIRD@127.0.0.1:1",
+        "nats://CANARYBIRD@127.0.0.1:1",
+        "s3://bucket/x?endpoint=http://127.0.0.1:1&allow_http=true&access_key_id=CANARYBIRD&secret_access_key=CANARYBIRD",
+    ],
+)
+async def test_no_error_of_connecting_shows_a_credential(url: str, caplog: pytest.LogCaptureFixture) -> None:
+    caplog.set_level(logging.DEBUG)
+    with pytest.raises(HoldfastError) as caught:
+        await holdfast.connect(url, connect_timeout=1.0, operation_timeout=1.0)
+    assert isinstance(caught.value, Unavailable)
+    assert not is_shown(all_of(caught.value))
+    assert not is_shown(caplog.text)
+    bounded = f"{url}{'&' if '?' in url else '?'}connect_timeout=1"
+    shown = await asyncio.to_thread(CliRunner().invoke, app, ["queue", "list", "--url", bounded])
+    assert shown.exit_code == 1
+    assert not is_shown(shown.output)
+
+
+@pytest.mark.parametrize(
+    "key", ["require_auth=scram-sha-256", "channel_binding=require", "requirepeer=postgres", "gssencmode=require"]
+)
+def test_a_protection_that_the_driver_does_not_give_is_refused(key: str) -> None:
+    with pytest.raises(ConfigError, match="does not honour"):
+        locate(f"postgresql://host/db?{key}")
+
+
+def test_a_protection_that_is_turned_off_is_none() -> None:
+    assert locate("postgresql://host/db?channel_binding=prefer&gssencmode=disable").place == "postgresql://host/db"
