@@ -70,9 +70,9 @@ def dedup(story: Story) -> Iterator[Breach]:
     for key, found in by_key(story).items():
         spans: dict[str, tuple[float, float]] = {}
         for call, id in found:
-            known = spans.get(id, (call.began, call.ended))
-            made = story.sent[story.owner[id]].began if id in story.owner else min(call.began, known[0])
-            spans[id] = made, min(call.ended, known[1])
+            made = story.sent[story.owner[id]].began if id in story.owner else call.began
+            known = spans.get(id, (made, call.ended))
+            spans[id] = min(made, known[0]), min(call.ended, known[1])
         spans |= _unanswered(story, key, known=set(spans))
         order = sorted(spans.items(), key=lambda each: (each[1][1], each[1][0]))
         for (one, first), (other, second) in pairwise(order):
