@@ -13,6 +13,7 @@ from collections.abc import Callable
 
 _DRIFT = 1e-4
 _SLEW = 0.01
+ROUGH_S = 1.5  # a clock that may be wrong by more says little: less than what others' leases are given beyond their end
 
 
 class StoreClock:
@@ -34,7 +35,7 @@ class StoreClock:
                 narrow = max(low, self._low - slack), min(high, self._high + slack)
                 if narrow[0] <= narrow[1]:  # else the server's clock was set: only the newest date counts
                     low, high = narrow
-            if self._sampled is None:
+            if self._sampled is None or self.doubt > ROUGH_S:
                 self._offset, self._read = (low + high) / 2, ended
             self._low, self._high, self._sampled = low, high, ended
 
