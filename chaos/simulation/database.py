@@ -15,6 +15,7 @@ from typing import Any
 from holdfast.config import StoreOptions
 from holdfast.errors import Fenced, HoldfastError, Unavailable
 from holdfast.stores.base import Check
+from holdfast.stores.log.calendar import IN_STEP, Calendar
 from holdfast.stores.log.memory import _Objects, _View
 from holdfast.stores.log.space import Found
 from holdfast.stores.log.store import LogStore
@@ -45,7 +46,7 @@ class _Transaction(_View):
     """A step's view that notes what it changed."""
 
     def __init__(self, rows: Rows, now: float) -> None:
-        super().__init__(rows, now)
+        super().__init__(rows, now, IN_STEP)
         self.changes: dict[str, bytes | None] = {}  # what was there before
 
     def _set(self, key: str, found: Found | None) -> None:
@@ -60,7 +61,7 @@ class _Snapshot(_View):
     def __init__(self, rows: Rows, now: float, file_threshold: int) -> None:
         before = _Objects()
         before.keys, before.found = list(rows.keys), dict(rows.found)
-        super().__init__(before, now)
+        super().__init__(before, now, IN_STEP)
         self._rows = rows
         self._file_threshold = file_threshold
 
@@ -102,6 +103,9 @@ class DatabaseSpace:
         self._in_doubt = False
 
     # Time and signals.
+
+    def calendar(self) -> Calendar:
+        return IN_STEP
 
     def clock(self) -> float:
         return EPOCH + self._world.now
@@ -287,7 +291,7 @@ class DatabaseSpace:
     async def install(self, *, dry_run: bool) -> list[str]:
         return []
 
-    async def uninstall(self) -> None:
+    async def uninstall(self) -> list[str]:
         raise HoldfastError("nobody uninstalls a simulation")
 
     async def close(self) -> None:
