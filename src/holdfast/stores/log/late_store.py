@@ -14,6 +14,7 @@ from typing import Any, Protocol, cast
 from msgspec.structs import replace
 
 from ...config import QueueOptions, StoreOptions
+from ...errors import Damaged
 from ...messages import Answer, Claims, Envelope, Settlement, Stats, Usage
 from ..base import DEAD, Check, QueueInfo, Recovered
 from . import names, queues, shards
@@ -331,7 +332,10 @@ class LateStore(LogStore):
         return [*await super().check(), await self._late_line()]
 
     async def _late_line(self) -> Check:
-        late = {info.name: (await self.stats(info.name)).set_aside for info in await self.queues()}
+        try:
+            late = {info.name: (await self.stats(info.name)).set_aside for info in await self.queues()}
+        except Damaged as error:
+            return Check("set aside", "warn", f"cannot be counted: {error}")
         named = ", ".join(f"{count:,} of {name!r}" for name, count in late.items() if count)
         if not named:
             return Check("set aside", "ok", "no message was written late")
