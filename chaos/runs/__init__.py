@@ -16,6 +16,7 @@ from .poison import poison
 from .postgres import failover, postgres
 from .power import power
 from .protocol import protocol
+from .restore import restore
 from .retries import retries
 from .s3 import s3
 from .simulate import simulate
@@ -110,6 +111,10 @@ RUNS = (
     Run(
         "history", "R15", history, Settings(store="all"),
         Settings(seconds=6.0, strict=False, quiet=True),
+    ),
+    Run(
+        "restore", "R17", restore, Settings(store="all", seconds=10.0),
+        Settings(seconds=1.5, quiet=True),
     ),
     Run(
         "spark-process", "", spark_process,

@@ -222,13 +222,13 @@ SURVIVAL = {
 }
 
 
-async def install(url: str | None = None, *, dry_run: bool = False) -> list[str]:
+async def install(url: str | None = None, *, dry_run: bool = False, shared_schema: bool = False) -> list[str]:
     """Make what the store needs; the steps in words. A dry run makes nothing, not even the folder it would open."""
     location, _ = _where(url)
     if dry_run and (steps := unmade(location)):
         return steps
     async with connect(url) as broker:
-        return await broker.install(dry_run=dry_run)
+        return await broker.install(dry_run=dry_run, shared_schema=shared_schema)
 
 
 async def doctor(url: str | None = None) -> list[Check]:

@@ -110,7 +110,7 @@ def test_what_is_set_aside_is_not_absorbed_and_then_buried():
     bench.absorb(other)
     assert bench.one(SetAside({late: T0, other: T0})) == 1, "what the head holds stays"
     assert bench.head.beyond.aside == {late: T0}
-    assert bench.one(Absorb([late], "own")) == 0
+    assert bench.one(Absorb([late], bench.head.ticket())) == 0
     assert head.wanted(bench.head, [late], 5)[0] == []
     assert bench.head.held == 2
     assert headfile.decode(headfile.HeadWriter().encode(bench.head)) == bench.head

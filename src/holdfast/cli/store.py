@@ -13,12 +13,16 @@ app = group("The store as a whole.")
 
 @command(app, "install")
 async def install(
-    shell: Shell, dry_run: Annotated[bool, typer.Option("--dry-run", help="Only say what would be done.")] = False
+    shell: Shell,
+    dry_run: Annotated[bool, typer.Option("--dry-run", help="Only say what would be done.")] = False,
+    shared_schema: Annotated[
+        bool, typer.Option("--shared-schema", help="PostgreSQL: also where others have tables.")
+    ] = False,
 ) -> None:
     """Make what the store needs; harmless to repeat. A bucket must exist already."""
     from .. import admin
 
-    steps = await admin.install(shell.url, dry_run=dry_run)
+    steps = await admin.install(shell.url, dry_run=dry_run, shared_schema=shared_schema)
     shell.done("\n".join(steps) or "nothing to do", steps=steps, dry_run=dry_run)
 
 
@@ -27,8 +31,9 @@ async def uninstall(shell: Shell, yes: Yes = False) -> None:
     """Remove every queue and every message from the store, for good."""
     async with shell.broker() as broker:
         shell.confirm("Remove every queue and every message from this store?", yes=yes)
-        await broker.uninstall()
-    shell.done("uninstalled", uninstalled=True)
+        left = await broker.uninstall()
+    told = "\n".join(["uninstalled; left, as it is not Holdfast's:", *(f"  {each}" for each in left)])
+    shell.done(told if left else "uninstalled", uninstalled=True, left=left)
 
 
 @command(app, "doctor")

@@ -49,8 +49,8 @@ class Store(Protocol):
     async def install(self, *, dry_run: bool = False) -> list[str]:
         """Make what the store needs, idempotently; the steps (to be) taken, in words."""
 
-    async def uninstall(self) -> None:
-        """Remove everything of Holdfast from the store."""
+    async def uninstall(self) -> list[str] | None:
+        """Remove everything of Holdfast from the store, and nothing else; what was left, in words, if anything was."""
 
     async def close(self) -> None:
         """Give everything back; calling it twice is harmless."""
@@ -179,6 +179,22 @@ class Transactional(Protocol):
 
     async def append(self, queue: str, messages: Sequence[Envelope], *, connection: Any = None) -> list[str]:
         """As `Store.append`; with a connection the messages are there if and only if its transaction commits."""
+
+
+class Sharing(Protocol):
+    """A store whose place may be shared with what others keep there, when somebody says so."""
+
+    shares_schema: bool
+
+    async def install(self, *, dry_run: bool = False, shared_schema: bool = False) -> list[str]:
+        """As `Store.install`; ConfigError where others keep something, unless `shared_schema`."""
+
+
+def sharing(store: Store) -> Sharing:
+    """The store, if it is one; ConfigError."""
+    if not getattr(store, "shares_schema", False):
+        raise ConfigError("shared_schema is for PostgreSQL; this store has no schema to share")
+    return cast(Sharing, store)
 
 
 SingleAppend: TypeAlias = Callable[[bytes, str, Terms], "Future[str] | None"]

@@ -187,7 +187,7 @@ def _parts(seen: Seen, consumer: str, seq: int) -> list[Part]:
     for lease in pipes.leases(head, consumer, seq):
         block = head.blocks[lease.block]
         state = records.State("processing", lease.attempts, token=lease.token)
-        group = scanning.plain_group(block, state, lease.mask)
+        group = scanning.plain_group(seen, block, state, lease.mask)
         hold = f"{lease.token}.{block.no}"
         parts.append(Part(seen.root + block.key, lease.mask.bit_count(), [group], hold))
     return parts

@@ -78,7 +78,7 @@ def wanted(
     """
     known = {block.key for block in head.blocks.values()} | head.beyond.refused
     now = max(head.now, rules.now)
-    candidates = [Block.of(0, key) for key in keys if key not in known]
+    candidates = [Block.of(0, key, calendar=rules.calendar) for key in keys if key not in known]
     # What is listed is due by some clock, and counts as soon as it is by ours.
     stock = [
         (block.order, block.name.count if not rules.margin or block.is_due(now, rules) else 0, block.key)
@@ -247,7 +247,7 @@ def _absorb(head: Head, intent: Absorb, rules: Rules) -> int:
     new = window.absorbable(head, intent)
     for key in new:
         head.serial += 1
-        head.blocks[head.serial] = Block.of(head.serial, key)
+        head.blocks[head.serial] = Block.of(head.serial, key, calendar=rules.calendar)
     return len(new)
 
 

@@ -10,6 +10,7 @@ from typing import Any
 import msgspec
 
 from ...errors import StoreError
+from .calendar import IN_STEP, Calendar
 from .pipes import NOTHING, Pipes
 from .state import Beyond, Block, Frozen, Head, Lease, Recent, Settled, Waiting
 
@@ -105,7 +106,7 @@ class HeadWriter:
         return encode(wire)
 
 
-def decode(data: bytes) -> Head:
+def decode(data: bytes, calendar: Calendar = IN_STEP) -> Head:
     """A newer format is refused."""
     wire = msgspec.msgpack.decode(data)
     if wire[0] > FORMAT:
@@ -116,7 +117,7 @@ def decode(data: bytes) -> Head:
         serial,
         completed,
         failed,
-        {no: Block.of(no, key, next, gone, _mask(skip)) for no, key, next, gone, skip in blocks},
+        {no: Block.of(no, key, next, gone, _mask(skip), calendar=calendar) for no, key, next, gone, skip in blocks},
         [Lease(each[0], each[1], _mask(each[2]), *each[3:]) for each in leases],
         _waiting_from(waiting),
         _settled_from(settled),

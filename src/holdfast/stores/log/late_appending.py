@@ -20,6 +20,7 @@ from ...messages import Envelope
 from . import bundles, queues, rows
 from .appending import Appender, Block, Call, dedup_key, hand_out
 from .cache import BlockCache
+from .calendar import SAME
 from .names import BlockName, due_of, plain
 from .outlasting import Repeat
 from .promised import PromisedAppends
@@ -103,8 +104,8 @@ class LateAppender(Appender):
 
     async def _append(self, calls: list[Call]) -> None:
         now = self._space.clock()
-        blocks = self._blocks(calls, now)
-        hand_out(calls, blocks, now)
+        blocks = self._blocks(calls, now, SAME)
+        hand_out(calls, blocks, now, SAME)
         if len(blocks) > 1 and any(len({id[:-5] for id in call.ids}) > 1 for call in calls):
             blocks = self._bundled(calls, now)
         while True:
@@ -120,8 +121,8 @@ class LateAppender(Appender):
 
     def _bundled(self, calls: list[Call], now: float) -> list[Block]:
         """A call over several blocks: all of them or none. Its ids say that they may lie anywhere."""
-        blocks = self._blocks(calls, now, carried=True)
-        hand_out(calls, blocks, now)
+        blocks = self._blocks(calls, now, SAME, carried=True)
+        hand_out(calls, blocks, now, SAME)
         number = self._ids.block(now)
         parts, bundle = bundles.bundle(number, [(block.key, block.data) for block in blocks])
         return [Block(key, data, (0, 0.0, 0), number, 0) for key, data in (*parts, bundle)]

@@ -16,6 +16,7 @@ from msgspec.structs import replace
 from ...errors import HoldfastError, StoreError
 from . import absorbing, names, shards
 from .cache import BlockCache
+from .calendar import Calendar
 from .committer import Committed, Committer, Request
 from .late import Late
 from .queues import Address, Config
@@ -99,8 +100,8 @@ class LateCommitter(Committer):
 
     # What runs inside the transaction.
 
-    def _decoded(self, stored: bytes | None, root: str) -> Head:
-        head = super()._decoded(stored, root)
+    def _decoded(self, stored: bytes | None, root: str, calendar: Calendar) -> Head:
+        head = super()._decoded(stored, root, calendar)
         self._sure = (root, head)
         return head
 
@@ -120,8 +121,8 @@ class LateCommitter(Committer):
         seen, keys = super()._survey(view, ranges_of)
         return replace(seen, rules=replace(seen.rules, now=view.now)), keys
 
-    def _rules(self, config: Config) -> Rules:
-        return replace(self.late.rules(super()._rules(config)), epoch=cast(Copyable, self._space).epoch)
+    def _rules(self, config: Config, calendar: Calendar) -> Rules:
+        return replace(self.late.rules(super()._rules(config, calendar)), epoch=cast(Copyable, self._space).epoch)
 
     def _beside(self, head: Head) -> list[Intent]:
         return self.late.forgetting(head)

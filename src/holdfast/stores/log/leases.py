@@ -15,6 +15,7 @@ from ... import ids
 from ...messages import Action, Claimed, Expired, Settlement, Status, Stored
 from ...messages import Answer as SettleAnswer
 from . import bits, names
+from .calendar import Calendar
 from .committer import Answer, Then
 from .rows import Rows
 from .session import Session
@@ -63,8 +64,8 @@ def claimed(answer: Answer, taken: Sequence[Taken], token: str) -> list[Claimed]
 def _messages(block: Block, rows: Rows, taken: Taken, token: str, rules: Rules) -> list[Claimed]:
     """The messages of one set. What they share is looked up once: this runs for every message there is."""
     name, prefix = block.name, names.dashed(block.name.block)[:-5]
-    born, limit = ids.born_at(int(name.block, 16)), block.limit(rules)
-    expires, attempt, recovered, alone = taken.expires, taken.attempt, taken.recovered, taken.alone
+    born, limit = rules.calendar.wall(ids.born_at(int(name.block, 16))), block.limit(rules)
+    expires, attempt, recovered, alone = rules.calendar.wall(taken.expires), taken.attempt, taken.recovered, taken.alone
     payload, headers, uniform = rows.payload, rows.headers, isinstance(rows.content_type, str)
     ends = ids.suffixes()
     known = len(ends)
@@ -96,8 +97,10 @@ def id_at(block: Block, rows: Rows, place: int) -> str:
     return f"{names.dashed(block.name.block)[:-5]}{place:05x}"
 
 
-def enqueued_at(block: Block, rows: Rows, place: int) -> float:
-    return rows.enqueued_at[place] if rows.enqueued_at else ids.born_at(int(block.name.block, 16))
+def enqueued_at(block: Block, rows: Rows, place: int, rules: Rules) -> float:
+    if rows.enqueued_at:
+        return rows.enqueued_at[place]
+    return rules.calendar.wall(ids.born_at(int(block.name.block, 16)))
 
 
 def expired(answer: Answer, error: str) -> list[Expired]:
@@ -188,14 +191,15 @@ def extended(answer: Answer, intents: Sequence[Extend], where: Sequence[tuple[in
     ends = []
     for spot in where:
         held = spot is not None and cast(int, answer.results[spot[0]]) >> spot[1] & 1
-        ends.append(_end_of(answer.head, intents[spot[0]], spot[1]) if spot is not None and held else None)
+        calendar = answer.rules.calendar
+        ends.append(_end_of(answer.head, intents[spot[0]], spot[1], calendar) if spot is not None and held else None)
     return ends
 
 
-def _end_of(head: Head, intent: Extend, place: int) -> float | None:
+def _end_of(head: Head, intent: Extend, place: int, calendar: Calendar) -> float | None:
     for lease in head.leases:
         if lease.token == intent.token and lease.block == intent.block and lease.mask >> place & 1:
-            return lease.expires
+            return calendar.wall(lease.expires)
     return None
 
 

@@ -65,7 +65,8 @@ class Glance:
     def _unabsorbed(self, *prefixes: str) -> Iterator[Block]:
         if not self.seen.rules.window:
             known = {block.key for block in self.seen.head.blocks.values()}
-            yield from (Block.of(0, key) for prefix in prefixes for key in self.keys(prefix) if key not in known)
+            new = (key for prefix in prefixes for key in self.keys(prefix) if key not in known)
+            yield from (Block.of(0, key, calendar=self.seen.rules.calendar) for key in new)
             return
         known = self._known()
         keys = [key for key in self.strangers(*prefixes).good if not any(each.wrote(key) for each in self._hidden)]

@@ -14,6 +14,7 @@ import msgspec
 
 from ... import ids
 from . import bits
+from .calendar import IN_STEP, Calendar
 from .names import BlockName, due_of, is_of_flush, parse_block
 from .pipes import NOTHING, Pipes
 
@@ -43,11 +44,10 @@ class Rules(msgspec.Struct, frozen=True):
     window: float = 0.0  # seconds in which a write may be repeated or arrive late; 0: never
     margin: float = 0.0  # seconds after which an instant of somebody else has certainly come: clocks differ
     own: str = ""  # how the tokens of this process begin
-    epoch: float = 0.0  # with a window: when the space was last copied or restored as a whole; 0: never
     own_blocks: Container[str] = ()  # keys of delayed blocks that this process has written
-    now: float = (
-        0.0  # with a margin: this process's clock, by which its own instants are judged; the head's may be ahead
-    )
+    now: float = 0.0  # with a margin: the clock of this process, by which it judges its own instants
+    calendar: Calendar = IN_STEP  # how the store's clock lies to it
+    epoch: float = 0.0  # with a window: when the space was last copied or restored as a whole; 0: never
 
     def come_at(self, instant: float, *, is_own: bool) -> float:
         """When it has come, by this process's clock: somebody else's may be behind it."""
@@ -69,15 +69,17 @@ class Block(msgspec.Struct, frozen=True, gc=False):
     key: str
     name: BlockName
     order: str
-    due: float
+    due: float  # by the store's clock
     next: int = 0
     gone: int = 0
     skip: int = 0
 
     @classmethod
-    def of(cls, no: int, key: str, next: int = 0, gone: int = 0, skip: int = 0) -> Block:
+    def of(
+        cls, no: int, key: str, next: int = 0, gone: int = 0, skip: int = 0, *, calendar: Calendar = IN_STEP
+    ) -> Block:
         name = parse_block(key)
-        return cls(no, key, name, name.order, due_of(key), next, gone, skip)
+        return cls(no, key, name, name.order, due_of(key, calendar), next, gone, skip)
 
     def fresh(self) -> int:
         return bits.span(self.next, self.name.count) & ~self.skip

@@ -76,8 +76,8 @@ class LogStore:
     async def install(self, *, dry_run: bool = False) -> list[str]:
         return await self._space.install(dry_run=dry_run)
 
-    async def uninstall(self) -> None:
-        await self._space.uninstall()
+    async def uninstall(self) -> list[str]:
+        return await self._space.uninstall()
 
     async def close(self) -> None:
         for log in self._logs.values():
@@ -89,7 +89,7 @@ class LogStore:
         return [*await self._space.check(), await inspecting.damaged(self._space)]
 
     async def clock(self) -> float:
-        return self._space.clock()
+        return self._space.calendar().wall(self._space.clock())
 
     # Queues.
 

@@ -82,9 +82,10 @@ async def _bury(log: Log) -> None:
 
 
 def _retire(tx: Transaction, root: str, config: queues.Config) -> int:
-    """Archive files past their retention, judged by the time in their names."""
-    limit = tx.now - config.options.archive_days * _DAY
-    old = [file.key for file in archive.files(tx, root) if file.frozen_at < limit]
+    """Archive files past their retention, judged by the time in their names; days are of the calendar."""
+    wall = tx.calendar.wall
+    limit = wall(tx.now) - config.options.archive_days * _DAY
+    old = [file.key for file in archive.files(tx, root) if wall(file.frozen_at) < limit]
     for key in old:
         tx.delete(key)
     return len(old)
@@ -155,8 +156,8 @@ async def sweep(space: Space, live: Log, *, older_than: float = _ORPHAN_SECONDS)
             return []
         glance = Glance(view, seen, live.cache)
         late = [*seen.head.beyond.aside, *glance.strangers("inbox/").late]
-        named = [block.key for block in glance.blocks()]
-        named += [key for key, _ in bundles.expanded(view, seen.root, late)]
+        parts = [key for key, _ in bundles.expanded(view, seen.root, late)]
+        named = [*(block.key for block in glance.blocks()), *parts]
         return sorted(old - {seen.root + key for key in (*named, *seen.head.beyond.graveyard)})
 
     orphans = await space.read(look)

@@ -29,6 +29,7 @@ class Opened(msgspec.Struct):
     entries: list[tuple[str, Entry]]
     gone: list[int]  # tags of bytes that are to go
     latest: float  # the clock when it was last noted
+    apart: float  # and how far it was ahead of the wall clock
     is_new: bool
 
 
@@ -102,7 +103,8 @@ class Database:
         entries = [layout.decode(row.key, row.value) async for row in self._rows(layout.OBJECTS)]
         gone = [layout.tag_of(row.key) async for row in self._rows(layout.GONE)]
         latest = layout.decode_instant(await self._db.get(layout.CLOCK_ROW))
-        return Opened(entries, gone, latest, is_new)
+        apart = layout.decode_instant(await self._db.get(layout.APART_ROW))
+        return Opened(entries, gone, latest, apart, is_new)
 
     async def _rows(self, prefix: bytes, *, limit: int = _PAGE) -> Any:
         everything = slatedb().KeyRange(start=None, start_inclusive=False, end=None, end_inclusive=False)
@@ -171,15 +173,6 @@ class Database:
             self.sync()
         except (package.Error, OSError, TimeoutError):
             pass  # everything acknowledged is durable already
-
-    def remove(self) -> None:
-        """Everything of the database, after it was closed."""
-        package = slatedb()
-        admin = package.AdminBuilder(self._place.path, self._place.object_store()).build()
-        try:
-            self._call(admin.delete_db(True), timeout=self._timeout)
-        except package.Error as error:
-            raise translated(error) from error
 
     def _run(self, call: Callable[[], Coroutine[Any, Any, T]]) -> T:
         if self.failed is not None:

@@ -10,6 +10,7 @@ from typing import TypeVar
 from ....config import StoreOptions
 from ....errors import ConfigError, Unavailable
 from ...base import Check
+from ..calendar import Calendar
 from ..folder.lane import CLOSED
 from ..space import Buffer, NewFiles, Reading, Transaction
 from ..topics import deliver
@@ -51,6 +52,9 @@ class SlateSpace:
 
     def clock(self) -> float:
         return self._core.committer.clock.now()
+
+    def calendar(self) -> Calendar:
+        return self._core.committer.clock.calendar()
 
     def transact(
         self, step: Callable[[Transaction], T], *, deadline: float | None = None, lane: str = "", files: NewFiles = ()
@@ -112,7 +116,7 @@ class SlateSpace:
         self._usable()
         return list(self._core.committer.made)
 
-    async def uninstall(self) -> None:
+    async def uninstall(self) -> list[str]:
         """Remove the database; its folder too if nothing else is in it. Other brokers of the process lose it."""
         self._usable()
         self._closed = True
@@ -120,7 +124,7 @@ class SlateSpace:
         release(core)
         await asyncio.to_thread(core.stop, self._timeout)
         try:
-            await asyncio.to_thread(core.remove)
+            return await asyncio.to_thread(core.remove)
         except OSError as error:
             raise translated(error) from error
 
