@@ -10,6 +10,7 @@ from ..settings import Settings
 from ..verdict import Verdict
 from .disk import disk, disk_slate
 from .history import history
+from .identity import identity
 from .kill import kill
 from .nats import nats, nats_cluster
 from .poison import poison
@@ -67,6 +68,11 @@ RUNS = (
         "disk-slate", "", disk_slate,
         Settings(messages=4000, stops=10, interval=3.0, lease=6.0, work=0.02),
         Settings(messages=200, stops=1, interval=0.7, lease=6.0, work=0.02, deadline=60, quiet=True),
+    ),
+    Run(
+        "identity", "", identity, Settings(messages=30_000, workers=4, stops=60, interval=1.0, work=0.05),
+        Settings(messages=600, producers=2, workers=2, stops=5, interval=0.4, lease=1.0, work=0.02, deadline=60,
+                 quiet=True),
     ),
     Run(
         "postgres", "R6", postgres, Settings(stops=50, kills=20, producer_kills=3, interval=0.8, work=0.05),

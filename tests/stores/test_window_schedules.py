@@ -196,12 +196,16 @@ async def drain(stage: Stage) -> LateStore:
                 stage.completed.update(each.payload.decode() for each in claims.messages)
         await store.maintain("q")
         stats = await store.stats("q")
-        left = [*stage.bucket.named("/inbox/"), *stage.bucket.named("/later/")]
-        left = [key for key in left if "/late/" not in key]  # what came late is set aside
-        if stats.total == stats.archived and not left:
+        if stats.total == stats.archived and not waiting(stage):
             return store
         await asyncio.sleep(0.2)
-    raise AssertionError(f"the queue is not empty: {stats} {left}")
+    raise AssertionError(f"the queue is not empty: {stats} {waiting(stage)}")
+
+
+def waiting(stage: Stage) -> list[str]:
+    """Blocks that somebody may still absorb; what came late was never acknowledged, and is kept apart."""
+    keys = [*stage.bucket.named("/inbox/"), *stage.bucket.named("/later/")]
+    return [key for key in keys if "/late/" not in key]
 
 
 @pytest.fixture
