@@ -347,11 +347,8 @@ class LateStore(LogStore):
         return Check("set aside", "warn", f"{named} are kept but not delivered: {why}; `holdfast recover`")
 
     async def _all_logs(self, queue: str) -> list[Log]:
-        """Those of a queue and its dead letters, as they are now."""
-        logs = [*await self._logs_of(queue), self._log(queue + DEAD)]
-        for log in logs:
-            await self._space.read(log.committer.look, deadline=self._timeout)
-        return logs
+        """Those of a queue and its dead letters."""
+        return [*await self._logs_of(queue), self._log(queue + DEAD)]
 
     def _recovery(self, queue: str, log: Log) -> Recovery:
         async def known(ids: set[str]) -> set[str]:

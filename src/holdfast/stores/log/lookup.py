@@ -44,6 +44,7 @@ class Glance:
         self._cache = cache
         self._sure = sure
         self._bundles: dict[str, Bundle | None] = {}
+        self._strangers: dict[tuple[str, ...], window.Sorted] = {}
         frozen = seen.head.frozen
         # On a bucket blocks are seen before the flush that writes them is done with: till then the head has the rows.
         self._hidden = [*hidden, *([frozen] if frozen is not None else [])] if seen.rules.window else []
@@ -77,11 +78,13 @@ class Glance:
         return {block.key for block in self.seen.head.blocks.values()} | self.seen.head.beyond.refused
 
     def strangers(self, *prefixes: str) -> window.Sorted:
-        """Listed keys that the head does not know, bundles among them, by what becomes of them."""
-        known = self._known()
-        keys = [key for prefix in prefixes for key in self.keys(prefix) if key not in known]
-        made = {key: self.view.made(self.seen.root + key) for key in keys}
-        return window.sort_out(self.seen.head, keys, made, self.seen.rules)
+        """Listed keys that the head does not know, bundles among them, by what becomes of them; listed once."""
+        if prefixes not in self._strangers:
+            known = self._known()
+            keys = [key for prefix in prefixes for key in self.keys(prefix) if key not in known]
+            made = {key: self.view.made(self.seen.root + key) for key in keys}
+            self._strangers[prefixes] = window.sort_out(self.seen.head, keys, made, self.seen.rules)
+        return self._strangers[prefixes]
 
     def set_aside(self) -> int:
         """How many messages are late: copied under `late/`, named in the head, or only listed so far."""
