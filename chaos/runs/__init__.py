@@ -10,12 +10,14 @@ from ..settings import Settings
 from ..verdict import Verdict
 from .disk import disk, disk_slate
 from .history import history
+from .identity import identity
 from .kill import kill
 from .nats import nats, nats_cluster
 from .poison import poison
 from .postgres import failover, postgres
 from .power import power
 from .protocol import protocol
+from .restore import restore
 from .retries import retries
 from .s3 import s3
 from .simulate import simulate
@@ -68,6 +70,11 @@ RUNS = (
         Settings(messages=200, stops=1, interval=0.7, lease=6.0, work=0.02, deadline=60, quiet=True),
     ),
     Run(
+        "identity", "", identity, Settings(messages=30_000, workers=4, stops=60, interval=1.0, work=0.05),
+        Settings(messages=600, producers=2, workers=2, stops=5, interval=0.4, lease=1.0, work=0.02, deadline=60,
+                 quiet=True),
+    ),
+    Run(
         "postgres", "R6", postgres, Settings(stops=50, kills=20, producer_kills=3, interval=0.8, work=0.05),
         Settings(messages=600, producers=2, workers=2, stops=6, kills=2, producer_kills=1, interval=0.4, work=0.05,
                  deadline=60, quiet=True),
@@ -110,6 +117,10 @@ RUNS = (
     Run(
         "history", "R15", history, Settings(store="all"),
         Settings(seconds=6.0, strict=False, quiet=True),
+    ),
+    Run(
+        "restore", "R17", restore, Settings(store="all", seconds=10.0),
+        Settings(seconds=1.5, quiet=True),
     ),
     Run(
         "spark-process", "", spark_process,

@@ -195,9 +195,9 @@ async def _twice(honest: Any, self: Any, queue: str, messages: Any) -> Any:
     return await honest(self, queue, messages)
 
 
-def _forgets_block(honest: Any, self: Any, *args: Any, **options: Any) -> Any:
-    """A block of several is not written."""
-    return honest(self, *args, **options)[1:]
+def _forgets_block(honest: Any, self: Any, tx: Any, *, blocks: Any, **options: Any) -> Any:
+    """A block is acknowledged and not written."""
+    return honest(self, tx, blocks=blocks[1:], **options)
 
 
 def _uncounted(honest: Any) -> Any:
@@ -263,7 +263,7 @@ BUGS: dict[str, Bug] = {
     "no token check": Bug([(head, "_settle", _any_token)]),
     "settle before durable": Bug([(LogStore, "settle", _every(7, _says_done))]),
     "repeat not recognised": Bug([(LogStore, "append", _every(5, _twice))]),
-    "enqueue loses every nth": Bug([(Appender, "_blocks", _every(7, _forgets_block))]),
+    "enqueue loses every nth": Bug([(Appender, "_publish", _every(7, _forgets_block))]),
     "attempt counted at failure": Bug([(head, "_lease_out", _uncounted)]),
     "archive misses one": Bug([(leaving, "encode", _every(3, _misses_one))]),
     "payload spoiled": Bug([(rows, "encode", _every(7, _spoils))]),

@@ -47,6 +47,11 @@ def uid_of(payload: bytes) -> str:
     return payload.partition(b"|")[0].decode()
 
 
+def _in_time(each: Delivery) -> tuple[float, int, float]:
+    """By when the claims were carried out, as the store's clock said it."""
+    return round(each.claimed.expires_at - each.call.args["lease"], 6), each.claimed.attempt, each.call.began
+
+
 class Judge:
     def __init__(self, plan: Plan, history: History, rest: Rest, slack: float) -> None:
         self.plan = plan
@@ -60,6 +65,7 @@ class Judge:
         self.settles: dict[tuple[str, str, str], list[tuple[Call, Any, str | None]]] = defaultdict(list)
         self.extends: dict[tuple[str, str], list[Call]] = defaultdict(list)
         self.purges: list[Call] = []
+        self.cancelled: set[str] = set()  # ids, for certain or not
         self.unkept: set[str] = set()  # uids of messages that may have been completed without a record
         self.repeated: set[str] = set()  # uids whose unclear append was repeated
         self.kinds = {call.kind for call in self.calls}
@@ -75,6 +81,7 @@ class Judge:
             "settle": self._settled,
             "extend": self._extended,
             "purge": self.purges.append,
+            "cancel": self._cancelled,
         }
         for call in self.calls:
             if call.kind in readers:
@@ -94,6 +101,10 @@ class Judge:
         answers = call.answer if call.is_ok else [None] * len(call.args["settlements"])
         for each, answer in zip(call.args["settlements"], answers, strict=True):
             self.settles[call.args["queue"], each.id, each.token].append((call, each, answer))
+
+    def _cancelled(self, call: Call) -> None:
+        if call.is_unclear or call.answer:
+            self.cancelled.add(call.args["id"])
 
     def _extended(self, call: Call) -> None:
         if call.is_ok and call.answer[0]:
@@ -184,7 +195,7 @@ class Judge:
 
     def deliveries(self) -> None:
         for (queue, id), some in self.by_id.items():
-            some.sort(key=lambda each: (each.claimed.expires_at - each.call.args["lease"], each.call.began))
+            some.sort(key=_in_time)
             for before, after in pairwise(some):
                 self._pair(queue, id, before, after)
             if queue == QUEUE:
@@ -198,10 +209,11 @@ class Judge:
         token = before.claimed.token
         if token == after.claimed.token:
             self.breach(f"one token twice: {before.uid}")
+        gives_back = ("retry", "release") if queue == QUEUE else ("retry", "release", "dead")  # what is dead stays so
         gave_back = [
             settled
             for settled in self.settles[queue, id, token]
-            if settled[1].action in ("retry", "release")
+            if settled[1].action in gives_back
             and settled[0].began <= (after.call.ended or 0.0)
             and settled[2] != "lost"
         ]
@@ -235,17 +247,18 @@ class Judge:
                 mine = next((each for each in self.by_id[queue, id] if each.claimed.token == token), None)
                 if mine is None:
                     continue
-                self._against(call, settlement, mine, other)
+                first = min(each[0].began for each in some if each[2] != "lost")  # the answer may be to a repeat
+                self._against(call, first, settlement, mine, other)
         for uid, count in completed.items():
             if count > 1 and not self._had_two_lives(uid):
                 self.breach(f"completed twice: {uid}")
 
-    def _against(self, call: Call, settlement: Any, mine: Delivery, other: Delivery) -> None:
+    def _against(self, call: Call, first: float, settlement: Any, mine: Delivery, other: Delivery) -> None:
         """An accepted settlement, and another delivery of the message."""
         if self._had_two_lives(mine.uid):
             return
         took = other.call.ended or 0.0
-        if other.call.began > (mine.call.ended or 0.0) and took < call.began:
+        if other.call.began > (mine.call.ended or 0.0) and took < first:
             self.breach(f"zombie: {mine.uid} was settled by {call.by}, but {other.call.by} had it since {took:.3f}")
         is_over = settlement.action == "complete" or (settlement.action == "dead" and mine.queue == QUEUE)
         if is_over and other.call.began > (call.ended or 0.0):
@@ -293,6 +306,8 @@ class Judge:
     def _may_leave_none(self, uid: str, id: str, call: Call) -> bool:
         if "dedup_key" in call.args["terms"]:
             return True  # it stands for another
+        if not self.plan.archive and id in self.cancelled:
+            return True
         return uid in self.unkept or any(each.is_unclear or (each.ended or 0.0) > call.began for each in self.purges)
 
     def _leaves_none(self, settled: tuple[Call, Any, str | None]) -> bool:

@@ -13,6 +13,7 @@ from holdfast.stores.log.cloud import address, clock, probe
 from . import seams
 from .baton import World
 from .bucket import Bucket, Door
+from .database import OnDatabase
 from .faults import Dice
 from .heads import Heads
 from .plan import Plan
@@ -50,7 +51,7 @@ class Simulated(Protocol):
 
 
 def simulated(plan: Plan, world: World, dice: Dice, breach: Callable[[str], None]) -> Simulated:
-    return OnBucket(plan, world, dice, breach)
+    return (OnBucket if plan.policy == "bucket" else OnDatabase)(plan, world, dice, breach)
 
 
 class _ByProcess(dict[Any, Any]):

@@ -137,7 +137,7 @@ def _listing_of(view: Reading, root: str, ticket: ListTicket, found: list[list[s
     inbox, due, coming = found
     cut = len(root)
     made = {key[cut:]: view.made(key) for key in (*inbox, *due)}
-    due_at = names.due_of(coming[0], view.calendar) if coming else None
+    due_at = _soonest(view, coming)
     upto = _end_of(inbox, asked)[cut:]
     return Listing(root, ticket, list(made), made, upto, due_at, view.now, cast(_Showing, view).pleas(root))
 

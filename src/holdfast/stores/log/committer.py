@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import asyncio
 import os
+import threading
 from collections.abc import Callable, Sequence
 from functools import partial
 from typing import TypeAlias, TypeVar, cast
@@ -77,6 +78,12 @@ class Request:
         return self.future is not None and self.future.cancelled()
 
 
+class Group(list[Request]):
+    """What one commit carries out; more joins while it has not begun to write."""
+
+    is_over = False  # its callers have been told; nobody else may join
+
+
 class Committer:
     """See the module. `written` is called with the head after every commit that wrote it."""
 
@@ -91,13 +98,13 @@ class Committer:
         self._timeout = timeout
         self._written = written
         self._waiting: list[Request] = []
+        self._joining = threading.Lock()  # held while a commit takes what waits, or is over
         self._under_way = False
         self._had_turn = False  # of the event loop
         self._was_alone = True  # what was begun last had no company
         self._writer = headfile.HeadWriter()
         self._known = _NOTHING
-        self._head: tuple[bytes, Head] = (b"", Head())
-        self._calendar = IN_STEP
+        self._head: tuple[bytes, Head, Calendar] = (b"", Head(), IN_STEP)
 
     # What callers use.
 
@@ -156,7 +163,7 @@ class Committer:
 
     def _begin(self) -> None:
         """Commit what waits; requests that arrive meanwhile share the next."""
-        taken: list[Request] = []
+        taken = Group()
         alone, self._was_alone = self._was_alone, len(self._waiting) == 1
         try:
             if alone and self._was_alone and self._at_once(taken):
@@ -171,7 +178,7 @@ class Committer:
         committed.add_done_callback(partial(self._ended, taken))
         self._under_way = True
 
-    def _at_once(self, taken: list[Request]) -> bool:
+    def _at_once(self, taken: Group) -> bool:
         """One such commit per turn of the event loop, so that others have theirs and requests can gather."""
         try:
             done = self._space.at_once(partial(self._step, taken), lasting=self._waiting[0].is_lasting)
@@ -193,8 +200,10 @@ class Committer:
         if self._waiting and not self._under_way:
             self._begin_soon()
 
-    def _ended(self, taken: list[Request], committed: asyncio.Future[Committed]) -> None:
+    def _ended(self, taken: Group, committed: asyncio.Future[Committed]) -> None:
         self._under_way = False
+        with self._joining:  # a step that outlived its deadline may still be running
+            taken.is_over = True
         error = Unavailable("the commit was cancelled") if committed.cancelled() else committed.exception()
         if error is not None:
             self._refuse(taken or self._take(), error)
@@ -256,8 +265,11 @@ class Committer:
 
     # What runs inside the transaction.
 
-    def _step(self, taken: list[Request], tx: Transaction) -> Committed:
-        taken.extend(request for request in self._take() if not request.is_abandoned)
+    def _step(self, taken: Group, tx: Transaction) -> Committed:
+        with self._joining:
+            if taken.is_over:
+                raise Unavailable("nobody waits for this commit any more")
+            taken.extend(request for request in self._take() if not request.is_abandoned)
         head = self._commit(tx, taken) if taken else None
         return head, [request.answer for request in taken]
 
@@ -298,30 +310,22 @@ class Committer:
                 root, known = known.root, self._known_from(stored)
                 if root != known.root:
                     continue
-            rules, calendar = self._rules(known.config), view.calendar
-            if calendar != IN_STEP:
-                rules = msgspec.structs.replace(rules, calendar=calendar)
-            self._date(calendar)
-            head = self._decoded(found[0], known.root)
+            head = self._decoded(found[0], known.root, view.calendar)
             ticket = before.ticket() if ranges else head.ticket()
             if ticket != head.ticket():
                 continue  # what was listed may be older than what has been forgotten
             if ranges_of and head.held > before.held:  # absorbed blocks must not hide the ones behind them
                 keys = view.survey([], ranges_of(known.root, head.held))[1]
+            rules = self._rules(known.config, view.calendar)
             return Seen(known.config, rules, known.root, head, ticket), keys
-
-    def _date(self, calendar: Calendar) -> None:
-        """The wall clock was set: instants of the calendar lie elsewhere now, so that the head is read again."""
-        if calendar is not self._calendar and calendar != self._calendar:
-            self._calendar = calendar
-            self._head = (b"", self._head[1])
 
     def _stored(self, root: str) -> Head:
         """A head of this log that was there, as far as it matters: where nothing is forgotten, any will do."""
         return self._head[1]
 
-    def _rules(self, config: Config) -> Rules:
-        return self.address.rules(config)
+    def _rules(self, config: Config, calendar: Calendar) -> Rules:
+        rules = self.address.rules(config)
+        return rules if calendar == IN_STEP else msgspec.structs.replace(rules, calendar=calendar)
 
     def _known_from(self, stored: bytes) -> _Known:
         config = queues.decode(stored, self.address.queue)
@@ -330,13 +334,13 @@ class Committer:
         self._known = _Known(stored, config, self.address.root(config))
         return self._known
 
-    def _decoded(self, stored: bytes | None, root: str) -> Head:
+    def _decoded(self, stored: bytes | None, root: str, calendar: Calendar) -> Head:
         if stored is None:
             return Head()
-        data, head = self._head
-        if data != stored:  # bytes, not tags: what a failed commit left here can never look current
-            head = damage.read(root + "head", partial(headfile.decode, calendar=self._calendar), stored)
-            self._head = (stored, head)
+        data, head, dated = self._head
+        if data != stored or dated != calendar:  # no tags: what a failed commit left here can never look current
+            head = damage.read(root + "head", partial(headfile.decode, calendar=calendar), stored)
+            self._head = (stored, head, calendar)
         return head
 
     def _commit(self, tx: Transaction, requests: list[Request]) -> Head | None:
@@ -376,8 +380,7 @@ class Committer:
         if not session.changed:
             return None
         tx, root = session.tx, session.seen.root
-        data = self._put(session)
-        self._head = (data if session.seen.rules.calendar == self._calendar else b"", session.head)
+        self._head = (self._put(session), session.head, session.seen.rules.calendar)
         for key in session.finished:
             tx.delete(root + key)
             self._cache.forget(root + key)

@@ -16,7 +16,8 @@ from msgspec.structs import replace
 from ...errors import HoldfastError, StoreError
 from . import absorbing, names, shards
 from .cache import BlockCache
-from .committer import Committed, Committer, Request
+from .calendar import Calendar
+from .committer import Committed, Committer, Group, Request
 from .late import Late
 from .queues import Address, Config
 from .rows import Rows
@@ -90,7 +91,7 @@ class LateCommitter(Committer):
         if not looking.cancelled():
             looking.exception()  # whoever needs a list asks again
 
-    def _ended(self, taken: list[Request], committed: asyncio.Future[Committed]) -> None:
+    def _ended(self, taken: Group, committed: asyncio.Future[Committed]) -> None:
         head = committed.result()[0] if not committed.cancelled() and committed.exception() is None else None
         if head is not None:
             self._sure = (self._sure[0], head)
@@ -99,8 +100,8 @@ class LateCommitter(Committer):
 
     # What runs inside the transaction.
 
-    def _decoded(self, stored: bytes | None, root: str) -> Head:
-        head = super()._decoded(stored, root)
+    def _decoded(self, stored: bytes | None, root: str, calendar: Calendar) -> Head:
+        head = super()._decoded(stored, root, calendar)
         self._sure = (root, head)
         return head
 
@@ -120,8 +121,8 @@ class LateCommitter(Committer):
         seen, keys = super()._survey(view, ranges_of)
         return replace(seen, rules=replace(seen.rules, now=view.now)), keys
 
-    def _rules(self, config: Config) -> Rules:
-        return replace(self.late.rules(super()._rules(config)), epoch=cast(Copyable, self._space).epoch)
+    def _rules(self, config: Config, calendar: Calendar) -> Rules:
+        return replace(self.late.rules(super()._rules(config, calendar)), epoch=cast(Copyable, self._space).epoch)
 
     def _beside(self, head: Head) -> list[Intent]:
         return self.late.forgetting(head)

@@ -79,6 +79,10 @@ class LateStore(LogStore):
         lives = [self._log(queues.shard(queue, number)).committer for number in range(count)]
         return Finder(lives, self._log(queue + DEAD).committer, self._cache)
 
+    async def _found(self, queue: str, ids: Sequence[str]) -> list[bool]:
+        """A shard asks, too: its messages are messages of the queue."""
+        return await super()._found(queues.address(queue).queue, ids)
+
     async def append(self, queue: str, messages: Sequence[Envelope]) -> list[str]:
         made = await super().append(queues.shard(queue, self._home % await self._shards(queue)), messages)
         self._appended[queue] += len(made)

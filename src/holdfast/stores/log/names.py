@@ -13,6 +13,7 @@ from __future__ import annotations
 
 import math
 import re
+from collections.abc import Iterable
 from datetime import UTC, datetime
 
 import msgspec
@@ -33,8 +34,33 @@ LATE = "late/"  # below a log's root: copies of blocks that were set aside
 HINT = "hint"  # beside the head: changes with the options, so that a list of the log shows it
 
 
+_QUEUE = r"[A-Za-z0-9][A-Za-z0-9_.-]{0,127}"
+_FOLDERS = "inbox|later|archive|results|dedup|replayed|damaged|parts|late|recovered"
+_SINGLE = f"head|{HINT}|{HEED}[^/]+|maintain|scanned"
+# Whoever removes a store goes by this: a kind of key that is not listed here would be left behind, and told.
+_OURS = re.compile(rf"{CONFIGS}{_QUEUE}|{_QUEUE}@[0-9a-f]{{8}}/((dead|s\d{{4}})/)?({_SINGLE}|({_FOLDERS})/.+)")
+_TOLD_MOST = 20  # names of what was left
+
+
 class BadKey(ValueError):
     """A key that says nothing: whoever lists goes on without it, whoever needs it finds it damaged."""
+
+
+def is_ours(key: str) -> bool:
+    """Whether the engine makes keys like this one."""
+    return _OURS.fullmatch(key) is not None
+
+
+def told(left: Iterable[str], what: str) -> list[str]:
+    """What a removal left, in words: the first names, and how many more there are."""
+    names: list[str] = []
+    more = 0
+    for name in left:
+        if len(names) < _TOLD_MOST:
+            names.append(f"{what} {name}")
+        else:
+            more += 1
+    return [*names, f"and {more:,} more"] if more else names
 
 
 def config_key(queue: str) -> str:

@@ -188,8 +188,8 @@ class Space(Protocol):
     async def install(self, *, dry_run: bool) -> list[str]:
         """Make what is needed; the steps in words."""
 
-    async def uninstall(self) -> None:
-        """Remove everything."""
+    async def uninstall(self) -> list[str]:
+        """Remove everything that is ours; what was left, in words."""
 
     async def close(self) -> None:
         """Give everything back."""

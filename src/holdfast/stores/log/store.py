@@ -76,8 +76,8 @@ class LogStore:
     async def install(self, *, dry_run: bool = False) -> list[str]:
         return await self._space.install(dry_run=dry_run)
 
-    async def uninstall(self) -> None:
-        await self._space.uninstall()
+    async def uninstall(self) -> list[str]:
+        return await self._space.uninstall()
 
     async def close(self) -> None:
         for log in self._logs.values():

@@ -94,6 +94,6 @@ class Reserve:
         """Before an enqueue; Unavailable while the room is for those who drain."""
         if self._in_doubt:
             await self.look()
-            self._in_doubt = not self._is_there
         if not self._is_there and not await self.refill():
             raise Unavailable("nats: the server has no room: complete or delete messages, or give it more storage")
+        self._in_doubt = False

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import random
 import time
-from collections.abc import Callable, Sequence
+from collections.abc import Callable, Iterator, Sequence
 from typing import Any, TypeVar
 
 import msgspec
@@ -143,6 +143,14 @@ class Wire:
             return found[:PAGE]
 
         return self._patiently(ask, until)
+
+    def remove(self, folder: str, ours: Callable[[str], bool], until: float) -> Iterator[str]:
+        """Delete what is ours below a folder (no slash at its end); the keys of all else."""
+        after = ""
+        while page := self.page(folder, after, until):
+            after = page[-1].key
+            self.delete([each.key for each in page if ours(each.key)], until)
+            yield from (each.key for each in page if not ours(each.key))
 
     def delete(self, keys: Sequence[str], until: float) -> None:
         """Those that are there; up to a page of them in one request."""
