@@ -362,7 +362,10 @@ class Committer:
 
     def _absorbable(self, tx: Transaction, demand: int) -> absorbing.Absorbable:
         if demand:
-            return absorbing.absorbable(self._survey, tx, demand)
+            try:
+                return absorbing.absorbable(self._survey, tx, demand)
+            except names.BadKey:
+                return absorbing.absorbable_named(self._survey, tx, demand)
         seen = self.look(tx)
         return seen, Absorb([], seen.ticket), None
 
