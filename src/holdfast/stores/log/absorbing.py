@@ -35,11 +35,11 @@ Absorbable: TypeAlias = "tuple[Seen, Absorb, float | None]"  # also when the nex
 
 def absorbable(survey: Survey, tx: Transaction, demand: int) -> Absorbable:
     """The log, and the blocks to absorb for claims of so many messages."""
-    seen, (inbox, later) = survey(tx, _first_ranges)
+    seen, (inbox, later, dated) = survey(tx, _first_ranges)
     nothing = Absorb([], seen.ticket)
     if seen.rules.paused:
         return seen, nothing, None
-    next_due = names.due_of(later[0]) if later else None
+    next_due = _soonest(tx, later, dated)
     if next_due is None or next_due > tx.now:  # nothing beside the inbox
         if not inbox:
             return seen, nothing, next_due
@@ -47,7 +47,7 @@ def absorbable(survey: Survey, tx: Transaction, demand: int) -> Absorbable:
         block = seen.head.block_at(key)
         if block is None and names.parse_block(key).serves(demand):
             return seen, Absorb([key], seen.ticket), next_due
-        if block is not None and block.name.serves(demand) and block.ready(tx.now) >= demand:
+        if block is not None and block.name.serves(demand) and block.ready(tx.now, seen.rules) >= demand:
             return seen, nothing, next_due
     return _listed(survey, tx, demand)
 
@@ -57,12 +57,13 @@ def _listed(survey: Survey, tx: Transaction, demand: int) -> Absorbable:
     most = min(demand, _PAGE)
     look = min(demand, _FEW)  # most blocks hold many messages: a few keys will do, or all are looked at
     while True:
-        seen, (inbox, due, coming) = survey(tx, partial(_ranges, tx.now, look))
+        seen, (inbox, due, coming, dated, dated_coming) = survey(tx, partial(_all_ranges, tx, look))
         cut = len(seen.root)
         upto = _end_of(inbox, seen.head.held + look)
-        chosen, enough = wanted(seen.head, [key[cut:] for key in inbox + due], demand, upto=upto)
+        keys = [key[cut:] for key in inbox + due + dated]
+        chosen, enough = wanted(seen.head, keys, demand, seen.rules, upto=upto)
         if enough or look == most or not upto:
-            return seen, Absorb(chosen, seen.ticket), names.due_of(coming[0]) if coming else None
+            return seen, Absorb(chosen, seen.ticket), _soonest(tx, coming, dated_coming)
         look = most
 
 
@@ -100,7 +101,7 @@ def _listing_of(view: Reading, root: str, ticket: ListTicket, found: list[list[s
     inbox, due, coming = found
     cut = len(root)
     made = {key[cut:]: view.made(key) for key in (*inbox, *due)}
-    due_at = names.due_of(coming[0]) if coming else None
+    due_at = _soonest(view, coming)
     upto = _end_of(inbox, asked)[cut:]
     return Listing(root, ticket, list(made), made, upto, due_at, view.now, cast(_Showing, view).pleas(root))
 
@@ -113,23 +114,24 @@ def _from_list(
     if listing.root != seen.root:
         return None
     if listing.ticket != head.ticket():  # nothing may be absorbed from it
-        return Absorb([], listing.ticket) if enough and _comes_first(head, listing, demand) else None
+        return Absorb([], listing.ticket) if enough and _comes_first(seen, listing, demand) else None
     listed = late.choose(tx, listing, head, seen.rules, beside=queues.beside(seen.root, seen.config))
-    if enough and not wanted(head, listed.blocks, demand, upto=listing.upto)[1]:
+    if enough and not wanted(head, listed.blocks, demand, seen.rules, upto=listing.upto)[1]:
         return None
-    chosen, _ = wanted(head, listed.blocks, min(_AHEAD * demand, max(demand, _AHEAD_MOST)))
+    chosen, _ = wanted(head, listed.blocks, min(_AHEAD * demand, max(demand, _AHEAD_MOST)), seen.rules)
     parts = [part for some in listed.bundled.values() for part in some]
     spent = [key for key, some in listed.bundled.items() if some]
     return Absorb([*chosen[: max(_AHEAD_BLOCKS, demand)], *parts], listing.ticket, spent)
 
 
-def _comes_first(head: Head, listing: Listing, demand: int) -> bool:
+def _comes_first(seen: Seen, listing: Listing, demand: int) -> bool:
     """Whether the head holds enough messages that go before everything that it does not know."""
-    known = set(head.beyond.graveyard)
+    head = seen.head
+    known = head.beyond.refused
     if any(bundles.is_bundle(key) and key not in known for key in listing.keys):
         return False
     blocks = [key for key in listing.keys if not bundles.is_bundle(key)]
-    chosen, enough = wanted(head, blocks, demand, upto=listing.upto)
+    chosen, enough = wanted(head, blocks, demand, seen.rules, upto=listing.upto)
     return enough and not chosen
 
 
@@ -138,9 +140,24 @@ def _end_of(inbox: list[str], asked: int) -> str:
     return inbox[-1] if len(inbox) >= asked else ""
 
 
+def _soonest(view: Reading, *found: list[str]) -> float | None:
+    """When the first of these blocks is due."""
+    return min((names.due_of(keys[0], view.calendar) for keys in found if keys), default=None)
+
+
 def _first_ranges(root: str, held: int) -> list[Range]:
     inbox, later = root + "inbox/", root + "later/"
-    return [(inbox, inbox + LAST, 1), (later, later + LAST, 1)]
+    dated = later + names.UNDATED_END
+    return [(inbox, inbox + LAST, 1), (later, dated, 1), (dated, later + LAST, 1)]
+
+
+def _all_ranges(view: Reading, demand: int, root: str, held: int) -> list[Range]:
+    """The same as `_ranges`, and what is due by the calendar, and the next one that is not."""
+    later = root + "later/"
+    inbox, undated, (due, _, one) = _ranges(view.now, demand, root, held)
+    dated = f"{later}{names.DATED + int(view.calendar.wall(view.now) * 1000) + 1:015d}"
+    first = later + names.UNDATED_END
+    return [inbox, undated, (due, first, one), (first, dated, undated[2]), (dated, later + LAST, one)]
 
 
 def ranges_at(now: float, demand: int) -> RangesOf:
@@ -169,6 +186,6 @@ def next_due(head: Head, rules: Rules, later: float | None) -> float | None:
     instants = [lease.over_at(rules) for lease in head.leases if not lease.is_over(head.now, rules)]
     if later is not None:
         instants.append(later)
-    instants += [block.due for block in head.blocks.values() if block.due > head.now]
-    instants += [group.due for group in head.waiting if group.due > head.now][:1]
+    instants += [block.due_at(rules) for block in head.blocks.values() if not block.is_due(head.now, rules)]
+    instants += [group.due_at(rules) for group in head.waiting if not group.is_due(head.now, rules)]
     return min(instants, default=None)

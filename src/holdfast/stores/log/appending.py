@@ -15,6 +15,7 @@ from ...errors import Unavailable
 from ...ids import Ids
 from ...messages import PLAIN, Envelope, Terms, Uniform
 from . import drafts, names, queues, rows
+from .calendar import Calendar
 from .names import BlockName
 from .space import Buffer, NewFiles, Reading, Space, Transaction
 from .topics import work_topic
@@ -188,17 +189,19 @@ class Appender:
         """
         if any(call.has_dedup_keys for call in calls):
             return self._commit(partial(self._append_once, calls=calls))
-        now = self._space.clock()
-        blocks = self._blocks(calls, now)
+        now, calendar = self._space.clock(), self._space.calendar()
+        blocks = self._blocks(calls, now, calendar)
         threshold = self._space.file_threshold
         large = [block for block in blocks if threshold is not None and len(block.data) >= threshold]
         if alone and self._write_at_once(blocks, large):
-            hand_out(calls, blocks, now)
+            hand_out(calls, blocks, now, calendar)
             return None
         if large:
-            return asyncio.ensure_future(self._write_large(blocks, large, partial(hand_out, calls, blocks, now)))
+            return asyncio.ensure_future(
+                self._write_large(blocks, large, partial(hand_out, calls, blocks, now, calendar))
+            )
         written = self._commit(partial(self._publish, blocks=blocks, large=large, root=None))
-        hand_out(calls, blocks, now)
+        hand_out(calls, blocks, now, calendar)
         return written
 
     def _write_at_once(self, blocks: list[Block], large: list[Block]) -> bool:
@@ -268,8 +271,8 @@ class Appender:
             new = [each for each, id in zip(call.messages, known, strict=True) if id is None]
             fresh.append(Call(new, None))
             answers.append(known)
-        blocks = self._blocks(fresh, tx.now)
-        hand_out(fresh, blocks, tx.now)
+        blocks = self._blocks(fresh, tx.now, tx.calendar)
+        hand_out(fresh, blocks, tx.now, tx.calendar)
         for block in blocks:
             tx.create(root + block.key, block.data)
         for call, part, known in zip(calls, fresh, answers, strict=True):
@@ -283,11 +286,11 @@ class Appender:
                 call.ids.append(noted[id[1:]] if id.startswith("=") else id)
         tx.signal(work_topic(self._queue))
 
-    def _blocks(self, calls: list[Call], now: float, *, carried: bool = False) -> list[Block]:
+    def _blocks(self, calls: list[Call], now: float, calendar: Calendar, *, carried: bool = False) -> list[Block]:
         """Blocks for all messages of the calls, in order."""
         blocks = []
-        for draft in drafts.drafts([call.messages for call in calls], now):
-            block = self._ids.block(now, draft.priority, carried=carried or draft.due > 0)
+        for draft in drafts.drafts([call.messages for call in calls], now, calendar):
+            block = self._ids.block(now, draft.priority, carried=carried or draft.due != 0)
             name = BlockName(f"{block:032x}", draft.count, draft.priority, draft.max_attempts, 0)
             key = name.later_key(draft.due) if draft.due else name.inbox_key()
             blocks.append(Block(key, rows.encode(draft.rows()), draft.kind, block, draft.count))
@@ -304,7 +307,7 @@ def _refuse(calls: list[Call], error: BaseException) -> None:
         call.refuse(error)
 
 
-def hand_out(calls: list[Call], blocks: list[Block], now: float) -> None:
+def hand_out(calls: list[Call], blocks: list[Block], now: float, calendar: Calendar) -> None:
     """Give each call the ids of its messages, in the order of its messages."""
     made: dict[tuple[int, float, int], list[str]] = {}
     for block in blocks:
@@ -318,7 +321,7 @@ def hand_out(calls: list[Call], blocks: list[Block], now: float) -> None:
         return
     rest = {kind: iter(texts) for kind, texts in made.items()}
     for call in calls:
-        call.ids = [next(rest[drafts.kind(each, now)]) for each in call.messages]
+        call.ids = [next(rest[drafts.kind(each, now, calendar)]) for each in call.messages]
 
 
 def dedup_key(root: str, key: str) -> str:

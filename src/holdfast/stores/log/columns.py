@@ -17,7 +17,7 @@ from ...messages import Stored, View
 from .. import batches
 from . import archive, bits, damage, rows
 from .archive import microseconds
-from .leases import ID_END
+from .calendar import Calendar
 from .names import BlockName, parse_block
 
 
@@ -48,6 +48,7 @@ def of_block(
     queue: str,
     view: View,
     limit: int,
+    calendar: Calendar,
     result: Callable[[bytes], bytes | None],
     hold: str = "",
     only: tuple[str, ...] | None = None,
@@ -57,7 +58,7 @@ def of_block(
     places = group.places(name.count)
     if len(places) < name.count:
         stored = _picked(stored, places)
-    source = _Source(name, stored, places, group)
+    source = _Source(name, stored, places, group, calendar)
     made = _assembled(source, queue, _schema(view, only), limit, result)
     if not hold or (only is not None and "token" not in only):
         return made
@@ -73,12 +74,13 @@ def of_settled(
     *,
     queue: str,
     limit: int,
+    calendar: Calendar,
     result: Callable[[bytes], bytes | None],
 ) -> pa.Table:
     """The rows of one group as the archive keeps them."""
     name, stored = parse_block(key), damage.read_block(key, rows.columns, data, queue=queue)
     places = group.places(name.count)
-    source = _Source(name, stored if len(places) == name.count else _picked(stored, places), places, group)
+    source = _Source(name, stored if len(places) == name.count else _picked(stored, places), places, group, calendar)
     kept = archive.schema()
     of_view = pa.schema([field for field in kept if field.name not in ("token", "own_max_attempts")])
     made = _assembled(source, queue, of_view, limit, result)
@@ -110,10 +112,9 @@ def _schema(view: View, only: tuple[str, ...] | None) -> pa.Schema:
 
 
 def _tokens(hold: str, places: Any, ids: pa.Array) -> pa.Array:
-    """As `leases.py` reads them: the hold, the place, the end of the id."""
+    """As `leases.py` reads them: the hold, the place, the id."""
     place = pa.array(map(str, places), pa.string())
-    end = pc.utf8_slice_codeunits(ids, 36 - ID_END, 36)
-    return pc.binary_join_element_wise(pa.scalar(hold), place, end, ".")
+    return pc.binary_join_element_wise(pa.scalar(hold), place, ids, ".")
 
 
 def _picked(stored: pa.RecordBatch, places: Any) -> pa.RecordBatch:
@@ -125,8 +126,8 @@ def _picked(stored: pa.RecordBatch, places: Any) -> pa.RecordBatch:
 class _Source:
     """The rows of a group, and the columns a view makes of them."""
 
-    def __init__(self, name: BlockName, stored: pa.RecordBatch, places: Any, group: Group) -> None:
-        self.name, self.stored, self.places, self.group = name, stored, places, group
+    def __init__(self, name: BlockName, stored: pa.RecordBatch, places: Any, group: Group, calendar: Calendar) -> None:
+        self.name, self.stored, self.places, self.group, self.calendar = name, stored, places, group, calendar
         self.has = set(stored.schema.names)
 
     def all(self, value: Any, type: Any) -> pa.Array:
@@ -157,7 +158,7 @@ class _Source:
         return self.all(None if known is None else microseconds(known), pa.int64()).cast(type)
 
     def enqueued_at(self) -> pa.Array:
-        born = ids.born_at(int(self.name.block, 16))
+        born = self.calendar.wall(ids.born_at(int(self.name.block, 16)))
         return self.instant("enqueued_at", None if "enqueued_at" in self.has else born)
 
     def text(self, name: str, known: str | None) -> pa.Array:

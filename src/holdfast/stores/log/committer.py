@@ -15,6 +15,7 @@ from ...config import QueueOptions
 from ...errors import QueueNotFound, Unavailable
 from . import absorbing, damage, headfile, names, queues, topics
 from .cache import BlockCache
+from .calendar import IN_STEP, Calendar
 from .late import Late
 from .queues import Address, Config
 from .rows import Rows
@@ -103,7 +104,7 @@ class Committer:
         self._was_alone = True  # what was begun last had no company
         self._writer = headfile.HeadWriter()
         self._known = _NOTHING
-        self._head: tuple[bytes, Head] = (b"", Head())
+        self._head: tuple[bytes, Head, Calendar] = (b"", Head(), IN_STEP)
 
     # What callers use.
 
@@ -309,20 +310,22 @@ class Committer:
                 root, known = known.root, self._known_from(stored)
                 if root != known.root:
                     continue
-            head = self._decoded(found[0], known.root)
+            head = self._decoded(found[0], known.root, view.calendar)
             ticket = before.ticket() if ranges else head.ticket()
             if ticket != head.ticket():
                 continue  # what was listed may be older than what has been forgotten
             if ranges_of and head.held > before.held:  # absorbed blocks must not hide the ones behind them
                 keys = view.survey([], ranges_of(known.root, head.held))[1]
-            return Seen(known.config, self._rules(known.config), known.root, head, ticket), keys
+            rules = self._rules(known.config, view.calendar)
+            return Seen(known.config, rules, known.root, head, ticket), keys
 
     def _stored(self, root: str) -> Head:
         """A head of this log that was there, as far as it matters: where nothing is forgotten, any will do."""
         return self._head[1]
 
-    def _rules(self, config: Config) -> Rules:
-        return self.address.rules(config)
+    def _rules(self, config: Config, calendar: Calendar) -> Rules:
+        rules = self.address.rules(config)
+        return rules if calendar == IN_STEP else msgspec.structs.replace(rules, calendar=calendar)
 
     def _known_from(self, stored: bytes) -> _Known:
         config = queues.decode(stored, self.address.queue)
@@ -331,13 +334,13 @@ class Committer:
         self._known = _Known(stored, config, self.address.root(config))
         return self._known
 
-    def _decoded(self, stored: bytes | None, root: str) -> Head:
+    def _decoded(self, stored: bytes | None, root: str, calendar: Calendar) -> Head:
         if stored is None:
             return Head()
-        data, head = self._head
-        if data != stored:  # bytes, not tags: what a failed commit left here can never look current
-            head = damage.read(root + "head", headfile.decode, stored)
-            self._head = (stored, head)
+        data, head, dated = self._head
+        if data != stored or dated != calendar:  # no tags: what a failed commit left here can never look current
+            head = damage.read(root + "head", partial(headfile.decode, calendar=calendar), stored)
+            self._head = (stored, head, calendar)
         return head
 
     def _commit(self, tx: Transaction, requests: list[Request]) -> Head | None:
@@ -374,7 +377,7 @@ class Committer:
         if not session.changed:
             return None
         tx, root = session.tx, session.seen.root
-        self._head = (self._put(session), session.head)
+        self._head = (self._put(session), session.head, session.seen.rules.calendar)
         for key in session.finished:
             tx.delete(root + key)
             self._cache.forget(root + key)

@@ -9,6 +9,7 @@ from operator import attrgetter
 import msgspec
 
 from ...messages import Envelope, Uniform
+from .calendar import Calendar
 from .rows import Rows
 
 BLOCK_MESSAGES = 1000
@@ -36,7 +37,7 @@ class Draft(msgspec.Struct, gc=False):
     """A block that is being filled: messages that share priority, due time and attempts."""
 
     priority: int
-    due: float
+    due: float  # as `BlockName.later_key` takes it
     max_attempts: int
     runs: list[Run] = []
     count: int = 0
@@ -83,14 +84,14 @@ class Draft(msgspec.Struct, gc=False):
         self.size += size
 
 
-def drafts(calls: Sequence[Sequence[Envelope]], now: float) -> list[Draft]:
+def drafts(calls: Sequence[Sequence[Envelope]], now: float, calendar: Calendar) -> list[Draft]:
     """Messages in blocks of a bounded size that share everything the key says.
 
     Within a priority another kind starts another block, so that ids and order follow the input.
     """
     current: dict[int, Draft] = {}
     made: list[Draft] = []
-    for kind, run in _runs(calls, now):
+    for kind, run in _runs(calls, now, calendar):
         draft = current.get(kind[0])
         if draft is None or draft.kind != kind:
             draft = Draft(*kind)
@@ -99,32 +100,37 @@ def drafts(calls: Sequence[Sequence[Envelope]], now: float) -> list[Draft]:
     return made
 
 
-def _runs(calls: Sequence[Sequence[Envelope]], now: float) -> Iterator[tuple[tuple[int, float, int], Run]]:
+def _runs(
+    calls: Sequence[Sequence[Envelope]], now: float, calendar: Calendar
+) -> Iterator[tuple[tuple[int, float, int], Run]]:
     for type_, group in groupby(calls, key=type):
         if type_ is Uniform:
             for call in group:
-                yield _uniform_run(call, now)  # type: ignore[arg-type]  # as the group says
+                yield _uniform_run(call, now, calendar)  # type: ignore[arg-type]  # as the group says
             continue
         messages = [message for call in group for message in call]  # of all calls: most have one
         for (priority, delay, at, attempts, content_type), alike in groupby(messages, key=_travel):
             found = list(alike)
             headers = [each.headers for each in found]
             run = Run(list(map(_payload, found)), content_type, headers if any(headers) else None)
-            yield (priority, due(delay, at, now), attempts or 0), run
+            yield (priority, due(delay, at, now, calendar), attempts or 0), run
 
 
-def _uniform_run(call: Uniform, now: float) -> tuple[tuple[int, float, int], Run]:
+def _uniform_run(call: Uniform, now: float, calendar: Calendar) -> tuple[tuple[int, float, int], Run]:
     headers, priority, delay, at, _, attempts = call.terms
     run = Run(call.payloads, call.content_type, [headers] * len(call) if headers else None)
-    return (priority, due(delay, at, now), attempts or 0), run
+    return (priority, due(delay, at, now, calendar), attempts or 0), run
 
 
-def due(delay: float, at: float | None, now: float) -> float:
-    """When it is visible; 0: at once."""
-    instant = at if at is not None else now + delay if delay > 0 else 0.0
-    return instant if instant > now else 0.0
+def due(delay: float, at: float | None, now: float, calendar: Calendar) -> float:
+    """When it is visible, as `BlockName.later_key` takes it; 0: at once."""
+    if at is None:
+        return now + delay if delay > 0 else 0.0
+    if at <= calendar.wall(now):
+        return 0.0
+    return -at if calendar.keyed else at
 
 
-def kind(message: Envelope, now: float) -> tuple[int, float, int]:
+def kind(message: Envelope, now: float, calendar: Calendar) -> tuple[int, float, int]:
     """What decides which blocks a message can lie in."""
-    return message.priority, due(message.delay, message.at, now), message.max_attempts or 0
+    return message.priority, due(message.delay, message.at, now, calendar), message.max_attempts or 0

@@ -20,7 +20,8 @@ from ...messages import Envelope
 from . import bundles, queues, rows
 from .appending import Appender, Block, Call, dedup_key, hand_out
 from .cache import BlockCache
-from .names import BlockName, plain
+from .calendar import SAME
+from .names import BlockName, due_of, plain
 from .outlasting import Repeat
 from .promised import PromisedAppends
 from .promises import Promises
@@ -47,7 +48,7 @@ class LateAppender(Appender):
         step: Callable[[str], Awaitable[None]] | None,
         found: Found,
         cache: BlockCache,
-        added: Callable[[], None],
+        added: Callable[[Sequence[str]], None],
     ) -> None:
         super().__init__(space, queue, maker, timeout=timeout, step=step)
         self._address = queues.address(queue)
@@ -55,7 +56,9 @@ class LateAppender(Appender):
         self._cache = cache
         self._added = added
         promises = Promises(space, timeout=timeout, topic=work_topic(queue))
-        self._promised = PromisedAppends(space, queue, maker, promises, timeout=timeout, is_there=self._is_there)
+        self._promised = PromisedAppends(
+            space, queue, maker, promises, timeout=timeout, is_there=self._is_there, added=added
+        )
         self.replays = Replays(space, queue, maker, promises, timeout=timeout, is_there=self._is_there)
 
     async def _is_there(self, id: str) -> bool:
@@ -98,12 +101,11 @@ class LateAppender(Appender):
             else:
                 made += await self._promised.append(list(some), dedup_key)
         call.ids = made
-        self._added()
 
     async def _append(self, calls: list[Call]) -> None:
         now = self._space.clock()
-        blocks = self._blocks(calls, now)
-        hand_out(calls, blocks, now)
+        blocks = self._blocks(calls, now, SAME)
+        hand_out(calls, blocks, now, SAME)
         if len(blocks) > 1 and any(len({id[:-5] for id in call.ids}) > 1 for call in calls):
             blocks = self._bundled(calls, now)
         while True:
@@ -111,7 +113,7 @@ class LateAppender(Appender):
             await self._space.transact(
                 partial(self._publish, blocks=blocks, large=[], root=None), deadline=self._timeout
             )
-            self._added()
+            self._added([block.key for block in blocks if due_of(block.key)])
             for block in blocks[:_OFFERED]:
                 self._cache.offer(self._root + block.key, block.data)
             if time.monotonic() - looked < _CERTAIN or await self._space.read(self._is_current, deadline=self._timeout):
@@ -119,8 +121,8 @@ class LateAppender(Appender):
 
     def _bundled(self, calls: list[Call], now: float) -> list[Block]:
         """A call over several blocks: all of them or none. Its ids say that they may lie anywhere."""
-        blocks = self._blocks(calls, now, carried=True)
-        hand_out(calls, blocks, now)
+        blocks = self._blocks(calls, now, SAME, carried=True)
+        hand_out(calls, blocks, now, SAME)
         number = self._ids.block(now)
         parts, bundle = bundles.bundle(number, [(block.key, block.data) for block in blocks])
         return [Block(key, data, (0, 0.0, 0), number, 0) for key, data in (*parts, bundle)]

@@ -11,15 +11,18 @@ from collections.abc import Callable, Sequence
 from functools import partial
 from typing import Protocol, cast
 
+from msgspec.structs import replace
+
 from ...errors import HoldfastError, StoreError
 from . import absorbing, names, shards
 from .cache import BlockCache
+from .calendar import Calendar
 from .committer import Committed, Committer, Group, Request
 from .late import Late
 from .queues import Address, Config
 from .rows import Rows
-from .session import Session
-from .space import Later, Reading, Space, Transaction
+from .session import Seen, Session
+from .space import Copyable, Later, Reading, Space, Transaction
 from .state import Block, Claim, Extend, Head, Intent, Result, Rules
 
 _STALE = 0.3  # seconds after which who is next in line lists anew
@@ -97,8 +100,8 @@ class LateCommitter(Committer):
 
     # What runs inside the transaction.
 
-    def _decoded(self, stored: bytes | None, root: str) -> Head:
-        head = super()._decoded(stored, root)
+    def _decoded(self, stored: bytes | None, root: str, calendar: Calendar) -> Head:
+        head = super()._decoded(stored, root, calendar)
         self._sure = (root, head)
         return head
 
@@ -114,8 +117,12 @@ class LateCommitter(Committer):
         finally:
             self._hurry = False
 
-    def _rules(self, config: Config) -> Rules:
-        return self.late.rules(super()._rules(config))
+    def _survey(self, view: Reading, ranges_of: absorbing.RangesOf | None = None) -> tuple[Seen, list[list[str]]]:
+        seen, keys = super()._survey(view, ranges_of)
+        return replace(seen, rules=replace(seen.rules, now=view.now)), keys
+
+    def _rules(self, config: Config, calendar: Calendar) -> Rules:
+        return replace(self.late.rules(super()._rules(config, calendar)), epoch=cast(Copyable, self._space).epoch)
 
     def _beside(self, head: Head) -> list[Intent]:
         return self.late.forgetting(head)

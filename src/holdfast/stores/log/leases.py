@@ -1,7 +1,7 @@
 """Between the seam and the head: claimed sets become messages, settlements by message become sets.
 
-A token says where the head finds the message, `<claim>.<block number>.<place>.<end of the id>`; the end of the id keeps
-it from being used for another message. To callers it is opaque text.
+A token says where the head finds the message, `<claim>.<block number>.<place>.<id>`; the id keeps it from being used
+for another message, and any other id from being used with it. To callers it is opaque text.
 """
 
 from __future__ import annotations
@@ -15,13 +15,14 @@ from ... import ids
 from ...messages import Action, Claimed, Expired, Settlement, Status, Stored
 from ...messages import Answer as SettleAnswer
 from . import bits, names
+from .calendar import Calendar
 from .committer import Answer, Then
 from .rows import Rows
 from .session import Session
 from .space import Reading
 from .state import Block, Extend, Head, Rules, Settle, Taken
 
-ID_END = 12  # digits of the id at the end of a token
+_LEAST_END = 12  # characters of the id at the end of a token: earlier versions gave out no more
 INLINE_RESULT = 4096  # bytes; a larger result is an object of its own, so that the head stays small
 
 
@@ -40,7 +41,8 @@ def spot_of(token: str, id: str) -> Spot | None:
         spot = Spot(claim, int(block), int(place))
     except ValueError:
         return None
-    return spot if end == id[-ID_END:] and 0 <= spot.place < ids.PLACES else None
+    is_own = len(end) >= _LEAST_END and id.endswith(end)
+    return spot if is_own and 0 <= spot.place < ids.PLACES else None
 
 
 def claimed(answer: Answer, taken: Sequence[Taken], token: str) -> list[Claimed]:
@@ -62,8 +64,8 @@ def claimed(answer: Answer, taken: Sequence[Taken], token: str) -> list[Claimed]
 def _messages(block: Block, rows: Rows, taken: Taken, token: str, rules: Rules) -> list[Claimed]:
     """The messages of one set. What they share is looked up once: this runs for every message there is."""
     name, prefix = block.name, names.dashed(block.name.block)[:-5]
-    born, limit = ids.born_at(int(name.block, 16)), block.limit(rules)
-    expires, attempt, recovered, alone = taken.expires, taken.attempt, taken.recovered, taken.alone
+    born, limit = rules.calendar.wall(ids.born_at(int(name.block, 16))), block.limit(rules)
+    expires, attempt, recovered, alone = rules.calendar.wall(taken.expires), taken.attempt, taken.recovered, taken.alone
     payload, headers, uniform = rows.payload, rows.headers, isinstance(rows.content_type, str)
     ends = ids.suffixes()
     known = len(ends)
@@ -73,7 +75,7 @@ def _messages(block: Block, rows: Rows, taken: Taken, token: str, rules: Rules) 
         messages.append(
             Claimed(
                 id,
-                f"{token}.{block.no}.{place}.{id[-ID_END:]}",
+                f"{token}.{block.no}.{place}.{id}",
                 payload[place],
                 rows.content_type if uniform else rows.content_type[place],  # type: ignore[arg-type]  # as `uniform` says
                 headers[place] if headers else None,
@@ -95,8 +97,10 @@ def id_at(block: Block, rows: Rows, place: int) -> str:
     return f"{names.dashed(block.name.block)[:-5]}{place:05x}"
 
 
-def enqueued_at(block: Block, rows: Rows, place: int) -> float:
-    return rows.enqueued_at[place] if rows.enqueued_at else ids.born_at(int(block.name.block, 16))
+def enqueued_at(block: Block, rows: Rows, place: int, rules: Rules) -> float:
+    if rows.enqueued_at:
+        return rows.enqueued_at[place]
+    return rules.calendar.wall(ids.born_at(int(block.name.block, 16)))
 
 
 def expired(answer: Answer, error: str) -> list[Expired]:
@@ -187,14 +191,15 @@ def extended(answer: Answer, intents: Sequence[Extend], where: Sequence[tuple[in
     ends = []
     for spot in where:
         held = spot is not None and cast(int, answer.results[spot[0]]) >> spot[1] & 1
-        ends.append(_end_of(answer.head, intents[spot[0]], spot[1]) if spot is not None and held else None)
+        calendar = answer.rules.calendar
+        ends.append(_end_of(answer.head, intents[spot[0]], spot[1], calendar) if spot is not None and held else None)
     return ends
 
 
-def _end_of(head: Head, intent: Extend, place: int) -> float | None:
+def _end_of(head: Head, intent: Extend, place: int, calendar: Calendar) -> float | None:
     for lease in head.leases:
         if lease.token == intent.token and lease.block == intent.block and lease.mask >> place & 1:
-            return lease.expires
+            return calendar.wall(lease.expires)
     return None
 
 

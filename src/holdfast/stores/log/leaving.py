@@ -86,7 +86,7 @@ def rows_of(group: Settled | Waiting, block: Block, loaded: Rows, seen: Seen, vi
             stored = records.record(block, loaded, place, state, seen.rules, view, seen.root)
             found.append(Leaving(stored, group.status, group.token, key, block.name.max_attempts))
         else:
-            state = records.State("retry", group.attempts, group.due, error=group.error)
+            state = records.State("retry", group.attempts, group.due or None, error=group.error)
             stored = records.record(block, loaded, place, state, seen.rules, view, seen.root)
             found.append(_waits(stored, group, block, loaded, place))
     return found
@@ -104,7 +104,7 @@ def whole(group: Settled, block: Block, data: bytes, seen: Seen, view: Reading, 
     from .scanning import plain_group
 
     state = msgspec.structs.replace(records.settled_state(group, bits.places(group.mask)[0]), result=None)
-    packed = columns.Group(*plain_group(block, state, group.mask, group.results))  # type: ignore[arg-type]  # as packed
+    packed = columns.Group(*plain_group(seen, block, state, group.mask, group.results))  # type: ignore[arg-type]  # as packed
     rows = columns.of_settled(
         block.key,
         data,
@@ -112,6 +112,7 @@ def whole(group: Settled, block: Block, data: bytes, seen: Seen, view: Reading, 
         group.token,
         queue=queue,
         limit=seen.rules.max_attempts,
+        calendar=seen.rules.calendar,
         result=partial(result_of, view=view, root=seen.root),
     )
     return Whole(rows, [each[1:].decode() for each in group.results or () if each and each.startswith(b"@")])
@@ -132,7 +133,10 @@ def encode(address: Address, seen: Seen, found: Sequence[Leaving], wholes: Seque
     root = seen.root
     base = address.archive_root(seen.config)
     dead = [(f"{base}dead/{key}", data) for key, data in _dead(_ending(found, "dead"), numbers)]
-    again = [replayed(row.stored, frozen.since, row.max_attempts) for row in _ending(found, "replayed")]
+    again = [
+        replayed(row.stored, seen.rules.calendar.wall(frozen.since), row.max_attempts)
+        for row in _ending(found, "replayed")
+    ]
     live = Address(address.queue, False, int(frozen.flush, 16) >> 20).root(seen.config)
     dead += [(live + key, data) for key, data in fresh_blocks(again, numbers)]
     spilled = [(root + key, data) for key, data in _spilled(_ending(found, "waiting"), frozen.since, numbers)]
@@ -177,7 +181,7 @@ def _archived(
     assert seen.head.frozen is not None
     rows = archive.joined(wholes)
     first, last = (names.plain(rows["id"][place].as_py()) for place in (0, -1))
-    key = names.archive_key(first, last, len(rows), seen.head.frozen.origin)
+    key = names.archive_key(first, last, len(rows), seen.head.frozen.origin, seen.rules.calendar)
     return address.archive_root(seen.config) + key, archive.written(rows)
 
 
@@ -207,7 +211,7 @@ def _moved(source: str, found: list[Leaving], numbers: Iterator[str]) -> list[tu
 
 
 def replayed(old: Stored, now: float, own: int = 0) -> Leaving:
-    """A message that starts anew: the same but for its id, its attempts and a header that says where it came from."""
+    """A message that starts anew, `now` by the calendar: the same but for id, attempts and a header on its origin."""
     fresh = msgspec.structs.replace(
         old,
         id=ids.text(ids.derived(ids.number(old.id) or 0, "replay")),

@@ -58,7 +58,7 @@ def replay_dead(session: Session, cache: BlockCache, maker: Ids, wanted: Sequenc
     if taken and not later:
         queue = session.seen.root.partition("@")[0]
         root = Address(queue, False).root(session.seen.config)
-        now = session.tx.now
+        now = session.tx.calendar.wall(session.tx.now)
         copies = [leaving.replayed(stored, now, found.block.name.max_attempts) for stored, found in taken]
         _add(session.tx, root, queue, copies, maker)
     return len(taken)
@@ -102,11 +102,11 @@ def _purge_late(session: Session, cache: BlockCache) -> int:
     young: list[str] = []
     for block in glance.blocks():
         made = session.tx.made(root + block.key)
-        if not block.no and made is not None and made < before:
+        if not block.no and made is not None and max(made, names.birth_of(block.key) or 0.0) < before:
             dropped += block.name.count
         elif not block.no:
             young.append(block.key)
-    spent = [key for key in glance.keys("inbox/") if bundles.is_bundle(key)]
+    spent = [key for key in glance.strangers("inbox/").good if bundles.is_bundle(key)]
     session.do([Absorb(young, session.seen.ticket, spent)])
     return dropped + cast(int, session.do([Purge(before)])[0])
 
@@ -136,7 +136,7 @@ def replay_archived(tx: Transaction, queue: str, found: Sequence[Original], make
     root = queues.address(queue).root(config)
     fresh = []
     marks: dict[str, int] = {}
-    for copy in (leaving.replayed(each, tx.now, own) for each, own in found):
+    for copy in (leaving.replayed(each, tx.calendar.wall(tx.now), own) for each, own in found):
         number = ids.number(copy.stored.id) or 0
         key = f"{root}replayed/{ids.block_of(number):032x}"
         if key not in marks:
@@ -182,7 +182,9 @@ async def discard_archived(space: Space, queue: str, wanted: Sequence[str] | Non
         except Damaged as error:
             if chosen is not None:
                 raise
-            removed += await _give_up(space, file, error, everything=before is None or file.frozen_at < before)
+            removed += await _give_up(
+                space, file, error, everything=before is None or space.calendar().wall(file.frozen_at) < before
+            )
     return removed
 
 
@@ -217,7 +219,7 @@ async def _write(space: Space, address: Address, config: queues.Config, flush: s
     """A new archive file with the time of an old one, so that its retention does not start again."""
     first, last = names.plain(kept[0][0].id), names.plain(kept[-1][0].id)
     number = f"{int(flush, 16) + (secrets.randbits(32) + 1 << 20):032x}"  # nobody else's: it may have to be deleted
-    key = address.archive_root(config) + names.archive_key(first, last, len(kept), number)
+    key = address.archive_root(config) + names.archive_key(first, last, len(kept), number, space.calendar())
     records, tokens, own = ([row[column] for row in kept] for column in range(3))
     await space.write_file(key, archive.encode(address.queue, records, tokens, own))  # type: ignore[arg-type]  # a Row's columns
     return key

@@ -12,6 +12,7 @@ from typing import TypeVar
 
 from ...errors import Unavailable
 from ..base import Check
+from .calendar import Calendar, Reckoning
 from .space import Buffer, Found, NewFiles, Range, Reading, Survey, Transaction
 from .topics import Topics, deliver
 
@@ -47,8 +48,8 @@ class _Objects:
 class _View:
     """A step's view, with a list of what it changed so that it can be undone."""
 
-    def __init__(self, objects: _Objects, now: float) -> None:
-        self.now = now
+    def __init__(self, objects: _Objects, now: float, calendar: Calendar) -> None:
+        self.now, self.calendar = now, calendar
         self.topics: set[str] = set()
         self._objects = objects
         self._undo: list[Callable[[], object]] = []
@@ -119,6 +120,7 @@ class MemorySpace:
 
     def __init__(self, clock: Callable[[], float] | None = None) -> None:
         self._clock = clock or _steady()
+        self._calendar = Reckoning(self._clock, clock or wall)
         self._lock = threading.Lock()
         self._objects = _Objects()
         self._topics = Topics()
@@ -128,6 +130,9 @@ class MemorySpace:
 
     def clock(self) -> float:
         return self._clock()
+
+    def calendar(self) -> Calendar:
+        return self._calendar()
 
     async def transact(
         self, step: Callable[[Transaction], T], *, deadline: float | None = None, lane: str = "", files: NewFiles = ()
@@ -146,7 +151,7 @@ class MemorySpace:
         self, step: Callable[[Transaction], T], *, deadline: float | None = None, lane: str = ""
     ) -> T:
         with self._lock:
-            view = _View(self._objects, self._clock())
+            view = _View(self._objects, self._clock(), self._calendar())
             try:
                 result = step(view)
             except BaseException:
@@ -159,7 +164,7 @@ class MemorySpace:
     async def read(self, step: Callable[[Reading], T], *, deadline: float | None = None) -> T:
         await asyncio.sleep(0)
         with self._lock:
-            return step(_View(self._objects, self._clock()))
+            return step(_View(self._objects, self._clock(), self._calendar()))
 
     async def write_file(self, key: str, data: Buffer) -> None:
         with self._lock:
@@ -198,5 +203,10 @@ class MemorySpace:
 
 def _steady() -> Callable[[], float]:
     # Wall time once, then the monotonic clock: a step of the wall clock must not move leases.
-    offset = time.time() - time.monotonic()
+    offset = wall() - time.monotonic()
     return lambda: offset + time.monotonic()
+
+
+def wall() -> float:
+    """The wall clock, looked up at each call so that a test can set it."""
+    return time.time()

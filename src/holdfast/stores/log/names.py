@@ -3,7 +3,8 @@
 queues/<name>                                   the queue's options
 <name>@<incarnation>/head                       the only object that changes under load
 <name>@<incarnation>/inbox/<255-priority>/<block>
-<name>@<incarnation>/later/<due, ms>/<block>
+<name>@<incarnation>/later/<due, ms>/<block>    by the store's clock; from DATED on: by the calendar
+<name>@<incarnation>/late/<written, ms>/<key>   copies of late blocks, set aside (buckets)
 <name>@<incarnation>/archive/date=<day>/<first>-<last>-<rows>-<flush>.parquet
 <name>@<incarnation>/dead/…                     the same again for the dead letters
 """
@@ -17,10 +18,14 @@ from datetime import UTC, datetime
 import msgspec
 
 from ... import ids
+from .calendar import IN_STEP, Calendar
 
 CONFIGS = "queues/"
 _SHARD = re.compile(r"s\d{4}")
+DATED = 500_000_000_000_000  # ms, added to instants of the calendar: the store's clock does not come so far
+UNDATED_END = str(DATED)[0]  # what keys of the store's clock are below
 HEED = "heed-"  # beside the head, and a name: touched by who is beaten and not in line, so that lists show who asks
+LATE = "late/"  # below a log's root: copies of blocks that were set aside
 HINT = "hint"  # beside the head: changes with the options, so that a list of the log shows it
 
 
@@ -75,7 +80,9 @@ class BlockName(msgspec.Struct, frozen=True, gc=False):
         return f"inbox/{255 - self.priority:03d}/{self.text()}"
 
     def later_key(self, due: float) -> str:
-        return f"later/{milliseconds(due):015d}/{self.text()}"
+        """`due` by the store's clock; below zero: by the calendar, and the instant is `-due`."""
+        number = milliseconds(due) if due >= 0 else DATED + milliseconds(-due)
+        return f"later/{number:015d}/{self.text()}"
 
 
 def parse_block(key: str) -> BlockName:
@@ -95,8 +102,8 @@ def order_of(key: str) -> str:
 
 def birth_of(key: str) -> float | None:
     """When a block's name was made, by the store's clock; None: not a block's key."""
-    if "/inbox/" not in f"/{key}" and "/later/" not in f"/{key}":
-        return None
+    if ("/inbox/" not in f"/{key}" and "/later/" not in f"/{key}") or f"/{LATE}" in f"/{key}":
+        return None  # a copy under `late/` can be made at any time
     return ids.born_at(block_number(key))
 
 
@@ -115,11 +122,25 @@ def block_number(key: str) -> int:
     return int(key[key.rindex("/") + 1 :][:32], 16)
 
 
-def due_of(key: str) -> float:
-    """When a block under `later/` is due; 0 in the inbox. Keys may be relative to the queue or not."""
+def due_of(key: str, calendar: Calendar = IN_STEP) -> float:
+    """When a block under `later/` is due, by the store's clock; 0 in the inbox. Keys may be relative to the queue."""
     folder, _, _ = key.rpartition("/")
     above, _, due = folder.rpartition("/")
-    return int(due) / 1000 if above.endswith("later") else 0.0
+    if not above.endswith("later"):
+        return 0.0
+    number = int(due)
+    return number / 1000 if number < DATED else (number - DATED) / 1000 + calendar.ahead
+
+
+def late_key(key: str, made: float) -> str:
+    """Where a block that is set aside is kept: its own key, and when its object was written."""
+    return f"{LATE}{milliseconds(made):015d}/{key}"
+
+
+def parse_late(key: str) -> tuple[str, float]:
+    """The same back, from a key relative to the log."""
+    made, _, block = key.removeprefix(LATE).partition("/")
+    return block, int(made) / 1000
 
 
 def milliseconds(instant: float) -> int:
@@ -141,8 +162,8 @@ class ArchiveName(msgspec.Struct, frozen=True, gc=False):
         return ids.born_at(int(self.flush, 16))
 
 
-def archive_key(first: str, last: str, rows: int, flush: str) -> str:
-    day = datetime.fromtimestamp(ids.born_at(int(flush, 16)), UTC).date().isoformat()
+def archive_key(first: str, last: str, rows: int, flush: str, calendar: Calendar = IN_STEP) -> str:
+    day = datetime.fromtimestamp(calendar.wall(ids.born_at(int(flush, 16))), UTC).date().isoformat()
     return f"archive/date={day}/{first}-{last}-{rows}-{flush}.parquet"
 
 

@@ -135,7 +135,7 @@ def info(queue: str, config: Config) -> QueueInfo:
 
 
 def create(tx: Transaction, queue: str, options: QueueOptions) -> Config:
-    config = Config(incarnation=secrets.token_hex(4), created_at=tx.now, options=options)
+    config = Config(incarnation=secrets.token_hex(4), created_at=tx.calendar.wall(tx.now), options=options)
     found = tx.get(names.config_key(queue))
     if found is not None:
         closing = decode(found.data, queue).closing

@@ -49,9 +49,8 @@ def state_of(head: Head, block: Block, place: int, now: float) -> State | None:
 
 def _waiting_state(group: Waiting, now: float) -> State:
     later: Status = "retry" if group.attempts else "delayed"
-    return State(
-        "pending" if group.due <= now else later, group.attempts, group.due, error=group.error, token=group.token
-    )
+    status = "pending" if group.due <= now else later
+    return State(status, group.attempts, group.due or None, error=group.error, token=group.token)
 
 
 def settled_state(group: Settled, place: int) -> State:
@@ -86,6 +85,7 @@ def open_states(head: Head, block: Block, now: float) -> list[tuple[State, int]]
 
 def record(block: Block, rows: Rows, place: int, state: State, rules: Rules, view: Reading, root: str) -> Stored:
     """A message as the seam shows it; what happened before its block was written counts where the head says nothing."""
+    shown = rules.calendar.shown
     return Stored(
         id_at(block, rows, place),
         state.status,
@@ -95,13 +95,13 @@ def record(block: Block, rows: Rows, place: int, state: State, rules: Rules, vie
         rows.priority[place] if rows.priority else block.name.priority,
         state.attempts + (rows.attempts[place] - block.name.attempts if rows.attempts else 0),
         rows.max_attempts[place] if rows.max_attempts else block.limit(rules),
-        enqueued_at(block, rows, place),
-        state.visible_at,
-        state.finished_at or (rows.finished_at[place] if rows.finished_at else None),
+        enqueued_at(block, rows, place, rules),
+        shown(state.visible_at),
+        shown(state.finished_at) or (rows.finished_at[place] if rows.finished_at else None),
         result_of(state.result, view, root),
         state.error or (rows.error[place] if rows.error else None),
         state.worker or (rows.worker[place] if rows.worker else None),
-        state.claimed_at or (rows.claimed_at[place] if rows.claimed_at else None),
+        shown(state.claimed_at) or (rows.claimed_at[place] if rows.claimed_at else None),
     )
 
 

@@ -14,6 +14,7 @@ from ...messages import View
 from ..batches import Filter, Sizing, Slice, filtered, may_pass
 from . import damage, names, records
 from .bits import span
+from .calendar import Calendar
 from .finder import Finder
 from .leases import result_of
 from .lookup import STATUS, Glance
@@ -103,7 +104,7 @@ def _parts(
 ) -> Iterator[Part]:
     if wanted == "archive":
         for file in sorted(files, key=lambda each: each.flush):
-            if _file_may_pass(file, filters):
+            if _file_may_pass(file, filters, lives[0].seen.rules.calendar):
                 yield Part(file.key, file.rows, [])
         for glance in (*lives, *dead):
             yield from _from_blocks(glance, _ended("completed", "failed", "moved"), filters)
@@ -124,23 +125,24 @@ def _from_blocks(
     filters: Sequence[Filter],
 ) -> Iterator[Part]:
     for block in sorted(glance.blocks(), key=lambda each: each.order):
-        if not _block_may_pass(block, filters):
+        if not _block_may_pass(block, filters, glance.seen.rules.calendar):
             continue
         chosen = [each for each in choose(glance, block) if each[1]]
         if chosen:
             rows = sum(mask.bit_count() for _, mask, _ in chosen)
-            yield Part(glance.seen.root + block.key, rows, [plain_group(block, *each) for each in chosen])
+            yield Part(glance.seen.root + block.key, rows, [plain_group(glance.seen, block, *each) for each in chosen])
 
 
 def plain_group(
-    block: Block, state: records.State, mask: int, results: list[bytes | None] | None = None
+    seen: Seen, block: Block, state: records.State, mask: int, results: list[bytes | None] | None = None
 ) -> list[object]:
     """A `columns.Group` before it is one."""
     whole = mask == span(0, block.name.count)
     packed = b"" if whole else mask.to_bytes((mask.bit_length() + 7) // 8, "little")
-    until = state.visible_at if (state.visible_at or 0.0) < FOREVER else None
-    kept = (state.status, state.attempts, packed, until, state.finished_at, state.error, state.worker)
-    return [*kept, results, state.claimed_at]
+    shown = seen.rules.calendar.shown
+    until = shown(state.visible_at) if (state.visible_at or 0.0) < FOREVER else None
+    kept = (state.status, state.attempts, packed, until, shown(state.finished_at), state.error, state.worker)
+    return [*kept, results, shown(state.claimed_at)]
 
 
 def _open(glance: Glance, block: Block, status: str) -> list[_Chosen]:
@@ -182,19 +184,21 @@ def _without_result(group: Settled) -> records.State:
     return msgspec.structs.replace(records.settled_state(group, place), result=None)
 
 
-def _block_may_pass(block: Block, filters: Sequence[Filter]) -> bool:
+def _block_may_pass(block: Block, filters: Sequence[Filter], calendar: Calendar) -> bool:
     name = block.name
     lowest, highest = names.dashed(name.lowest), names.dashed(name.highest)
     if not may_pass(filters, "id", lowest, highest):
         return False
     if name.first:  # such a block keeps priority and time in columns
         return True
-    born = round(ids.born_at(int(name.block, 16)) * 1e6)
+    born = round(calendar.wall(ids.born_at(int(name.block, 16))) * 1e6)
     return may_pass(filters, "priority", name.priority, name.priority) and may_pass(filters, "enqueued_at", born, born)
 
 
-def _file_may_pass(file: ArchiveName, filters: Sequence[Filter]) -> bool:
-    frozen = round(file.frozen_at * 1e6) + 1_000_000  # the rows were settled before, by a clock of milliseconds
+def _file_may_pass(file: ArchiveName, filters: Sequence[Filter], calendar: Calendar) -> bool:
+    frozen = (
+        round(calendar.wall(file.frozen_at) * 1e6) + 1_000_000
+    )  # the rows were settled before, by a clock of milliseconds
     return may_pass(filters, "id", names.dashed(file.first), names.dashed(file.last)) and may_pass(
         filters, "finished_at", 0, frozen
     )
@@ -273,6 +277,7 @@ class SliceReader:
                     queue=part.queue,
                     view=part.view,
                     limit=asked.body.limit,
+                    calendar=view.calendar,
                     result=partial(result_of, view=view, root=names.log_of(each.key)),
                     hold=each.hold,
                     only=asked.only,

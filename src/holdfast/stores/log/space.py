@@ -14,6 +14,7 @@ import msgspec
 
 from ...errors import StoreError, Unavailable
 from ..base import Check
+from .calendar import Calendar
 
 T = TypeVar("T")
 Buffer: TypeAlias = bytes | memoryview
@@ -57,6 +58,7 @@ class Reading(Protocol):
     """A consistent view. Methods are plain calls: a step runs where the data is."""
 
     now: float  # the space's clock when the view was opened
+    calendar: Calendar  # and how it lay to the wall clock
 
     def get(self, key: str) -> Found | None:
         """An object, or None; a file whose bytes are gone is None too."""
@@ -96,6 +98,15 @@ class Transaction(Reading, Protocol):
         """Wake everybody who watches the topic, in every process, once this is durable."""
 
 
+class Copyable(Protocol):
+    """What a space with a repeat window knows besides: whether it was copied, restored or rewritten as a whole."""
+
+    epoch: float  # when that was noticed; 0: never. Whatever was born and written before is not late by its date
+
+    async def identify(self) -> None:
+        """Look again."""
+
+
 NewFiles: TypeAlias = Sequence[tuple[str, Buffer]]
 
 
@@ -107,7 +118,13 @@ class Space(Protocol):
     window: float  # R: seconds in which a write may be repeated or arrive late; 0: an atomic space
 
     def clock(self) -> float:
-        """Seconds since 1970, the same for everybody who shares the space; steps of the wall clock do not move it."""
+        """Seconds that only count up, the same for everybody who shares the space; the wall clock does not move them.
+
+        They are since 1970 as far as the wall clock was right when the space was made, see `calendar`.
+        """
+
+    def calendar(self) -> Calendar:
+        """How that clock lies to the wall clock now."""
 
     def transact(
         self,

@@ -30,7 +30,7 @@ BLOCK_BYTES = 4 << 20
 _WRITING = 4  # blocks on their way to the disk
 _LATE = 0.02  # the part of its delay by which a message may be late, so that neighbours share a block
 _STALE = 3000.0  # seconds after which staged blocks may be about to be swept
-_Kind: TypeAlias = tuple[int, float, bool]  # priority, due (0: at once), with dedup keys
+_Kind: TypeAlias = tuple[int, float, bool]  # priority, due (0: at once, < 0: of the calendar), with dedup keys
 
 
 class _Draft(msgspec.Struct):
@@ -56,8 +56,8 @@ class Stager:
 
     async def add(self, batch: pa.RecordBatch) -> None:
         """Rows with `value` and some of content_type, headers, priority, deliver_at, dedup_key."""
-        now = self._space.clock()
-        for kind, part in _by_kind(batch, now):
+        calendar = self._space.calendar()
+        for kind, part in _by_kind(batch, calendar.wall(self._space.clock()), keyed=calendar.keyed):
             for some in _bounded(part):
                 await self._gather(kind, some)
 
@@ -82,7 +82,7 @@ class Stager:
         if draft is None or not draft.rows:
             return
         priority, due, _ = kind
-        block = self._ids.block(self._space.clock(), priority, carried=due > 0 or self._apart)
+        block = self._ids.block(self._space.clock(), priority, carried=due != 0 or self._apart)
         name = BlockName(f"{block:032x}", draft.rows, priority, 0, 0)
         key = name.later_key(due) if due else name.inbox_key()
         if self._apart:
@@ -111,7 +111,7 @@ def _bounded(batch: pa.RecordBatch) -> Iterator[pa.RecordBatch]:
         yield batch.slice(start, each)
 
 
-def _by_kind(batch: pa.RecordBatch, now: float) -> Iterator[tuple[_Kind, pa.RecordBatch]]:
+def _by_kind(batch: pa.RecordBatch, now: float, *, keyed: bool) -> Iterator[tuple[_Kind, pa.RecordBatch]]:
     """Rows that can share a block."""
     import pyarrow as pa
     import pyarrow.compute as pc
@@ -119,7 +119,7 @@ def _by_kind(batch: pa.RecordBatch, now: float) -> Iterator[tuple[_Kind, pa.Reco
     names = set(batch.schema.names)
     count = batch.num_rows
     priorities = batch.column("priority").fill_null(0) if "priority" in names else pa.repeat(0, count)
-    dues = _dues(batch.column("deliver_at"), now) if "deliver_at" in names else pa.repeat(0.0, count)
+    dues = _dues(batch.column("deliver_at"), now, keyed=keyed) if "deliver_at" in names else pa.repeat(0.0, count)
     keyed = pc.is_valid(batch.column("dedup_key")) if "dedup_key" in names else pa.repeat(False, count)
     kinds = {(p.as_py(), d.as_py(), k.as_py()) for p, d, k in _distinct(priorities, dues, keyed)}
     plain = batch.select([name for name in batch.schema.names if name not in ("priority", "deliver_at")])
@@ -139,8 +139,8 @@ def _distinct(*columns: pa.Array) -> Iterator[tuple[Any, ...]]:
     yield from zip(*(table.column(name) for name in names), strict=True)
 
 
-def _dues(instants: pa.Array, now: float) -> pa.Array:
-    """When each is visible, a little later where that lets neighbours share a block; 0: at once."""
+def _dues(instants: pa.Array, now: float, *, keyed: bool) -> pa.Array:
+    """When each is visible, as a key takes it; a little later where that lets neighbours share a block."""
     import pyarrow as pa
 
     found = []
@@ -150,7 +150,8 @@ def _dues(instants: pa.Array, now: float) -> pa.Array:
             found.append(0.0)
             continue
         step = 2.0 ** math.floor(math.log2(max(1.0, (due - now) * _LATE)))
-        found.append(math.ceil(due / step) * step)
+        due = math.ceil(due / step) * step
+        found.append(-due if keyed else due)
     return pa.array(found, pa.float64())
 
 

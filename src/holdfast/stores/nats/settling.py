@@ -230,7 +230,7 @@ class Settler:
             await self._mover.move(lease.task, record)
         if record.gone:
             trace = f"{record.last_token} {record.last_action}".encode()
-            await self._log.link.store([Post(self._log.names.gone + lease.id, trace)])
+            await self._log.store(Post(self._log.names.gone + lease.id, trace))
 
     async def _forget(self, lease: Lease, record: Record) -> None:
         """Remove what is not kept."""

@@ -27,6 +27,7 @@ async def maintain(log: Log, letters: Letters, mover: Mover) -> dict[str, int]:
     try:
         before = log.link.now() - info.options.archive_days * 86400
         done = {"archive": await letters.discard("archive", None, before=before), "tallies": await log.tally.fold()}
+        done["reserve"] = await log.reserve.mend()
         if time.monotonic() - log.swept_at > _SWEEP:
             log.swept_at = time.monotonic()
             done["marks"] = await sweep(log, mover, older_than=max(_OLD, info.options.dedup_window))
@@ -39,7 +40,7 @@ async def sweep(log: Log, mover: Mover, *, older_than: float) -> int:
     """Marks of copies and of calls that say nothing any more; how many."""
     lanes = await log.lanes.look()
     waiting = any(lane["num_pending"] or lane["num_ack_pending"] for lane in lanes)
-    later = waiting or await log.reader.subjects(log.names.task_stream, f"{log.names.later}*.*")
+    later = waiting or await log.reader.subjects(log.names.task_stream, f"{log.names.old_later}*.*")
     return await mover.sweep(older_than=older_than) + await log.calls.sweep(
         older_than=older_than, nothing_waits=not later
     )

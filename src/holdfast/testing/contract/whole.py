@@ -20,7 +20,7 @@ class Whole(StoreContract):
         stats = await (await self.queue()).stats()
         others = ("oldest_age", "exact", "usage")
         counts = [getattr(stats, name) for name in Stats.__struct_fields__ if name not in others]
-        assert counts == [0] * 9
+        assert counts == [0] * 10
         assert stats.oldest_age is None
 
     async def test_stats_follow_the_messages(self) -> None:

@@ -18,6 +18,7 @@ import msgspec
 from ....errors import Unavailable, UnknownOutcome
 from .. import bundles, names
 from ..space import Buffer, Later, Stale, Transaction, Unclear
+from .clock import ticks
 from .faults import Doubt, Refused, unanswered
 from .shelf import Shelf, is_kept
 from .view import View, Write
@@ -137,7 +138,7 @@ class Commits:
         return True
 
     def _replace(self, attempt: Attempt, open_attempts: list[Attempt]) -> bool:
-        began = time.monotonic()
+        began = time.monotonic(), ticks()
         try:
             tag = self._shelf.wire.swap(attempt.key, attempt.write.data, attempt.condition)
         except (Refused, Doubt) as error:

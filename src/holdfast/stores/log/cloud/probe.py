@@ -5,13 +5,12 @@ Opening a bucket tries: create twice, replace by an old tag, replace by the curr
 
 from __future__ import annotations
 
-import time
 from concurrent.futures import ThreadPoolExecutor
 from contextlib import suppress
 from uuid import uuid4
 
 from ....errors import StoreError, Unavailable, UnsafeStore
-from .clock import ROUGH_S, StoreClock
+from .clock import ROUGH_S, StoreClock, ticks
 from .faults import Absent, Doubt, Refused
 from .wire import Pause, Tag, Wire
 
@@ -43,14 +42,14 @@ def probe(wire: Wire, clock: StoreClock | None, until: float) -> None:
 def _create(wire: Wire, key: str, clock: StoreClock | None, until: float) -> Tag:
     pause = Pause(until)
     while True:
-        began = time.monotonic()
+        began = ticks()
         try:
             wire.create(key, b"first")
         except (Doubt, Refused, Absent):
             if pause.over():
                 raise
             pause.wait()
-        ended = time.monotonic()
+        ended = ticks()
         found = wire.head(key, until)
         if found is not None:
             if clock is not None:

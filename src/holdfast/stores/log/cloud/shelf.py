@@ -10,7 +10,7 @@ from concurrent.futures import Future, ThreadPoolExecutor
 import msgspec
 
 from ..names import CONFIGS
-from .clock import StoreClock
+from .clock import StoreClock, ticks
 from .faults import Unchanged
 from .wire import Got, Tag, Wire
 
@@ -113,11 +113,10 @@ class Shelf:
         """Write a key so that its tag changes; nobody waits for that."""
         self.pool.submit(self.wire.put, key, os.urandom(8), until)
 
-    def wrote(self, key: str, data: bytes, tag: Tag, began: float) -> None:
-        """Our own write is the current version as far as anybody knows."""
-        ended = time.monotonic()
-        self._known[key] = Known(Got(data, tag, 0.0), began)
-        self._written[key] = (tag, began, ended)
+    def wrote(self, key: str, data: bytes, tag: Tag, began: tuple[float, float]) -> None:
+        """Our own write is the current version as far as anybody knows; it began by the monotonic clock and `ticks`."""
+        self._known[key] = Known(Got(data, tag, 0.0), began[0])
+        self._written[key] = (tag, began[1], ticks())
 
     def dated(self, key: str, tag: Tag, made: float) -> None:
         """A list says when an object was written: if that was us, it sets the clock."""

@@ -13,12 +13,14 @@ from typing import Any, TypeVar
 
 from ....errors import ConfigError, HoldfastError, Unavailable
 from ...base import Check
+from ..calendar import SAME, Calendar
 from ..space import Buffer, NewFiles, Reading, Transaction, Unclear
 from ..topics import Topics, deliver
 from . import clock as clocks
 from . import doctor
 from .commit import WINDOW, Commits
 from .faults import Absent, Doubt, Refused, unanswered
+from .identity import IdentityKeeper
 from .probe import FOLDER, HASTE, probe
 from .shelf import Shelf
 from .tally import Tally
@@ -27,7 +29,7 @@ from .wire import Wire
 
 T = TypeVar("T")
 _THREADS = 32
-_OURS = re.compile(r"(queues|probe|[A-Za-z0-9][A-Za-z0-9_.-]{0,127}@[0-9a-f]{8})/")
+_OURS = re.compile(r"identity$|(queues|probe|[A-Za-z0-9][A-Za-z0-9_.-]{0,127}@[0-9a-f]{8})/")
 _CLOSING = 10.0  # seconds for what is under way when the space is closed
 _GRACE = 1.0  # seconds beyond its deadline in which a step ends by itself
 
@@ -53,6 +55,7 @@ class CloudSpace:
         self._clock: Callable[[], float] = clock or clocks.shared(server or place)
         self._shelf = Shelf(self._wire, self._dates)
         self._commits = Commits(self._shelf, self._clock)
+        self._identity = IdentityKeeper(self._wire, self._clock, has_dates=lambda: self._shelf.clock is not None)
         self._topics = Topics()
         self._lanes: dict[str, threading.Lock] = {}
         self._timeout = timeout
@@ -87,11 +90,24 @@ class CloudSpace:
     def _probe(self, until: float, seconds: float) -> None:
         try:
             probe(self._wire, self._dates, until)
+            self._identity.read(until)
         except (Absent, Doubt, Refused) as error:
             raise unanswered(self._wire.place, seconds, error) from None
 
+    @property
+    def epoch(self) -> float:
+        """When the bucket was last copied or restored as a whole, as far as this process has read; 0: never."""
+        return self._identity.epoch
+
+    async def identify(self) -> None:
+        """Read the bucket's identity again: it may have been restored or rewritten since."""
+        await self._in_thread(lambda: self._identity.read(self._wire.until()), None)
+
     def clock(self) -> float:
         return self._clock()
+
+    def calendar(self) -> Calendar:
+        return SAME
 
     async def transact(
         self, step: Callable[[Transaction], T], *, deadline: float | None = None, lane: str = "", files: NewFiles = ()
@@ -172,7 +188,7 @@ class CloudSpace:
         return await self._in_thread(run, None)
 
     async def check(self) -> list[Check]:
-        return doctor.lines(self._wire.place, self._dates, self.tally)
+        return doctor.lines(self._wire.place, self._dates, self.tally, self._identity.current)
 
     async def install(self, *, dry_run: bool) -> list[str]:
         return []

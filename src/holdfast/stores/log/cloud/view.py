@@ -10,6 +10,7 @@ from concurrent.futures import Future, wait
 import msgspec
 
 from ....errors import StoreError
+from ..calendar import SAME
 from ..names import CONFIGS, HEED, HINT
 from ..space import LAST, Buffer, Found, Plea, Range, Survey
 from .shelf import CONFIG_AGE, HINTED_AGE, SETTLE_AGE, Shelf, is_kept
@@ -56,6 +57,8 @@ class Write(msgspec.Struct, frozen=True):
 
 class View:
     """One run of a step, in one thread."""
+
+    calendar = SAME
 
     def __init__(
         self, shelf: Shelf, now: float, until: float, *, fresh: bool, snapshot: bool, before: View | None = None

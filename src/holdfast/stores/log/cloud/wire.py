@@ -132,9 +132,15 @@ class Wire:
         """Up to a page of the keys below a folder (no slash at its end), above `after`."""
 
         def ask() -> list[Listed]:
-            stream = self._store.list(folder or None, offset=after or None, chunk_size=PAGE)
-            chunk: Any = self._ask("list", f"{folder}/", lambda: next(iter(stream), []))
-            return [_listed(each) for each in chunk]
+            stream = iter(self._store.list(folder or None, offset=after or None, chunk_size=PAGE))
+            found: list[Listed] = []
+            while len(found) < PAGE:
+                chunk: Any = self._ask("list", f"{folder}/", lambda: next(stream, []))
+                # Some servers begin at `after` itself, or know nothing of it and begin at the first key.
+                found += [_listed(each) for each in chunk if each["path"] > after]
+                if len(chunk) < PAGE:
+                    break
+            return found[:PAGE]
 
         return self._patiently(ask, until)
 

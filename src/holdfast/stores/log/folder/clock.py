@@ -1,4 +1,8 @@
-"""The folder's clock: time since boot, anchored once per boot, so that steps of the wall clock move nothing."""
+"""The folder's clock: time since boot, anchored once per boot, so that steps of the wall clock move nothing.
+
+A boot goes on where the one before was last seen. `apart` is how far the clock was ahead of the wall clock then: there
+is none in stores of earlier versions, which took the two for the same.
+"""
 
 from __future__ import annotations
 
@@ -6,11 +10,18 @@ import ctypes
 import sys
 import time
 from collections.abc import Callable
+from itertools import pairwise
 from pathlib import Path
+from typing import NamedTuple
 
 import apsw
 
-SCHEMA = "CREATE TABLE IF NOT EXISTS clock (boot TEXT PRIMARY KEY, ahead REAL NOT NULL, latest REAL NOT NULL)"
+from ..calendar import Reckoning
+
+SCHEMA = (
+    "CREATE TABLE IF NOT EXISTS clock (boot TEXT PRIMARY KEY, ahead REAL NOT NULL, latest REAL NOT NULL, "
+    "apart REAL, begun REAL)"
+)
 MARK_INTERVAL = 60.0
 
 
@@ -38,14 +49,51 @@ def _sysctl(name: bytes) -> str:
     return buffer.value.decode()
 
 
-class FolderClock:
-    """Seconds since 1970 for everybody who shares the folder."""
+def wall_clock() -> float:
+    """What the machine takes for the time; anybody may set it at any moment."""
+    return time.time()
 
-    def __init__(self, boot: str, ahead: float, *, ticks: Callable[[], float] = since_boot) -> None:
+
+def complete(connection: apsw.Connection) -> None:
+    """Bring the table of an earlier version up to date. Needs a write transaction."""
+    known = {name for (name,) in connection.execute("SELECT name FROM pragma_table_info('clock')")}
+    for name in ("apart", "begun"):
+        if name not in known:
+            connection.execute(f"ALTER TABLE clock ADD COLUMN {name} REAL")
+
+
+class _Boot(NamedTuple):
+    """Instants of the store's clock, and by how much it was ahead of the wall clock and of the one since boot."""
+
+    begun: float  # 0: not known
+    latest: float
+    apart: float
+    ahead: float
+
+
+def _boots(connection: apsw.Connection, which: str, boot: str) -> list[_Boot]:
+    rows = connection.execute(
+        f"SELECT ifnull(begun, 0.0), latest, ifnull(apart, 0.0), ahead FROM clock WHERE {which} ORDER BY latest",
+        (boot,),
+    )
+    return [_Boot(*map(float, row)) for row in rows]
+
+
+class FolderClock:
+    """Seconds that only count up, the same for everybody who shares the folder; see `../calendar.py`."""
+
+    def __init__(self, boot: str, ahead: float, *, ticks: Callable[[], float], reckoning: Reckoning) -> None:
         self._boot = boot
         self._ahead = ahead
         self._ticks = ticks
+        self.calendar = reckoning
+        self._marked = reckoning()
         self._next_mark = self.now() + MARK_INTERVAL
+
+    @classmethod
+    def given(cls, ticks: Callable[[], float]) -> FolderClock:
+        """A test's own, which is wall clock and boot at once."""
+        return cls("given", 0.0, ticks=ticks, reckoning=Reckoning(ticks, ticks))
 
     @classmethod
     def anchored(
@@ -53,25 +101,47 @@ class FolderClock:
         connection: apsw.Connection,
         *,
         boot: str | None = None,
-        wall: Callable[[], float] = time.time,
-        ticks: Callable[[], float] = since_boot,
+        wall: Callable[[], float] | None = None,
+        ticks: Callable[[], float] | None = None,
     ) -> FolderClock:
         """The clock of this boot; the first to come sets it. Needs a write transaction."""
-        boot = boot_id() if boot is None else boot
-        row = connection.execute("SELECT ahead FROM clock WHERE boot = ?", (boot,)).fetchone()
-        if row is None:
-            latest = connection.execute("SELECT max(latest) FROM clock").fetchone()
-            # Never behind what an earlier boot has seen, or leases and delays of that time would start over.
-            start = max(wall(), (latest and latest[0]) or 0.0)
-            row = (start - ticks(),)
-            connection.execute("INSERT INTO clock (boot, ahead, latest) VALUES (?, ?, ?)", (boot, row[0], start))
-        return cls(boot, row[0], ticks=ticks)
+        boot, wall, ticks = boot or boot_id(), wall or wall_clock, ticks or since_boot
+        before = _boots(connection, "boot <> ?", boot)
+        current = _boots(connection, "boot = ?", boot)
+        if not current:
+            start = started((before[-1].latest, before[-1].apart) if before else None, wall())
+            current = [_Boot(start, start, start - wall(), start - ticks())]
+            connection.execute(
+                "INSERT INTO clock (boot, ahead, latest, apart, begun) VALUES (?, ?, ?, ?, ?)",
+                (boot, current[0].ahead, start, current[0].apart, start),
+            )
+        ahead = current[0].ahead
+        # A boot lasted until the next one began: its last minute was not noted.
+        ends = [later.begun or each.latest for each, later in pairwise([*before, *current])]
+        earlier = tuple((end, each.apart) for end, each in zip(ends, before, strict=True))
+        return cls(boot, ahead, ticks=ticks, reckoning=Reckoning(lambda: ticks() + ahead, wall, earlier))
 
     def now(self) -> float:
         return self._ticks() + self._ahead
 
     def mark(self, connection: apsw.Connection, now: float) -> None:
-        """Now and then, inside a commit that happens anyway: how far this boot has come."""
-        if now >= self._next_mark:
-            self._next_mark = now + MARK_INTERVAL
-            connection.execute("UPDATE clock SET latest = max(latest, ?) WHERE boot = ?", (now, self._boot))
+        """Now and then, inside a commit that happens anyway: how far this boot has come, by both clocks."""
+        calendar = self.calendar()
+        if now >= self._next_mark or calendar is not self._marked:
+            self._next_mark, self._marked = now + MARK_INTERVAL, calendar
+            connection.execute(
+                "UPDATE clock SET latest = max(latest, ?), apart = ? WHERE boot = ?",
+                (now, calendar.ahead, self._boot),
+            )
+
+
+def started(before: tuple[float, float] | None, wall: float) -> float:
+    """Where the clock goes on in a new boot, from where it was last seen and how far it was ahead of the wall clock.
+
+    The time in between is what the wall clock says. It is never negative, or leases and delays of an earlier boot would
+    start over.
+    """
+    if before is None:
+        return wall
+    latest, ahead = before
+    return latest + max(0.0, wall - (latest - ahead))

@@ -141,6 +141,7 @@ class Committer:
         """Run and commit; what is left when SQLite gave up on the way, with those it undid failed."""
         try:
             view.begin(self.clock.now(), lasting=any(work.lasting for work in works))
+            view.calendar = self.clock.calendar()
         except apsw.Error as error:
             fail_all(works, error)
             return []
@@ -197,7 +198,7 @@ class Committer:
             if create_schema(connection, path):
                 self.made.append(f"create the database {path}")
             given = self._given_clock
-            self.clock = FolderClock("given", 0.0, ticks=given) if given else FolderClock.anchored(connection)
+            self.clock = FolderClock.given(given) if given else FolderClock.anchored(connection)
             connection.execute("COMMIT")
             sync_directory("", inside=self._files.inside)
             self._wal = self._identified(connection, path)
@@ -241,7 +242,7 @@ class Reader:
             connection = self._connection or self._connect()
             view = Snapshot(connection, self._files)
             connection.execute("BEGIN")
-            view.now = self._clock.now()
+            view.now, view.calendar = self._clock.now(), self._clock.calendar()
             for work in works:
                 if work.begin():
                     _read(view, work)

@@ -14,8 +14,9 @@ from typing import Any
 import apsw
 
 from ....errors import ConfigError, Unavailable, UnsafeStore
+from ..calendar import IN_STEP, Calendar
 from ..space import LAST, Buffer, Found, Range, Survey
-from .clock import SCHEMA as CLOCK_SCHEMA
+from . import clock
 from .files import Files
 
 FORMAT = 1
@@ -31,7 +32,7 @@ SCHEMA = (
     "CREATE TABLE IF NOT EXISTS objects (key TEXT NOT NULL UNIQUE, data BLOB, tag INTEGER NOT NULL)",
     # top folders in which files are ours to sweep; nothing else in the folder is touched
     "CREATE TABLE IF NOT EXISTS roots (name TEXT PRIMARY KEY)",
-    CLOCK_SCHEMA,
+    clock.SCHEMA,
 )
 
 
@@ -79,6 +80,7 @@ def create_schema(connection: apsw.Connection, path: Path) -> bool:
         if row is not None and row[0] > FORMAT:
             raise ConfigError(f"{path} has format {row[0]}, this Holdfast knows up to {FORMAT}: upgrade Holdfast")
         if row is not None:
+            clock.complete(connection)
             return False
     elif tables:
         raise ConfigError(f"{path} is a database of something else")
@@ -105,6 +107,7 @@ class Snapshot:
     """A step's view for reading."""
 
     now: float = 0.0
+    calendar: Calendar = IN_STEP
 
     def __init__(self, connection: apsw.Connection, files: Files) -> None:
         self._execute: Callable[..., apsw.Cursor] = connection.execute

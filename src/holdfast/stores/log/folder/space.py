@@ -14,6 +14,7 @@ from typing import TypeVar, cast
 
 from ....errors import ConfigError, Unavailable
 from ...base import Check
+from ..calendar import Calendar
 from ..space import Buffer, NewFiles, Reading, Transaction
 from . import doctor
 from .committer import Committer, Reader
@@ -22,6 +23,7 @@ from .faults import translated
 from .files import TEMPORARY, Files
 from .identity import DATABASE, LOCK, LOG, Identity
 from .lane import CLOSED, Lane, Work
+from .second_look import look_again, with_second_look
 from .wake import SUFFIX, Wake
 
 T = TypeVar("T")
@@ -70,7 +72,7 @@ class FolderSpace:
         )
         self._writes = Lane(
             "holdfast-commit",
-            self._committer.run,
+            with_second_look(self._committer.run, path / DATABASE, vfs),
             finish=self._finish,
             here=self._committer.run_here,
             elsewhere=self._pool,
@@ -104,11 +106,15 @@ class FolderSpace:
         reader = Reader(
             path / DATABASE, files=space._files, identity=space._identity, vfs=vfs, clock=space._committer.clock
         )
-        space._reads = Lane("holdfast-read", reader.run, finish=reader.finish)
+        run = with_second_look(reader.run, path / DATABASE, vfs)
+        space._reads = Lane("holdfast-read", run, finish=reader.finish)
         return space
 
     def clock(self) -> float:
         return self._committer.clock.now()
+
+    def calendar(self) -> Calendar:
+        return self._committer.clock.calendar()
 
     def transact(
         self,
@@ -139,6 +145,7 @@ class FolderSpace:
         if not self._writes.ran_here(work):
             return None
         if work.error is not None:
+            look_again(work, self._folder / DATABASE, self._vfs)
             raise work.error
         if not lasting:
             self._catch_up_soon()

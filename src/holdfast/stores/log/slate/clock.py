@@ -2,26 +2,32 @@
 
 from __future__ import annotations
 
-import time
 from collections.abc import Callable
 
-from ..folder.clock import MARK_INTERVAL, since_boot
+from ..calendar import Reckoning
+from ..folder.clock import MARK_INTERVAL, since_boot, started, wall_clock
 
 
 class SlateClock:
-    """Seconds since 1970; steps of the wall clock move nothing."""
+    """Seconds that only count up; steps of the wall clock move nothing."""
 
     def __init__(
         self,
         latest: float,
+        apart: float = 0.0,
         *,
         given: Callable[[], float] | None = None,
-        wall: Callable[[], float] = time.time,
-        ticks: Callable[[], float] = since_boot,
+        wall: Callable[[], float] | None = None,
+        ticks: Callable[[], float] | None = None,
     ) -> None:
-        # Never behind what an earlier life has noted, or leases and delays of that time would start over.
-        self._ahead = 0.0 if given else max(wall(), latest) - ticks()
-        self._ticks = given or ticks
+        """`latest`: where an earlier life noted it last, 0 if none did; and how far it was ahead of the wall clock."""
+        wall, ticks = given or wall or wall_clock, given or ticks or since_boot
+        before = (latest, apart) if latest else None
+        begun = started(before, wall())
+        self._ahead = 0.0 if given else begun - ticks()
+        self._ticks = ticks
+        self.calendar = Reckoning(self.now, wall, ((begun, apart),) if before and not given else ())
+        self._noted = self.calendar()
         self._next_mark = self.now()
 
     def now(self) -> float:
@@ -29,7 +35,8 @@ class SlateClock:
 
     def is_to_be_noted(self, now: float) -> bool:
         """Now and then, in a write that happens anyway."""
-        if now < self._next_mark:
+        calendar = self.calendar()
+        if now < self._next_mark and calendar is self._noted:
             return False
-        self._next_mark = now + MARK_INTERVAL
+        self._next_mark, self._noted = now + MARK_INTERVAL, calendar
         return True

@@ -105,7 +105,7 @@ class Committer:
         database = self.state.database
         operations = self._burials(self.state)
         if operations and database.failed is None:
-            operations.append((layout.CLOCK_ROW, layout.encode_instant(self.clock.now())))
+            operations += self._clock_rows(self.clock.now())
             try:
                 database.write(operations)
             except (Fenced, Unavailable):
@@ -119,7 +119,7 @@ class Committer:
             self.made += self._prepare()
             database = self._make()
             opened = database.open()
-            self.clock = SlateClock(opened.latest, given=self._given_clock)
+            self.clock = SlateClock(opened.latest, opened.apart, given=self._given_clock)
             if opened.is_new:
                 self.made.append("create the SlateDB database")
             self.state = state = State(database, opened)
@@ -147,10 +147,16 @@ class Committer:
             self.state = State(database, opened)
         return self.state
 
+    def _clock_rows(self, now: float) -> Operations:
+        apart = self.clock.calendar().ahead
+        return [(layout.CLOCK_ROW, layout.encode_instant(now)), (layout.APART_ROW, layout.encode_instant(apart))]
+
     def _group(self, state: State) -> Group:
-        return Group(
+        group = Group(
             state.index, state.recent, state.fetch, files=state.files, tags=self._tags, now=self.clock.now()
         )  # fmt: skip
+        group.calendar = self.clock.calendar()
+        return group
 
     def _commit(self, state: State, group: Group) -> None:
         if not group.changed:
@@ -162,7 +168,7 @@ class Committer:
         left += [tag for tag in group.adopted if tag not in kept]
         operations += self._burials(state)
         if self.clock.is_to_be_noted(group.now):
-            operations.append((layout.CLOCK_ROW, layout.encode_instant(group.now)))
+            operations += self._clock_rows(group.now)
         state.database.write(operations)
         self.flushed = time.monotonic()
         self._apply(state, group, left)
@@ -220,7 +226,7 @@ class Reader:
                 fail_all(works, error)
                 return
             view = Snapshot(state.index, state.recent, state.fetch)
-            view.now = committer.clock.now()
+            view.now, view.calendar = committer.clock.now(), committer.clock.calendar()
             for work in works:
                 if work.begin():
                     _read(view, work)

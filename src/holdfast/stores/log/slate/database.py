@@ -29,6 +29,7 @@ class Opened(msgspec.Struct):
     entries: list[tuple[str, Entry]]
     gone: list[int]  # tags of bytes that are to go
     latest: float  # the clock when it was last noted
+    apart: float  # and how far it was ahead of the wall clock
     is_new: bool
 
 
@@ -102,7 +103,8 @@ class Database:
         entries = [layout.decode(row.key, row.value) async for row in self._rows(layout.OBJECTS)]
         gone = [layout.tag_of(row.key) async for row in self._rows(layout.GONE)]
         latest = layout.decode_instant(await self._db.get(layout.CLOCK_ROW))
-        return Opened(entries, gone, latest, is_new)
+        apart = layout.decode_instant(await self._db.get(layout.APART_ROW))
+        return Opened(entries, gone, latest, apart, is_new)
 
     async def _rows(self, prefix: bytes, *, limit: int = _PAGE) -> Any:
         everything = slatedb().KeyRange(start=None, start_inclusive=False, end=None, end_inclusive=False)

@@ -16,6 +16,7 @@ from .index import Entry
 FORMAT = 1
 OBJECTS, GONE = b"k", b"g"
 FORMAT_ROW, CLOCK_ROW = b"mformat", b"mclock"
+APART_ROW = b"mclock-apart"  # how far the clock was ahead of the wall clock then
 SMALL = 512  # bytes an object keeps beside its key: more would make opening read the messages, too
 LARGEST_KEPT = 1 << 20  # bytes of a head or another object that is replaced again and again
 

@@ -10,6 +10,7 @@ from typing import TypeVar
 from ....config import StoreOptions
 from ....errors import ConfigError, Unavailable
 from ...base import Check
+from ..calendar import Calendar
 from ..folder.lane import CLOSED
 from ..space import Buffer, NewFiles, Reading, Transaction
 from ..topics import deliver
@@ -51,6 +52,9 @@ class SlateSpace:
 
     def clock(self) -> float:
         return self._core.committer.clock.now()
+
+    def calendar(self) -> Calendar:
+        return self._core.committer.clock.calendar()
 
     def transact(
         self, step: Callable[[Transaction], T], *, deadline: float | None = None, lane: str = "", files: NewFiles = ()

@@ -9,6 +9,7 @@ from collections.abc import Callable, Iterator, Sequence
 import msgspec
 
 from ....errors import Unavailable
+from ..calendar import IN_STEP, Calendar
 from ..space import LAST, Buffer, Found, Range, Survey
 from .index import Entry, Index, Recent
 from .layout import LARGEST_KEPT, SMALL
@@ -35,6 +36,7 @@ class Snapshot:
     """The durable state. Whoever reads it holds the space's lock, so it does not change meanwhile."""
 
     now: float = 0.0
+    calendar: Calendar = IN_STEP
 
     def __init__(self, index: Index, recent: Recent, fetch: Callable[[int], bytes | None]) -> None:
         self._index = index
