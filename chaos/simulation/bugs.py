@@ -212,7 +212,7 @@ def _spoils(honest: Any, some: Any) -> Any:
 
 
 def _newest_first(honest: Any) -> Any:
-    return staticmethod(lambda no, key, *rest: _reversed(honest(no, key, *rest)))
+    return staticmethod(lambda *args, **options: _reversed(honest(*args, **options)))
 
 
 def _reversed(block: Block) -> Block:

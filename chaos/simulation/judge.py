@@ -387,6 +387,7 @@ class Judge:
             if other.kind == "append" and other.is_ok and id in other.answer and (other.ended or 0.0) < call.began
         ]
         uids = [name for name, (_, made) in self.answered.items() if made == id]
-        is_gone = stored is None and bool(appended) and "replay" not in self.kinds
+        is_shown = "replay" not in self.kinds and not self.plan.mix.rewrites  # what is set aside is not
+        is_gone = stored is None and bool(appended) and is_shown
         if is_gone and not any(self._may_leave_none(uid, id, appended[0]) for uid in uids):
             self.breach(f"get knows nothing of {id}, acknowledged at {appended[0].ended:.3f}")
