@@ -15,7 +15,7 @@ from typing import Any
 from holdfast.config import StoreOptions
 from holdfast.errors import Fenced, HoldfastError, Unavailable
 from holdfast.stores.base import Check
-from holdfast.stores.log.calendar import IN_STEP, Calendar
+from holdfast.stores.log.calendar import Calendar, Reckoning
 from holdfast.stores.log.memory import _Objects, _View
 from holdfast.stores.log.space import Found
 from holdfast.stores.log.store import LogStore
@@ -45,8 +45,8 @@ class Rows(_Objects):
 class _Transaction(_View):
     """A step's view that notes what it changed."""
 
-    def __init__(self, rows: Rows, now: float) -> None:
-        super().__init__(rows, now, IN_STEP)
+    def __init__(self, rows: Rows, now: float, calendar: Calendar) -> None:
+        super().__init__(rows, now, calendar)
         self.changes: dict[str, bytes | None] = {}  # what was there before
 
     def _set(self, key: str, found: Found | None) -> None:
@@ -58,10 +58,10 @@ class _Transaction(_View):
 class _Snapshot(_View):
     """What was there when it was taken; the bytes of large objects are files, and those may be gone by now."""
 
-    def __init__(self, rows: Rows, now: float, file_threshold: int) -> None:
+    def __init__(self, rows: Rows, now: float, calendar: Calendar, file_threshold: int) -> None:
         before = _Objects()
         before.keys, before.found = list(rows.keys), dict(rows.found)
-        super().__init__(before, now, IN_STEP)
+        super().__init__(before, now, calendar)
         self._rows = rows
         self._file_threshold = file_threshold
 
@@ -101,14 +101,15 @@ class DatabaseSpace:
         self._files = base.files if base.is_folder else {}
         self._epoch = 0
         self._in_doubt = False
+        self._reckoning = Reckoning(self.clock, base.world.time)
 
     # Time and signals.
 
-    def calendar(self) -> Calendar:
-        return IN_STEP
-
     def clock(self) -> float:
         return EPOCH + self._world.now
+
+    def calendar(self) -> Calendar:
+        return self._reckoning()
 
     def ticket(self, topic: str) -> int:
         return self.topics.ticket(topic)
@@ -247,7 +248,7 @@ class DatabaseSpace:
         return None
 
     def _stepped(self, work: _Work) -> _Transaction | None:
-        view = _Transaction(self._base.rows, self.clock())
+        view = _Transaction(self._base.rows, self.clock(), self.calendar())
         view._objects.files = self._files
         try:
             work.result = work.step(view)
@@ -263,7 +264,7 @@ class DatabaseSpace:
         base.count()
         if not base.is_folder and self._epoch != base.rows.epoch:
             raise Fenced("another process owns the database")
-        view = _Snapshot(base.rows, self.clock(), base.plan.file_threshold)
+        view = _Snapshot(base.rows, self.clock(), self.calendar(), base.plan.file_threshold)
         await asyncio.sleep(base.plan.trip * base.dice.random.random())
         return step(view)
 
@@ -291,7 +292,7 @@ class DatabaseSpace:
     async def install(self, *, dry_run: bool) -> list[str]:
         return []
 
-    async def uninstall(self) -> list[str]:
+    async def uninstall(self) -> None:
         raise HoldfastError("nobody uninstalls a simulation")
 
     async def close(self) -> None:
@@ -370,8 +371,8 @@ class OnDatabase:
     def rewrite(self, share: float, *, keep_tags: bool) -> None:
         """There are no dates."""
 
-    async def recover(self, client: Any) -> int:
-        return 0
+    async def recover(self, client: Any) -> None:
+        """Nothing is ever late."""
 
     def empty(self) -> None:
         left = [key for key in self.rows.keys if ("/inbox/" in key or "/later/" in key) and "/dead/" not in key]

@@ -28,7 +28,7 @@ class Delivery(msgspec.Struct):
     claimed: Claimed
     queue: str
     uid: str
-    taken: float  # by the true clock, as far as the store's clock is right: when the claim was carried out
+    stamp: float  # when the claim was carried out, as the store's clock said it
     safe_until: float  # until then nobody else may have it
 
 
@@ -40,7 +40,6 @@ class Rest(msgspec.Struct):
     archive: list[Stored] = []
     dead: list[Stored] = []
     stats: Stats | None = None
-    set_aside: int = 0  # objects that wait for `recover`
 
 
 def uid_of(payload: bytes) -> str:
@@ -48,8 +47,12 @@ def uid_of(payload: bytes) -> str:
 
 
 def _in_time(each: Delivery) -> tuple[float, int, float]:
-    """By when the claims were carried out, as the store's clock said it."""
-    return round(each.claimed.expires_at - each.call.args["lease"], 6), each.claimed.attempt, each.call.began
+    return round(each.stamp, 6), each.claimed.attempt, each.call.began
+
+
+def _taken(each: Delivery) -> float:
+    """By the true clock: not before it was asked for."""
+    return max(each.call.began, each.stamp)
 
 
 class Judge:
@@ -93,8 +96,8 @@ class Judge:
     def _claimed(self, call: Call) -> None:
         queue, lease = call.args["queue"], call.args["lease"]
         for claimed in call.answer.messages if call.is_ok else ():
-            taken = max(call.began, claimed.expires_at - EPOCH - lease)
-            delivery = Delivery(call, claimed, queue, uid_of(claimed.payload), taken, call.began + lease)
+            stamp = claimed.expires_at - lease - EPOCH - (call.wall if self.plan.policy != "bucket" else 0.0)
+            delivery = Delivery(call, claimed, queue, uid_of(claimed.payload), stamp, call.began + lease)
             self.by_id[queue, claimed.id].append(delivery)
 
     def _settled(self, call: Call) -> None:
@@ -123,8 +126,10 @@ class Judge:
             self.answered[name] = (call, id)
 
     def _had_two_lives(self, uid: str) -> bool:
-        """A repeat finds no trace of a message that has ended without one, and adds it: the docs say so."""
-        return uid in self.repeated and (uid in self.unkept or bool(self.purges))
+        """Who repeats or recovers a message that has ended without a trace finds none, and adds it: the docs say so."""
+        may_be_added = uid in self.repeated or "recover" in self.kinds
+        is_without_trace = uid in self.unkept or bool(self.purges) or (not self.plan.archive and bool(self.cancelled))
+        return may_be_added and is_without_trace
 
     def run(self) -> list[str]:
         self.errors()
@@ -220,10 +225,10 @@ class Judge:
         safe = before.safe_until
         for call in self.extends[id, token]:
             safe = max(safe, call.began + call.args["lease"])
-        if not gave_back and after.taken < safe - self.slack:
+        if not gave_back and _taken(after) < safe - self.slack:
             self.breach(
                 f"stolen: {before.uid} was {before.call.by}'s until {safe:.3f}, "
-                f"{after.call.by} had it at {after.taken:.3f}"
+                f"{after.call.by} had it at {_taken(after):.3f}"
             )
         released = [each for each in gave_back if each[1].action == "release"]
         if queue == QUEUE and after.claimed.attempt < before.claimed.attempt + 1 - len(released[:1]):
@@ -281,7 +286,7 @@ class Judge:
             if count > 1 and not self._had_two_lives(uid):
                 self.breach(f"recorded {count} times: {uid}")
         for uid, (call, id) in self.answered.items():
-            if not records[uid] and not self._may_leave_none(uid, id, call) and not rest.set_aside:
+            if not records[uid] and not self._may_leave_none(uid, id, call):
                 self.breach(f"lost: {uid}, acknowledged at {call.ended:.3f} as {id}")
         open_ones = {name: getattr(rest.stats, name) for name in ("pending", "delayed", "processing", "retry")}
         if any(open_ones.values()):
@@ -382,6 +387,7 @@ class Judge:
             if other.kind == "append" and other.is_ok and id in other.answer and (other.ended or 0.0) < call.began
         ]
         uids = [name for name, (_, made) in self.answered.items() if made == id]
-        is_gone = stored is None and bool(appended) and "replay" not in self.kinds
+        is_shown = "replay" not in self.kinds and not self.plan.mix.rewrites  # what is set aside is not
+        is_gone = stored is None and bool(appended) and is_shown
         if is_gone and not any(self._may_leave_none(uid, id, appended[0]) for uid in uids):
             self.breach(f"get knows nothing of {id}, acknowledged at {appended[0].ended:.3f}")

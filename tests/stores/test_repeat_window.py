@@ -181,6 +181,7 @@ async def test_a_lost_append_to_a_shard_can_be_repeated(open_store, clock) -> No
     clock.advance(OVER)
     door.fate = lambda kind, key: "ok"
     assert await lost.value.retry() == lost.value.ids
+    clock.advance(5.0)
     assert await claimed(store) == lost.value.ids
 
 
