@@ -11,9 +11,11 @@ import msgspec
 
 from .runs import RUNS, Run
 from .settings import Settings
+from .simulation.policies import POLICIES
 from .verdict import Verdict, lines
 
 _NUMBERS = ("messages", "producers", "workers", "kills", "producer_kills", "stops", "concurrency", "seed", "shards")
+_SIMULATED = ("seeds",)
 _SECONDS = ("interval", "lease", "work", "deadline", "seconds")
 
 
@@ -21,14 +23,16 @@ def parser() -> argparse.ArgumentParser:
     made = argparse.ArgumentParser(prog="python -m chaos", description=__doc__)
     names = ", ".join(f"{run.name} ({run.id})" if run.id else run.name for run in RUNS)
     made.add_argument("run", nargs="?", default="all", help=f"{names}, or all")
-    for name in _NUMBERS:
+    for name in (*_NUMBERS, *_SIMULATED):
         made.add_argument(f"--{name.replace('_', '-')}", type=int)
     for name in _SECONDS:
         made.add_argument(f"--{name}", type=float)
     made.add_argument(
         "--store", choices=("file", "s3", "postgres", "nats", "slatedb", "azure", "all"),
-        help="of history and restore; file, s3 or postgres of the run on Spark",
+        help="of history and restore; file or azure of kill; file, s3 or postgres of the run on Spark",
     )  # fmt: skip
+    made.add_argument("--policy", choices=POLICIES, help="of the simulation; all when left out")
+    made.add_argument("--bug", help="of the simulation: put a known bug in and count the seeds until it shows, or all")
     made.add_argument("--folder", type=Path, help="keep store and histories here")
     made.add_argument("--short", action="store_true", help="the size the tests use")
     made.add_argument("--json", action="store_true", help="JSON instead of text")
@@ -37,7 +41,10 @@ def parser() -> argparse.ArgumentParser:
 
 def settings_of(arguments: argparse.Namespace, run: Run) -> Settings:
     """The run's own size, changed by what was asked for."""
-    asked = {name: getattr(arguments, name) for name in (*_NUMBERS, *_SECONDS, "folder", "store")}
+    asked = {
+        name: getattr(arguments, name)
+        for name in (*_NUMBERS, *_SIMULATED, *_SECONDS, "folder", "store", "policy", "bug")
+    }
     given = {name: value for name, value in asked.items() if value is not None}
     return msgspec.structs.replace(run.short if arguments.short else run.full, **given)
 

@@ -27,5 +27,8 @@ class Settings(msgspec.Struct, frozen=True, kw_only=True):
     shards: int = 1  # of the queue in the run on a bucket
     store: str = "file"  # of the runs that take one; history: or all
     seconds: float = 600.0  # a history goes on for
+    seeds: int = 0  # of the simulation, for each policy
+    policy: str = ""  # of the simulation: bucket, folder or slatedb; all when empty
+    bug: str = ""  # of the simulation: a known one, or all of them, put in to be found
     folder: Path | None = None  # keep store and histories here
     quiet: bool = False

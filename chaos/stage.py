@@ -66,6 +66,12 @@ class Stage:
         self.fleet.kill(self.chance.choice(at_work))
         self.fleet.replace_dead("work")
 
+    async def somebody_works(self) -> None:
+        """Opening a bucket takes a while; to kill those who only open it would show nothing."""
+        await until(
+            lambda: any(member.at_work for member in self.fleet.of("work")), seconds=120, what="a worker gets messages"
+        )
+
     async def kill_producer(self) -> None:
         """In the middle of what it does; its successor sends what is left under new keys."""
         running = [member for member in self.fleet.of("produce") if member.running]

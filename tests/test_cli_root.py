@@ -24,6 +24,7 @@ CONTRACT = [
     "uninstall",
     "doctor",
     "maintain",
+    "recover",
     "queue",
     "message",
     "dead",

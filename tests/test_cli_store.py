@@ -1,4 +1,4 @@
-"""holdfast install, uninstall, doctor, maintain."""
+"""holdfast install, uninstall, doctor, maintain, recover."""
 
 from __future__ import annotations
 
@@ -72,3 +72,11 @@ def test_maintain_says_what_was_done(cli: Cli) -> None:
     assert [row["queue"] for row in cli.json("maintain", "b")] == ["b"]
     assert cli.out("maintain").splitlines() == ["a: nothing to do", "b: nothing to do"]
     assert cli.error("maintain", "nope").startswith("holdfast: ")
+
+
+def test_recover_finds_nothing_where_nothing_is_ever_late(cli: Cli) -> None:
+    assert cli.json("recover") == []
+    cli.out("queue", "create", "a")
+    assert cli.out("recover").splitlines() == ["a: nothing was set aside"]
+    assert cli.json("recover", "a", "--delete", "--yes")[0]["done"]["deleted"] == 0
+    assert cli.error("recover", "nope").startswith("holdfast: there is no queue 'nope'")

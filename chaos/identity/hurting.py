@@ -70,10 +70,10 @@ class Hurting:
         return fault.kind != "restored"
 
     def is_open_in(self, pid: int) -> bool:
-        """Where the system tells: whether a process has the folder's lock open."""
-        mine = os.stat(self.folder / "lock")
+        """Where the system tells: whether a process has opened the store. Its log is open twice then, once by us."""
         try:
-            return any(os.path.samestat(mine, each.stat()) for each in Path(f"/proc/{pid}/fd").iterdir())
+            log = os.stat(self.folder / "holdfast.db-wal")
+            return sum(os.path.samestat(log, each.stat()) for each in Path(f"/proc/{pid}/fd").iterdir()) >= 2
         except OSError:  # it has just ended or closed something, or this is another system
             return False
 

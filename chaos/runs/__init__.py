@@ -17,8 +17,10 @@ from .poison import poison
 from .postgres import failover, postgres
 from .power import power
 from .protocol import protocol
+from .restore import restore
 from .retries import retries
 from .s3 import s3
+from .simulate import simulate
 from .slate import slate
 from .spark import spark_process
 from .spark_copy import spark
@@ -102,6 +104,10 @@ RUNS = (
         Settings(messages=100, strict=False, quiet=True),
     ),
     Run(
+        "simulate", "R16", simulate, Settings(seeds=20_000, seed=0),
+        Settings(seeds=20, seed=0, quiet=True),
+    ),
+    Run(
         "s3", "R4", s3,
         Settings(workers=4, kills=20, producer_kills=4, interval=6.0, lease=15.0, work=0.05, concurrency=32,
                  deadline=1800),
@@ -111,6 +117,10 @@ RUNS = (
     Run(
         "history", "R15", history, Settings(store="all"),
         Settings(seconds=6.0, strict=False, quiet=True),
+    ),
+    Run(
+        "restore", "R17", restore, Settings(store="all", seconds=10.0),
+        Settings(seconds=1.5, quiet=True),
     ),
     Run(
         "spark-process", "", spark_process,

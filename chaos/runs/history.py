@@ -20,7 +20,7 @@ from typing import Any
 import msgspec
 
 import holdfast
-from holdfast.testing import nats, postgres, s3
+from holdfast.testing import azure, nats, postgres, s3
 from holdfast.testing.proxy import Faults, Proxy
 
 from ..histories import quiet
@@ -32,13 +32,14 @@ from ..histories.streams import CONSUMER
 from ..settings import Settings
 from ..verdict import DECIDING, Verdict
 
-STORES = ("file", "postgres", "s3", "nats", "slatedb")
+STORES = ("file", "postgres", "s3", "nats", "slatedb", "azure")
 _ATTEMPTS = 4
 _LEASE = 2.0  # seconds at scale 1: of the queues; every call says its own
 _WINDOW = 15.0  # seconds: the queues' dedup_window
 _BEGINNING = 60.0  # seconds
 _BEGUN = 1000  # bytes of calls after which a process is at work
 _LONGEST = 16.0  # seconds at scale 1 in which every lease, delay and retry must be over
+_FOREIGN = 2.2  # seconds: on a bucket another's lease is over two seconds after its end
 _SLOW_LISTS = Faults(slow_lists=0.05, delay=2.0)
 
 
@@ -104,16 +105,19 @@ def opened(store: str, root: Path, settings: Settings) -> Iterator[Place]:
     elif store == "nats":
         with nats.Server() as queue_server:  # what was on its way to a dead process comes back after the queue's lease
             yield Place(store, queue_server.url, queue_server.url, settling=_LEASE + 1.0)
-    elif store == "s3":
-        with s3.Server() as bucket, Proxy(bucket.port, _SLOW_LISTS, seed=settings.seed) as proxy:
-            through = bucket.url("history", endpoint=proxy.endpoint)
-            streams = settings.shards == 1
-            yield Place(
-                store, bucket.url("history"), through, scale=3.0 if settings.strict else 1.0, streams=streams,
-                settling=2.2, proxy=proxy,
-            )  # fmt: skip
+    elif store in ("s3", "azure"):
+        made: s3.Server | azure.Server = s3.Server() if store == "s3" else azure.Server()
+        with made as bucket, Proxy(bucket.port, _SLOW_LISTS, seed=settings.seed) as proxy:
+            yield _bucket(store, bucket, proxy, settings)
     else:
         raise SystemExit(f"there is no history on {store!r}; there are {', '.join(STORES)}")
+
+
+def _bucket(store: str, bucket: s3.Server | azure.Server, proxy: Proxy, settings: Settings) -> Place:
+    return Place(
+        store, bucket.url("history"), bucket.url("history", endpoint=proxy.endpoint), proxy=proxy, settling=_FOREIGN,
+        scale=3.0 if settings.strict else 1.0, streams=settings.shards == 1,
+    )  # fmt: skip
 
 
 class _Run:

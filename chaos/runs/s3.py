@@ -6,7 +6,6 @@ from holdfast.retry import Fixed
 from holdfast.testing.proxy import Faults, Proxy
 from holdfast.testing.s3 import Server
 
-from ..fleet import until
 from ..settings import Settings
 from ..stage import Stage, staged
 from ..verdict import Verdict
@@ -40,19 +39,12 @@ async def _kills(stage: Stage) -> None:
     for number, victim in enumerate(victims, 1):
         await stage.pause()
         if victim == "worker":
-            await _somebody_works(stage)
+            await stage.somebody_works()
             await stage.kill_worker()
         else:
             await stage.kill_producer()
         stage.check_producers()
         stage.tell(f"{number} of {len(victims)} kills, {await stage.live():,} waiting or running")
-
-
-async def _somebody_works(stage: Stage) -> None:
-    """Opening a bucket through this network takes a while; to kill those who only open it would show nothing."""
-    await until(
-        lambda: any(member.at_work for member in stage.fleet.of("work")), seconds=120, what="a worker gets messages"
-    )
 
 
 def _judge(verdict: Verdict, hits: dict[str, int], *, strict: bool) -> None:

@@ -16,6 +16,7 @@ from .config import QueueOptions
 from .errors import CodecError, ConfigError, HoldfastError, MessageNotFound, QueueNotFound, StoreError
 from .messages import Stats, Status
 from .queue import Queue
+from .stores import base
 from .stores.base import Check, QueueInfo
 from .stores.opening import Location, locate, unmade
 
@@ -103,6 +104,17 @@ async def maintain(broker: Broker, names: Sequence[str] | None = None) -> dict[s
     if not names:
         return await broker.maintain()
     return {name: await broker.store.maintain(name) for name in names}
+
+
+async def recover(
+    broker: Broker, names: Sequence[str] | None = None, *, delete: bool = False
+) -> dict[str, base.Recovered]:
+    """Bring back, or delete, what was set aside in these queues or in all."""
+    known = [info.name for info in await broker.store.queues()]
+    for name in names or ():
+        if name not in known:
+            raise QueueNotFound(f"there is no queue {name!r}")
+    return {name: await base.recover(broker.store, name, delete=delete) for name in names or known}
 
 
 async def send(queue: Queue[Any], values: Iterable[Any], *, dedup_key: str | None = None, **terms: Any) -> list[str]:
@@ -210,13 +222,13 @@ SURVIVAL = {
 }
 
 
-async def install(url: str | None = None, *, dry_run: bool = False) -> list[str]:
+async def install(url: str | None = None, *, dry_run: bool = False, shared_schema: bool = False) -> list[str]:
     """Make what the store needs; the steps in words. A dry run makes nothing, not even the folder it would open."""
     location, _ = _where(url)
     if dry_run and (steps := unmade(location)):
         return steps
     async with connect(url) as broker:
-        return await broker.install(dry_run=dry_run)
+        return await broker.install(dry_run=dry_run, shared_schema=shared_schema)
 
 
 async def doctor(url: str | None = None) -> list[Check]:

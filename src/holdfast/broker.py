@@ -18,7 +18,7 @@ from .events import Callback, Emitter
 from .messages import Stats
 from .opened import Opened
 from .queue import Queue
-from .stores.base import Check, QueueInfo, Store
+from .stores.base import Check, QueueInfo, Store, sharing
 from .stores.opening import locate, open_store, redact, store_options
 
 T = TypeVar("T")
@@ -218,14 +218,20 @@ class Broker:
         """Call back, sync or async, for what this process does; the returned function ends that."""
         return self.events.on(event, callback)
 
-    async def install(self, dry_run: bool = False) -> list[str]:
-        """Make what the store needs, idempotently; the steps (to be) taken, in words."""
+    async def install(self, dry_run: bool = False, *, shared_schema: bool = False) -> list[str]:
+        """Make what the store needs, idempotently; the steps (to be) taken, in words.
+
+        `shared_schema` (PostgreSQL): also in a schema where others have tables, which is refused otherwise.
+        """
+        if shared_schema:
+            return await sharing(self.store).install(dry_run=dry_run, shared_schema=True)
         return await self.store.install(dry_run=dry_run)
 
-    async def uninstall(self) -> None:
-        """Remove everything of Holdfast from the store."""
-        await self.store.uninstall()
+    async def uninstall(self) -> list[str]:
+        """Remove everything of Holdfast from the store, and nothing else; what was left, in words."""
+        left = await self.store.uninstall()
         self._queues.clear()
+        return left or []
 
     async def check(self) -> list[Check]:
         """The store's own lines for `holdfast doctor`."""

@@ -161,3 +161,4 @@ class Stats(msgspec.Struct, frozen=True):
     oldest_age: float | None = None  # seconds the oldest pending message has waited
     exact: bool = True
     usage: Usage | None = None  # None where requests cost nothing and are not counted
+    set_aside: int = 0  # late messages that are kept but not delivered, in no other count: see `holdfast recover`

@@ -10,7 +10,7 @@ from typing import TYPE_CHECKING, Any, TypeAlias
 
 from .config import QueueOptions, StoreOptions
 from .deliveries import Delivery, Lease, moment, read_receipt
-from .errors import ConfigError, LeaseLost, MessageNotFound, QueueFull
+from .errors import ConfigError, Damaged, LeaseLost, MessageNotFound, QueueFull
 from .events import Emitter
 from .ids import is_id
 from .messages import Answer, Claims, Envelope, Settlement
@@ -125,18 +125,34 @@ class Opened:
         return ids
 
     async def claim(self, handle: Queue[Any], limit: int, *, lease: float, wait: float) -> list[Delivery[Any]]:
-        deadline = time.monotonic() + wait
+        began = time.monotonic()
+        suspects: set[str] = set()
         while True:
-            claims = await self.store.claim(self.name, limit, lease, wait=wait)
-            self._tell_claims(claims)
+            claims = await self._claim_once(limit, lease, wait - time.monotonic() + began, suspects)
             now = time.monotonic()
-            wait = deadline - now
-            if claims.messages or not claims.expired or wait <= 0:  # what expired is told at once, then we wait on
+            # What ended instead of being given, its lease over or its bytes damaged, is told at once. It may have
+            # stood before others, who must not be taken for absent.
+            if claims is not None and (claims.messages or not claims.expired):
+                break
+            if now - began > max(wait, self.store_options.operation_timeout):
+                claims = claims or Claims([])
                 break
         deliveries = [Delivery(claimed, handle, now) for claimed in claims.messages]
         if deliveries:
             self.held.add(deliveries, lease)
         return deliveries
+
+    async def _claim_once(self, limit: int, lease: float, wait: float, suspects: set[str]) -> Claims | None:
+        """None: something could not be read, which a second look may; what is suspect then is damaged."""
+        try:
+            claims = await self.store.claim(self.name, limit, lease, wait=max(0.0, wait))
+        except Damaged as error:
+            if error.key in suspects:
+                raise
+            suspects.add(error.key)
+            return None
+        self._tell_claims(claims)
+        return claims
 
     async def extend(self, holder: Holder, seconds: float) -> float:
         """The new end of the lease; LeaseLost."""

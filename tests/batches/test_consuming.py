@@ -92,6 +92,17 @@ async def test_the_claims_of_a_consumer_do_not_expire(store):
     assert (await store.claim(QUEUE, 10, 60)).messages == []
 
 
+async def test_a_message_with_no_attempt_left_is_dead_and_in_no_batch(store):
+    await store.append(QUEUE, [Envelope(b"1", max_attempts=1)])
+    (held,) = (await store.claim(QUEUE, 1, 0.05)).messages
+    owner = await own(store)
+    async with asyncio.timeout(20):
+        while await store.clock() < held.expires_at + 0.1:
+            await asyncio.sleep(0.02)
+    assert await store.batches.claim_batch(owner, after=0, limit=10) is None
+    assert [each.attempts for each in await store.scan(QUEUE, "dead")] == [1]
+
+
 async def test_messages_can_be_settled_one_by_one(store):
     """What the rows of a batch say is enough to complete, retry or bury each message; the rest goes with the batch."""
     await fill(store, 10)

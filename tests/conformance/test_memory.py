@@ -45,9 +45,11 @@ class TestMemoryWithManualClock(
     contract.Whole,
     contract.BadInput,
     contract.Limits,
+    contract.Receipts,
     contract.Options,
     contract.Reopening,
     contract.Seam,
+    contract.Tokens,
 ):
     """Topics that wait for nothing but the clock."""
 

@@ -72,7 +72,6 @@ class TestNatsSync(
     contract.Events,
     contract.Whole,
     contract.BadInput,
-    contract.Limits,
     contract.Network,
     contract.Options,
     contract.Reopening,

@@ -45,7 +45,6 @@ class TestPostgresSync(
     contract.Events,
     contract.Whole,
     contract.BadInput,
-    contract.Limits,
     contract.Network,
     contract.Options,
     contract.Reopening,

@@ -44,9 +44,11 @@ class TestS3Shards(
     contract.Disturbances,
     contract.Events,
     contract.Whole,
+    contract.Receipts,
     contract.Options,
     contract.Reopening,
     contract.Seam,
+    contract.Tokens,
 ):
     """Four heads: what is created without saying so has four shards. Order is strict per shard."""
 

@@ -26,6 +26,7 @@ class TestSync(
     contract.Whole,
     contract.BadInput,
     contract.Limits,
+    contract.Receipts,
     contract.Options,
     contract.Reopening,
 ):

@@ -35,9 +35,11 @@ class TestToyWithManualClock(
     contract.Whole,
     contract.BadInput,
     contract.Limits,
+    contract.Receipts,
     contract.Options,
     contract.Reopening,
     contract.Seam,
+    contract.Tokens,
 ):
     """Topics that wait for nothing but the clock."""
 

@@ -23,10 +23,10 @@ async def test_a_claim_waits_for_what_this_process_has_just_stored(own: Server) 
         lanes = store_of(broker).parts("jobs").log.lanes
         fetch, misses = lanes.fetch, 1
 
-        async def behind(limit: int) -> Any:
+        async def behind(limit: int, ahead: int = 0) -> Any:
             nonlocal misses
             misses -= 1
-            return [] if misses >= 0 else await fetch(limit)
+            return [] if misses >= 0 else await fetch(limit, ahead)
 
         await queue.enqueue(1)
         lanes.fetch = behind  # type: ignore[method-assign]  # the server's consumer, a moment late

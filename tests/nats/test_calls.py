@@ -43,7 +43,7 @@ async def left_on_the_server(store: NatsStore, *families: str) -> list[str]:
     names = store.register.names("jobs")
     found: list[str] = []
     for family in families:
-        pattern = getattr(names, family) + ("*.*" if family in ("task", "later") else "*")
+        pattern = getattr(names, family) + {"task": "*.*", "later": ""}.get(family, "*")
         found += await store.reader.subjects(names.task_stream, pattern)
     return found
 
@@ -204,7 +204,9 @@ async def test_a_producer_that_is_too_late_hears_that_nothing_was_enqueued(broke
 
     async def slow(messages: int) -> object:
         call = await begin(messages)
-        other = type(calls)(store.link, store.reader, store.register.names("jobs"))  # as another client has it
+        other = type(calls)(
+            store.link, store.reader, store.reserve, store.register.names("jobs")
+        )  # as another client has it
         await other.drop(call)
         return call
 

@@ -10,7 +10,6 @@ import os
 from collections.abc import Iterator
 from pathlib import Path
 
-import msgspec
 import pytest
 
 from holdfast.config import StoreOptions
@@ -57,8 +56,6 @@ class Moved(NatsStore):
             return
         self.moved = False
         name = queue.removesuffix(DEAD)
-        await self.parts(name).claimer._delays.remake()
-        await self.parts(name).claimer._delays.bring()
         for log in (self.parts(name).log, self.parts(name + DEAD).log):
             await self.hand_out(log)
 
@@ -92,7 +89,6 @@ def test_nats_answers_like_the_model(server: Server) -> None:
         async def open(self) -> Store:
             store = Moved(parse(server.url), self.options)
             await store.open()
-            store.link.features = msgspec.structs.replace(store.link.features, schedules=False)
             store.link.now = self.clock  # type: ignore[method-assign]  # the test's time, known to all without doubt
             store.link.moment = lambda: Moment(*[self.clock()] * 4)  # type: ignore[method-assign]  # as above
             self.clock.on_advance(lambda: setattr(store, "moved", True))

@@ -329,7 +329,7 @@ async def test_bad_urls_are_refused_before_any_connection(url: str) -> None:
 
 
 async def test_missing_jetstream_features_fall_back(server: Server) -> None:
-    """As on a server of 2.10: no batches, no schedules, no TTL, one get at a time."""
+    """As on a server of 2.10: no batches, no TTL, one get at a time."""
     options = StoreOptions(prefix=f"o{os.urandom(6).hex()}")
     store: Any = await open_nats(server.url, options)
     store.link.features = type(store.link.features)("2.10.0")

@@ -15,7 +15,7 @@ from holdfast import admin
 from holdfast.config import QueueOptions
 from holdfast.errors import StoreError
 from holdfast.messages import Envelope, Settlement
-from holdfast.stores.postgres import names, statements
+from holdfast.stores.postgres import names, schema, statements
 from holdfast.stores.postgres.schema import grants
 from holdfast.stores.postgres.statements import Statements
 
@@ -33,7 +33,7 @@ _FUNCTIONS = """
 SELECT p.proname, pg_get_function_identity_arguments(p.oid), p.prosecdef
 FROM pg_proc p JOIN pg_namespace n ON n.oid = p.pronamespace WHERE n.nspname = 'holdfast' ORDER BY p.proname
 """
-TABLES = {"migrations", "queues", "calls", "settled", "keys", "deltas", "consumers", "batches", "sinks", "staged"}
+TABLES = {*schema.TABLES, schema.MARK}
 FUNCTIONS = {
     ("checked_slug", False),
     ("create_queue", True),
@@ -232,7 +232,7 @@ def test_every_place_of_every_statement_is_filled() -> None:
     found = [file.name.removesuffix(".sql") for file in folder.iterdir() if file.name.endswith(".sql")]
     assert len(found) > 40
     for name in found:
-        assert "{schema}" not in made.whole(name, role='"r"')
+        assert "{schema}" not in made.whole(name, role='"r"', role_text="'r'")
 
 
 # ------------------------------------------------------------------ roles

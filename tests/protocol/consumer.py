@@ -58,7 +58,7 @@ def _refuse(client: Client, log: Log, head: Head, listed: list[tuple[Key, int]])
             yield "delete", each[0]
     late = [each for each, its in zip(listed, fates, strict=True) if its == LATE]
     if late and client.rules.A3_set_aside:
-        yield from commit(client, log, [SetAside(tuple(late), head["forgets"])])
+        yield from commit(client, log, [SetAside(tuple(late))])
     return [each for each, its in zip(listed, fates, strict=True) if its not in (PURGED, LATE)]
 
 

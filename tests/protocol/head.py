@@ -59,7 +59,6 @@ class Absorb(NamedTuple):
 
 class SetAside(NamedTuple):
     found: tuple[tuple[Key, int], ...]  # with created_at
-    forgets: int
 
 
 class Bury(NamedTuple):
@@ -232,8 +231,11 @@ def was_absorbed(head: Head, key: Key) -> bool:
 
 
 def _set_aside(work: _Work, intent: SetAside) -> None:
-    """From now on nobody absorbs them; not what the head knows: another epoch may have let it pass."""
-    for key, created_at in intent.found if intent.forgets == work.head["forgets"] else ():
+    """From now on nobody absorbs them; not what the head knows: another epoch may have let it pass.
+
+    From an old list it is harmless: what was finished and forgotten since has no object to be copied.
+    """
+    for key, created_at in intent.found:
         if not is_known(work.head, key):
             work.head["aside"][key] = created_at
             work.changed = True

@@ -57,6 +57,20 @@ class FarBucket:
             self.objects[key] = (data, f"t{self._tags}", written)
             return {"e_tag": f"t{self._tags}", "version": None}
 
+    def rewrite(self, keys: list[str]) -> None:
+        """The same bytes again: their dates and tags are new."""
+        with self.lock:
+            for key in keys:
+                self.write(key, self.objects[key][0], "overwrite")
+
+    def copy(self) -> FarBucket:
+        """Another bucket with the same objects, as a tool makes it that reads and writes them."""
+        other = FarBucket(self.clock, resolution=self._resolution)
+        with self.lock:
+            for key, (data, _, _) in self.objects.items():
+                other.write(key, data, "create")
+        return other
+
     def remove(self, keys: list[str]) -> None:
         with self.lock:
             for key in keys:
@@ -144,9 +158,12 @@ class _Dates:
     def sample(self, began: float, ended: float, date: float) -> None: ...
 
 
-async def process(bucket: FarBucket, *, timeout: float = 5.0) -> tuple[LateStore, Door]:
-    """A store as another process would have it, and its door."""
-    door = Door(bucket)
-    space = await CloudSpace.open(door, "far", timeout=timeout, connect_timeout=5.0, clock=bucket.clock)
+async def process(
+    bucket: FarBucket, *, timeout: float = 5.0, ahead: float = 0.0, place: str = "far"
+) -> tuple[LateStore, Door]:
+    """A store as another process would have it, with a clock that is so far ahead of the bucket's, and its door."""
+    door, clock = Door(bucket), (lambda: bucket.clock() + ahead) if ahead else bucket.clock
+    space = await CloudSpace.open(door, place, timeout=timeout, connect_timeout=5.0, clock=clock)
     space._shelf.clock = _Dates()  # type: ignore[assignment]  # so that dates count although the clock is a test's
+    await space.identify()
     return LateStore(space, StoreOptions(operation_timeout=timeout, poll_interval=0.05)), door

@@ -6,7 +6,7 @@ from types import ModuleType
 
 from head_bench import T0, Bench, claimed, key, span
 
-from holdfast.stores.log.state import Claim, Expire
+from holdfast.stores.log.state import Claim, Expire, Head, Rules
 
 
 def check_claim_order(head: ModuleType) -> None:
@@ -53,6 +53,34 @@ def check_what_returns_keeps_its_place(head: ModuleType) -> None:
     assert bench.leased("b") == span(1), "a live lease is never taken"
     assert bench.waits() == span(2), "what is not due waits on"
     assert bench.claim("u", 9) == [(2, 0, 1)]
+
+
+def check_what_somebody_else_delayed_has_a_margin(head: ModuleType) -> None:
+    """Clocks differ, so a retry or a delayed block of another process is due later."""
+    later = key(2, 1, due=T0 + 4.05)  # born long ago: a clock may have gained a second since, and 0.05 in five
+    bench = Bench(head, margin=2.0, own="u", now=T0)
+    bench.absorb(key(1, 1), later)
+    bench.claim("t", 1)
+    bench.settle("t", 1, span(0), "release")
+    assert bench.claim("t", 1) == [(1, 0, 1)], "what is given back at once waits for nothing"
+    bench.settle("t", 1, span(0), "retry", delay=5.0)
+    for passed, given in ((7.04, []), (7.06, [(1, 0, 2), (2, 0, 1)])):
+        bench.now = T0 + passed
+        assert head.wanted(Head(now=bench.now), [later], 1, bench.rules) == ([later], bool(given))
+        assert bench.claim("u", 9) == given
+
+
+def check_ones_own_instants_are_by_ones_own_clock(head: ModuleType) -> None:
+    """The head's time may be that of a process whose clock is ahead."""
+    later = key(2, 1, due=T0 + 4.05)
+    bench = Bench(head, margin=2.0, own="t", own_blocks=(later,), now=T0)
+    bench.absorb(key(1, 1), later)
+    bench.claim("t", 1)
+    bench.head.now = T0 + 60.0
+    bench.settle("t", 1, span(0), "retry", delay=5.0)
+    for passed, given in ((5.04, []), (5.06, [(1, 0, 2), (2, 0, 1)])):
+        bench.rules = Rules(margin=2.0, own="t", own_blocks=(later,), now=T0 + passed)
+        assert bench.claim("t", 9) == given
 
 
 def check_the_lowest_places_first_whatever_they_come_from(head: ModuleType) -> None:
@@ -117,6 +145,16 @@ def check_attempts_of_a_block_count(head: ModuleType) -> None:
     assert bench.claim("t", 1) == [(1, 0, 3)]
     bench.settle("t", 1, span(0), "retry")
     assert [group.status for group in bench.head.settled] == ["dead"]
+
+
+def check_a_claim_takes_nothing_that_has_no_attempt_left(head: ModuleType) -> None:
+    """Also when nobody has ended it yet."""
+    bench = Bench(head, max_attempts=1)
+    bench.absorb(key(1, 1))
+    bench.claim("t", 1, 5.0)
+    bench.now += 6.0
+    assert bench.one(Claim("u", 1, 5.0)) == []
+    assert len(bench.one(Expire())) == 1
 
 
 def check_the_last_attempt_after_a_crash_is_alone(head: ModuleType) -> None:

@@ -9,9 +9,9 @@ from pathlib import Path
 import apsw
 import pytest
 from space_suite import keys
-from watched_disk import Disk
+from watched_disk import Disk, unreadable
 
-from holdfast.errors import Unavailable
+from holdfast.errors import Damaged, Unavailable
 from holdfast.stores.log.folder import FolderSpace, files
 
 
@@ -115,3 +115,41 @@ async def test_a_commit_counts_although_its_log_cannot_be_copied(space: FolderSp
     disk.full = ""
     await space.transact(lambda tx: tx.put("a/after", b"x"))
     assert database.stat().st_size > 10_000_000
+
+
+@pytest.fixture
+async def filled(tmp_path: Path) -> None:
+    """A store of more pages than a connection has read when it is opened, none of them in the log."""
+    space = await FolderSpace.open(tmp_path / "store")
+    for number in range(50):
+        await space.transact(lambda tx, number=number: tx.put(f"a/{number:02d}", bytes(20_000)))
+    await space.close()
+
+
+@pytest.mark.usefixtures("filled")
+@pytest.mark.parametrize("reads", [1, 1000])
+async def test_a_disk_that_cannot_read_for_a_moment_is_no_damage(tmp_path: Path, reads: int):
+    """SQLite calls the database malformed after an EIO; whoever restored a backup then would lose what came since."""
+    space = await FolderSpace.open(tmp_path / "store")
+    try:
+        for call, key in ((space.read, "a/30"), (space.transact, "a/40")):
+            await call(lambda view: view.get("a/00"))
+            with unreadable(reads), pytest.raises(Unavailable, match="try again") as failure:
+                await call(lambda view, key=key: view.get(key))
+            assert isinstance(failure.value.__cause__, apsw.CorruptError)
+            assert "backup" not in str(failure.value)
+            found = await call(lambda view, key=key: view.get(key))
+            assert found is not None
+            assert len(found.data) == 20_000
+    finally:
+        await space.close()
+
+
+@pytest.mark.usefixtures("filled")
+async def test_a_page_that_makes_no_sense_is_damage(tmp_path: Path):
+    database = tmp_path / "store" / "holdfast.db"
+    data = bytearray(database.read_bytes())
+    data[8192:] = bytes(byte ^ 0x5A for byte in data[8192:])
+    database.write_bytes(data)
+    with pytest.raises(Damaged, match="restore the folder from a backup"):
+        await FolderSpace.open(tmp_path / "store")

@@ -196,10 +196,26 @@ async def test_uninstall_takes_only_what_is_ours(tmp_path: Path):
         await space.transact(lambda tx: (tx.adopt("q/inbox/1"), tx.signal("q/work")))
         for name in foreign:
             (folder / name).write_text("mine")
-        await space.uninstall()
+        told = await space.uninstall()
         left = [str(path.relative_to(folder)) for path in folder.rglob("*") if path.is_file()]
         assert left == foreign
+        assert told == [f"file {folder}/{name}" for name in foreign]
         assert folder.exists() == bool(foreign)
+
+
+async def test_uninstall_takes_what_crashes_left_and_leaves_what_only_looks_like_ours(tmp_path: Path):
+    folder, root = tmp_path / "store", "jobs@0123abcd"
+    space = await FolderSpace.open(folder)
+    await space.write_file(f"{root}/inbox/255/never-adopted", b"large")
+    await space.write_file(f"{root}/inbox/255/adopted", b"large")
+    await space.transact(lambda tx: (tx.adopt(f"{root}/inbox/255/adopted"), tx.signal("jobs/work")))
+    (folder / root / ".0123456789abcdef.tmp").write_text("half a file")
+    theirs = [f"{root}/notes.txt", f"{root}/inbox.txt", f"{root}/mine.tmp", "wake/up.wake", "holdfast.db.backup"]
+    for name in theirs:
+        (folder / name).write_text("mine")
+    told = await space.uninstall()
+    assert sorted(told) == sorted(f"file {folder}/{name}" for name in theirs)
+    assert sorted(str(path.relative_to(folder)) for path in folder.rglob("*") if path.is_file()) == sorted(theirs)
 
 
 async def test_a_removed_store_takes_no_more_writes(space: FolderSpace, tmp_path: Path):

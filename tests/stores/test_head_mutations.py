@@ -24,7 +24,20 @@ MUTATIONS = {
     "a spent retry comes back": ('(intent.action == "retry" and not spent)', 'intent.action == "retry"'),
     "a retry too few": ("spent = lease.attempts >=", "spent = lease.attempts + 1 >="),
     "a release costs an attempt": ('lease.attempts - (intent.action == "release")', "lease.attempts"),
-    "a delay is forgotten": ("due = head.now + intent.delay", "due = head.now"),
+    "a delay is forgotten": ("        return head.now + delay\n", "        return head.now\n"),
+    "a delay is counted from the time of another process": (
+        "return (rules.now or head.now) + lasting(delay)",
+        "return head.now + lasting(delay)",
+    ),
+    "others wait for what was given back at once": ("if delay > 0 else 0.0", "if delay >= 0 else 0.0"),
+    "a retry of another process comes without a margin": (
+        "        if not group.is_due(head.now, rules):\n            continue\n",
+        "",
+    ),
+    "a block counts that is not due yet": (
+        "block.name.count if not rules.margin or block.is_due(now, rules) else 0",
+        "block.name.count",
+    ),
     "a crash is forgotten by a retry": (
         "due, attempts, lease.crashed, intent.error",
         "due, attempts, False, intent.error",
@@ -91,16 +104,21 @@ MUTATIONS = {
         "sorted(open_blocks, key=lambda each: each.no)",
     ),
     "blocks come before their time": (
-        "        if block.due <= head.now:\n            sources",
+        "        if block.is_due(head.now, rules):\n            sources",
         "        if True:\n            sources",
     ),
     "retries come before their time": (
-        "        if group.due > head.now:\n            break",
+        "        if group.due > head.now:\n            break\n"
+        "        if not group.is_due(head.now, rules):\n            continue",
         "        if False:\n            break",
     ),
     "a live lease is stolen": (
+        "        if lease.is_over(head.now, rules) and not exhausted(head, lease, rules):\n            sources",
+        "        if not exhausted(head, lease, rules):\n            sources",
+    ),
+    "a claim takes what has no attempt left": (
+        "        if lease.is_over(head.now, rules) and not exhausted(head, lease, rules):\n            sources",
         "        if lease.is_over(head.now, rules):\n            sources",
-        "        if True:\n            sources",
     ),
     "an expired lease is no crash": (
         "_Source(lease.mask, lease.attempts, True, lease)",
@@ -142,7 +160,6 @@ MUTATIONS = {
         "Absorb, Expire, Claim, Freeze, Drop, *",
         "Claim, Absorb, Expire, Freeze, Drop, *",
     ),
-    "claims come before expiry": ("Absorb, Expire, Claim, Freeze, Drop, *", "Absorb, Claim, Expire, Freeze, Drop, *"),
     "expiry comes before the holder": ("_ORDER = (Settle, Extend, ", "_ORDER = (Expire, Settle, Extend, "),
     "too many blocks are absorbed": ("        demand -= count\n", "        demand -= 1\n"),
     "blocks are absorbed in any order": ("in sorted(stock):", "in stock:"),

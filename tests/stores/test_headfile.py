@@ -85,5 +85,5 @@ def test_masks_are_as_long_as_their_highest_place():
 
 
 def test_a_newer_format_is_refused():
-    with pytest.raises(StoreError, match=r"format 3.*upgrade holdfast"):
+    with pytest.raises(StoreError, match=r"format 4.*upgrade holdfast"):
         decode(msgspec.msgpack.encode((headfile.FORMAT + 1, "and nothing as before")))

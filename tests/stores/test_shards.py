@@ -27,12 +27,12 @@ def test_who_believes_in_more_shards_than_there_are_writes_where_somebody_looks(
 
 
 def test_a_token_says_its_shard():
-    assert shards.shard_of(shards.token("ab12cd341f", 0) + ".1.0.abc") == 0
-    assert shards.shard_of(shards.token("ab12cd341f", 13) + ".1.0.abc") == 13
+    assert shards.shard_of(shards.token("ab12cd341f", 0) + ".1.0.abc", 16) == 0
+    assert shards.shard_of(shards.token("ab12cd341f", 13) + ".1.0.abc", 16) == 13
     for odd in ("", "x", "a-b.1.2.3", "a-.1", "-", "no-such-token", "-1-2-3.4"):
-        assert shards.shard_of(odd) >= 0
+        assert 0 <= shards.shard_of(odd, 16) < 16
     held = [("i", "a.1"), ("j", "b-2.1"), ("k", "c.1")]
-    assert shards.grouped(held, lambda each: each[1]) == {0: [0, 2], 2: [1]}
+    assert shards.grouped(held, lambda each: each[1], 4) == {0: [0, 2], 2: [1]}
 
 
 def test_a_consumer_stays_at_home_while_nobody_waits():

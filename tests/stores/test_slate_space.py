@@ -312,6 +312,23 @@ async def test_uninstall_removes_everything_of_ours(folder: Path):
     assert os.listdir(folder) == ["theirs"]
 
 
+async def test_uninstall_leaves_what_is_not_ours_and_says_so(folder: Path):
+    space = await opened(folder)
+    await space.transact(lambda tx: tx.create("a", LARGE))
+    theirs = ["notes.txt", "slatedb/notes.txt", "slatedb/wal/notes.sst", "slatedb/theirs/00000000000000000001.sst"]
+    theirs += ["slatedb/holdfast-synced.bak", "slatedb/torn/notes.txt"]
+    for name in theirs:
+        (folder / name).parent.mkdir(exist_ok=True)
+        (folder / name).write_text("mine")
+    aside = folder / "slatedb" / "torn" / "boot-wal"
+    aside.mkdir()
+    (aside / "00000000000000000007.sst").write_text("ours")
+    told = await space.uninstall()
+    assert sorted(told) == sorted(f"file {folder / name}" for name in theirs)
+    left = [os.path.join(below, name) for below, _, names in os.walk(folder) for name in names]
+    assert sorted(left) == sorted(str(folder / name) for name in theirs)
+
+
 async def test_doctor_says_what_is_promised(space: SlateSpace):
     lines = {line.name: line for line in await space.check()}
     assert "one process at a time" in lines["slatedb"].detail

@@ -2,13 +2,28 @@
 
 from __future__ import annotations
 
+import msgspec
 from head_bench import T0, Bench, key
 
 from holdfast import ids
 from holdfast.stores.log import head, headfile, names, window
 from holdfast.stores.log.late import Late
 from holdfast.stores.log.names import BlockName
-from holdfast.stores.log.state import Absorb, Claim, Forget, Freeze, Head, Lease, Purge, Refreeze, Rules, Settle
+from holdfast.stores.log.state import (
+    Absorb,
+    Beyond,
+    Bury,
+    Claim,
+    Forget,
+    Freeze,
+    Head,
+    Lease,
+    Purge,
+    Refreeze,
+    Rules,
+    SetAside,
+    Settle,
+)
 
 R = 15.0
 
@@ -64,11 +79,55 @@ def test_late_and_purged_blocks_are_never_absorbed():
     timely, late = born(T0), born(T0 - 1)
     made = {timely: T0 + R, late: T0 + R}
     rules = Rules(window=R)
-    assert window.split(Head(), [timely, late], made, rules) == ([timely], [late])
+    assert window.sort_out(Head(), [timely, late], made, rules) == window.Sorted([timely], [], {late: T0 + R})
     bench = Bench(head, window=R)
     bench.one(Purge(T0 + R + 1))
-    assert window.split(bench.head, [timely, late], made, rules) == ([], [timely, late])
-    assert window.split(bench.head, [timely], {timely: None}, rules) == ([timely], []), "no date, no judgement"
+    assert window.sort_out(bench.head, [timely, late], made, rules) == window.Sorted([], [timely, late], {})
+    undated = window.sort_out(bench.head, [timely], {timely: None}, rules)
+    assert undated == window.Sorted([timely], [], {}), "no date, no judgement"
+
+
+def test_a_date_says_late_unless_the_bucket_was_copied_since():
+    """Born and written before the epoch: the date is that of the copy. Written after it: a sleeper, as ever."""
+    old, epoch = born(T0), T0 + 1000.0
+    rules = Rules(window=R, margin=2.0, epoch=epoch)
+
+    def fate(made: float, purged_at: float = 0.0, key: str = old) -> str:
+        return window.fate(key, made, Head(beyond=Beyond(purged_at=purged_at)), rules)
+
+    assert (fate(T0 + R), fate(epoch - 1), fate(epoch + 2)) == ("admit", "admit", "admit")
+    assert fate(epoch + 2.1) == "late", "written after the copy was opened"
+    assert window.fate(old, epoch - 1, Head(), Rules(window=R)) == "late", "never copied"
+    assert fate(epoch + 100, key=born(epoch + 1)) == "late", "born in the copy"
+    assert fate(epoch - 1, purged_at=epoch) == "purged"
+    assert fate(epoch + 50, purged_at=epoch + 10) == "late", "written after the purge: no date deletes it"
+    assert fate(T0 - 1, purged_at=T0) == "admit", "born after the purge, whatever its date"
+
+
+def test_what_is_set_aside_is_not_absorbed_and_then_buried():
+    late, other = born(T0 - 100), born(T0 - 90)
+    bench = Bench(head, window=R)
+    bench.absorb(other)
+    assert bench.one(SetAside({late: T0, other: T0})) == 1, "what the head holds stays"
+    assert bench.head.beyond.aside == {late: T0}
+    assert bench.one(Absorb([late], bench.head.ticket())) == 0
+    assert head.wanted(bench.head, [late], 5)[0] == []
+    assert bench.head.held == 2
+    assert headfile.decode(headfile.HeadWriter().encode(bench.head)) == bench.head
+    assert bench.one(Bury([late, "inbox/255/unknown"], ["parts/1", other])) == 1
+    assert bench.head.beyond.graveyard == (late, "parts/1"), "a part that is alive is not buried"
+    assert bench.head.beyond.aside == {}
+    assert bench.one(SetAside({late: T0})) == 0
+
+
+def test_a_head_with_nothing_set_aside_is_written_as_before():
+    signed, _ = Late(R).sign(Head(now=T0))
+    assert msgspec.msgpack.decode(headfile.HeadWriter().encode(signed))[0] == headfile.LATE
+    assert len(msgspec.msgpack.decode(headfile.HeadWriter().encode(signed))[11]) == 4 + bool(signed.beyond.turn)
+    bench = Bench(head, window=R)
+    bench.one(SetAside({born(T0): T0}))
+    wire = headfile.HeadWriter().encode(bench.head)
+    assert msgspec.msgpack.decode(wire)[0] == headfile.FORMAT, "an older version refuses it, with a sentence"
 
 
 def test_a_bundle_is_spent_with_its_parts():

@@ -2,9 +2,42 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable
+import ctypes
+import errno
+from collections.abc import Callable, Iterator
+from contextlib import contextmanager
 
 import apsw
+
+_READ = ctypes.CFUNCTYPE(
+    ctypes.c_ssize_t, ctypes.c_int, ctypes.c_void_p, ctypes.c_size_t, ctypes.c_int64, use_errno=True
+)
+
+
+@contextmanager
+def unreadable(reads: int) -> Iterator[None]:
+    """The next so many reads by SQLite fail with EIO, in every thread of this process."""
+    system = apsw.VFS(f"unreadable-{reads}", base="unix")
+    name = next(each for each in ("pread64", "pread") if system.xGetSystemCall(each))
+    address = system.xGetSystemCall(name)
+    real = _READ(address)
+    left = reads
+
+    @_READ
+    def read(fd: int, buffer: int, size: int, offset: int) -> int:
+        nonlocal left
+        if left > 0:
+            left -= 1
+            ctypes.set_errno(errno.EIO)
+            return -1
+        return real(fd, buffer, size, offset)
+
+    system.xSetSystemCall(name, ctypes.cast(read, ctypes.c_void_p).value)
+    try:
+        yield
+    finally:
+        system.xSetSystemCall(name, address)
+        system.unregister()
 
 
 class Disk(apsw.VFS):

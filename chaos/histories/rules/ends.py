@@ -61,7 +61,9 @@ def by_nobody(story: Story, message: Message) -> Iterator[Breach]:
     if found is None or message.ends or message.maybe:
         return
     if found.status != story.exhausted or found.attempts != found.max_attempts or "expired" not in (found.error or ""):
-        yield Breach("ended by nobody", f"{message.id} is {found.status} after {found.attempts}, error {found.error!r}")
+        said = f"{found.status} after {found.attempts} of {found.max_attempts}, error {found.error!r}"
+        asked = ", ".join(f"{call.op} {call.outcome}" for calls in message.settles.values() for call in calls)
+        yield Breach("ended by nobody", f"{message.id} is {said}; asked: {asked or 'nothing'}")
 
 
 def may_be_gone(story: Story, message: Message) -> bool:

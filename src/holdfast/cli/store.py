@@ -1,4 +1,4 @@
-"""holdfast install, uninstall, doctor, maintain."""
+"""holdfast install, uninstall, doctor, maintain, recover."""
 
 from __future__ import annotations
 
@@ -13,12 +13,16 @@ app = group("The store as a whole.")
 
 @command(app, "install")
 async def install(
-    shell: Shell, dry_run: Annotated[bool, typer.Option("--dry-run", help="Only say what would be done.")] = False
+    shell: Shell,
+    dry_run: Annotated[bool, typer.Option("--dry-run", help="Only say what would be done.")] = False,
+    shared_schema: Annotated[
+        bool, typer.Option("--shared-schema", help="PostgreSQL: also where others have tables.")
+    ] = False,
 ) -> None:
     """Make what the store needs; harmless to repeat. A bucket must exist already."""
     from .. import admin
 
-    steps = await admin.install(shell.url, dry_run=dry_run)
+    steps = await admin.install(shell.url, dry_run=dry_run, shared_schema=shared_schema)
     shell.done("\n".join(steps) or "nothing to do", steps=steps, dry_run=dry_run)
 
 
@@ -27,8 +31,9 @@ async def uninstall(shell: Shell, yes: Yes = False) -> None:
     """Remove every queue and every message from the store, for good."""
     async with shell.broker() as broker:
         shell.confirm("Remove every queue and every message from this store?", yes=yes)
-        await broker.uninstall()
-    shell.done("uninstalled", uninstalled=True)
+        left = await broker.uninstall()
+    told = "\n".join(["uninstalled; left, as it is not Holdfast's:", *(f"  {each}" for each in left)])
+    shell.done(told if left else "uninstalled", uninstalled=True, left=left)
 
 
 @command(app, "doctor")
@@ -63,4 +68,36 @@ async def maintain(
         told = ", ".join(f"{count:,} {what.replace('_', ' ')}" for what, count in done.items() if count)
         shell.done(f"{name}: {told or 'nothing to do'}")
     if not rows:
+        shell.note("no queues yet")
+
+
+@command(app, "recover")
+async def recover(
+    shell: Shell,
+    queue: Annotated[list[str] | None, typer.Argument(metavar="QUEUE", help="None: all.")] = None,
+    delete: Annotated[bool, typer.Option("--delete", help="Delete them instead, for good.")] = False,
+    yes: Yes = False,
+) -> None:
+    """Bring back messages that a bucket has set aside as late, each once; `holdfast doctor` says whether there are any.
+
+    Messages that are waiting, finished or dead letters under the same ids are left out.
+    """
+    from .. import admin
+
+    async with shell.broker() as broker:
+        if delete:
+            shell.confirm("Delete every message that was set aside?", yes=yes)
+        found = await admin.recover(broker, queue, delete=delete)
+    if shell.json:
+        return shell.document([{"queue": name, "done": done} for name, done in found.items()])
+    for name, done in found.items():
+        parts = {
+            "recovered": done.recovered,
+            "known already": done.known,
+            "deleted": done.deleted,
+            "damaged blocks left": done.damaged,
+        }
+        told = ", ".join(f"{count:,} {what}" for what, count in parts.items() if count)
+        shell.done(f"{name}: {told or 'nothing was set aside'}")
+    if not found:
         shell.note("no queues yet")

@@ -26,7 +26,7 @@ from ..stores import batches
 if TYPE_CHECKING:
     import pyarrow as pa
 
-_COUNTS = tuple(name for name in Stats.__struct_fields__ if name not in ("oldest_age", "exact", "usage"))
+_COUNTS = tuple(name for name in Stats.__struct_fields__ if name not in ("oldest_age", "exact", "usage", "set_aside"))
 
 
 def of_view(view: View) -> StructType:

@@ -49,8 +49,8 @@ class Store(Protocol):
     async def install(self, *, dry_run: bool = False) -> list[str]:
         """Make what the store needs, idempotently; the steps (to be) taken, in words."""
 
-    async def uninstall(self) -> None:
-        """Remove everything of Holdfast from the store."""
+    async def uninstall(self) -> list[str] | None:
+        """Remove everything of Holdfast from the store, and nothing else; what was left, in words, if anything was."""
 
     async def close(self) -> None:
         """Give everything back; calling it twice is harmless."""
@@ -141,6 +141,25 @@ def is_resting(store: Store, queue: str) -> bool:
     return bool(says is not None and says(queue))
 
 
+class Recovered(msgspec.Struct, frozen=True):
+    """Messages that had been set aside: brought back, known already (a repeat), deleted; and blocks beyond reading."""
+
+    recovered: int = 0
+    known: int = 0
+    deleted: int = 0
+    damaged: int = 0
+
+    def __add__(self, other: Recovered) -> Recovered:
+        pairs = zip(msgspec.structs.astuple(self), msgspec.structs.astuple(other), strict=True)
+        return Recovered(*(one + another for one, another in pairs))
+
+
+async def recover(store: Store, queue: str, *, delete: bool = False) -> Recovered:
+    """Bring back, or delete, what a store has set aside because it was written late; most stores never do that."""
+    does = getattr(store, "recover", None)
+    return Recovered() if does is None else await does(queue, delete=delete)
+
+
 def crowd(store: Store, queue: str) -> int:
     """How many processes wait for each other where they claim from this queue: a store where they do says so."""
     says = getattr(store, "crowd", None)
@@ -160,6 +179,22 @@ class Transactional(Protocol):
 
     async def append(self, queue: str, messages: Sequence[Envelope], *, connection: Any = None) -> list[str]:
         """As `Store.append`; with a connection the messages are there if and only if its transaction commits."""
+
+
+class Sharing(Protocol):
+    """A store whose place may be shared with what others keep there, when somebody says so."""
+
+    shares_schema: bool
+
+    async def install(self, *, dry_run: bool = False, shared_schema: bool = False) -> list[str]:
+        """As `Store.install`; ConfigError where others keep something, unless `shared_schema`."""
+
+
+def sharing(store: Store) -> Sharing:
+    """The store, if it is one; ConfigError."""
+    if not getattr(store, "shares_schema", False):
+        raise ConfigError("shared_schema is for PostgreSQL; this store has no schema to share")
+    return cast(Sharing, store)
 
 
 SingleAppend: TypeAlias = Callable[[bytes, str, Terms], "Future[str] | None"]

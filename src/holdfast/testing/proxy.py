@@ -168,8 +168,8 @@ def kind_of(request: Request) -> str:
         return next((kind for header, kind in conditional.items() if header in request.headers), "put")
     if request.method == "GET":
         query = parse_qs(urlsplit(request.target).query, keep_blank_values=True)
-        return "list" if "list-type" in query else "get"
-    return {"POST": "delete"}.get(request.method, request.method.lower())  # obstore deletes by POST ?delete
+        return "list" if "list-type" in query or query.get("comp") == ["list"] else "get"
+    return {"POST": "delete"}.get(request.method, request.method.lower())  # by POST ?delete, on Azure ?comp=batch
 
 
 def _error(status: int, code: str) -> Response:

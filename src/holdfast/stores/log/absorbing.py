@@ -47,7 +47,7 @@ def absorbable(survey: Survey, tx: Transaction, demand: int) -> Absorbable:
         block = seen.head.block_at(key)
         if block is None and names.parse_block(key).serves(demand):
             return seen, Absorb([key], seen.ticket), next_due
-        if block is not None and block.name.serves(demand) and block.ready(tx.now) >= demand:
+        if block is not None and block.name.serves(demand) and block.ready(tx.now, seen.rules) >= demand:
             return seen, nothing, next_due
     return _listed(survey, tx, demand)
 
@@ -60,7 +60,8 @@ def _listed(survey: Survey, tx: Transaction, demand: int) -> Absorbable:
         seen, (inbox, due, coming, dated, dated_coming) = survey(tx, partial(_all_ranges, tx, look))
         cut = len(seen.root)
         upto = _end_of(inbox, seen.head.held + look)
-        chosen, enough = wanted(seen.head, [key[cut:] for key in inbox + due + dated], demand, upto=upto)
+        keys = [key[cut:] for key in inbox + due + dated]
+        chosen, enough = wanted(seen.head, keys, demand, seen.rules, upto=upto)
         if enough or look == most or not upto:
             return seen, Absorb(chosen, seen.ticket), _soonest(tx, coming, dated_coming)
         look = most
@@ -113,23 +114,24 @@ def _from_list(
     if listing.root != seen.root:
         return None
     if listing.ticket != head.ticket():  # nothing may be absorbed from it
-        return Absorb([], listing.ticket) if enough and _comes_first(head, listing, demand) else None
+        return Absorb([], listing.ticket) if enough and _comes_first(seen, listing, demand) else None
     listed = late.choose(tx, listing, head, seen.rules, beside=queues.beside(seen.root, seen.config))
-    if enough and not wanted(head, listed.blocks, demand, upto=listing.upto)[1]:
+    if enough and not wanted(head, listed.blocks, demand, seen.rules, upto=listing.upto)[1]:
         return None
-    chosen, _ = wanted(head, listed.blocks, min(_AHEAD * demand, max(demand, _AHEAD_MOST)))
+    chosen, _ = wanted(head, listed.blocks, min(_AHEAD * demand, max(demand, _AHEAD_MOST)), seen.rules)
     parts = [part for some in listed.bundled.values() for part in some]
     spent = [key for key, some in listed.bundled.items() if some]
     return Absorb([*chosen[: max(_AHEAD_BLOCKS, demand)], *parts], listing.ticket, spent)
 
 
-def _comes_first(head: Head, listing: Listing, demand: int) -> bool:
+def _comes_first(seen: Seen, listing: Listing, demand: int) -> bool:
     """Whether the head holds enough messages that go before everything that it does not know."""
-    known = set(head.beyond.graveyard)
+    head = seen.head
+    known = head.beyond.refused
     if any(bundles.is_bundle(key) and key not in known for key in listing.keys):
         return False
     blocks = [key for key in listing.keys if not bundles.is_bundle(key)]
-    chosen, enough = wanted(head, blocks, demand, upto=listing.upto)
+    chosen, enough = wanted(head, blocks, demand, seen.rules, upto=listing.upto)
     return enough and not chosen
 
 
@@ -184,6 +186,6 @@ def next_due(head: Head, rules: Rules, later: float | None) -> float | None:
     instants = [lease.over_at(rules) for lease in head.leases if not lease.is_over(head.now, rules)]
     if later is not None:
         instants.append(later)
-    instants += [block.due for block in head.blocks.values() if block.due > head.now]
-    instants += [group.due for group in head.waiting if group.due > head.now][:1]
+    instants += [block.due_at(rules) for block in head.blocks.values() if not block.is_due(head.now, rules)]
+    instants += [group.due_at(rules) for group in head.waiting if not group.is_due(head.now, rules)]
     return min(instants, default=None)

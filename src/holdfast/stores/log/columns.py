@@ -18,7 +18,6 @@ from .. import batches
 from . import archive, bits, damage, rows
 from .archive import microseconds
 from .calendar import Calendar
-from .leases import ID_END
 from .names import BlockName, parse_block
 
 
@@ -113,10 +112,9 @@ def _schema(view: View, only: tuple[str, ...] | None) -> pa.Schema:
 
 
 def _tokens(hold: str, places: Any, ids: pa.Array) -> pa.Array:
-    """As `leases.py` reads them: the hold, the place, the end of the id."""
+    """As `leases.py` reads them: the hold, the place, the id."""
     place = pa.array(map(str, places), pa.string())
-    end = pc.utf8_slice_codeunits(ids, 36 - ID_END, 36)
-    return pc.binary_join_element_wise(pa.scalar(hold), place, end, ".")
+    return pc.binary_join_element_wise(pa.scalar(hold), place, ids, ".")
 
 
 def _picked(stored: pa.RecordBatch, places: Any) -> pa.RecordBatch:

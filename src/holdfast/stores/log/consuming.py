@@ -17,7 +17,7 @@ from .log import Log
 from .scanning import Part, Plan
 from .session import Seen, Session
 from .space import Reading, Space
-from .state import Claim, Settle, Taken
+from .state import Claim, Expire, Settle, Taken
 from .topics import work_topic
 
 T = TypeVar("T")
@@ -139,7 +139,8 @@ def _claim(session: Session, owner: Ownership, after: int, limit: int) -> Batch 
         _keep(session, owner.consumer, known)
         return consumers.batch(known, after + 1)
     seq = known.seq + 1
-    (found,) = session.do([Claim(pipes.token(owner.consumer, seq), limit, pipes.FOREVER - _now(session))])
+    claim = Claim(pipes.token(owner.consumer, seq), limit, pipes.FOREVER - _now(session))
+    _, found = session.do([Expire(), claim])
     count = sum(each.mask.bit_count() for each in cast(list[Taken], found))
     if not count:
         return None

@@ -10,7 +10,7 @@ from __future__ import annotations
 import asyncio
 from collections.abc import Awaitable, Callable
 from functools import partial
-from typing import TypeAlias
+from typing import TypeAlias, cast
 
 from ...config import QueueOptions
 from ...errors import Damaged, Unavailable
@@ -21,8 +21,8 @@ from .cache import BlockCache
 from .committer import Committer
 from .leaving import Leaving, Moved, Whole, Written
 from .session import Seen, Session
-from .space import Reading, Space, Transaction
-from .state import Drop, Expire, Freeze, Frozen, Refreeze, Settled, Waiting
+from .space import Copyable, Reading, Space, Transaction
+from .state import Drop, Expire, Freeze, Frozen, Head, Refreeze, Settled, Waiting
 from .topics import work_topic
 
 _PAUSE = 0.05
@@ -89,6 +89,7 @@ class Flusher:
         if age < self._space.window - _LEAST_TIME:
             return frozen.flush
         await asyncio.sleep(max(0.0, self._space.window + window.MARGIN - age))
+        await cast(Copyable, self._space).identify()  # dates are judged by the epoch of those who absorb the blocks
 
         def look(view: Reading) -> list[int] | None:
             gathered = self._gather(view, frozen.flush, None)
@@ -96,7 +97,8 @@ class Flusher:
                 return None
             keys = leaving.encode(self._committer.address, *gathered).keys(view)
             rules = gathered[0].rules
-            made = [key for key in keys if view.list(key, limit=1) and not window.is_late(key, view.made(key), rules)]
+            there = [key for key in keys if view.list(key, limit=1)]
+            made = [key for key in there if window.fate(key, view.made(key), Head(), rules) == "admit"]
             return leaving.places(frozen, made)
 
         made = await self._space.read(look, deadline=self._timeout)

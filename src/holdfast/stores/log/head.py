@@ -12,7 +12,6 @@ from typing import Any
 import msgspec
 
 from . import bits, names, window
-from .names import parse_block
 from .state import (
     LEADS_TO,
     Absorb,
@@ -39,6 +38,7 @@ from .state import (
     Taken,
     Waiting,
     in_one_flush,
+    lasting,
 )
 
 EXPIRED = "lease expired"
@@ -49,6 +49,7 @@ HEAVY = 64 * 1024  # bytes of results or errors that make a flush due at once
 GROUPS_MOST = 256  # groups of outcomes the head holds before a flush: it is rewritten with every commit
 RECENT_MOST = 32
 _ORDER = (Settle, Extend, Remove, Purge, Absorb, Expire, Claim, Freeze, Drop, *window.VERBS)
+PLAIN = Rules()
 _RANK = {kind: _ORDER.index(kind) for kind in _ORDER}
 
 
@@ -67,18 +68,25 @@ def apply(head: Head, intents: Sequence[Intent], now: float, rules: Rules) -> Ap
     return Applied(head, results, finished)
 
 
-def wanted(head: Head, keys: Iterable[str], demand: int, *, upto: str = "") -> tuple[list[str], bool]:
+def wanted(
+    head: Head, keys: Iterable[str], demand: int, rules: Rules = PLAIN, *, upto: str = ""
+) -> tuple[list[str], bool]:
     """Which of the listed blocks to absorb so that a claim of `demand` messages is served in the right order.
 
     Also whether that is enough, or more blocks should be listed if there are any. `upto` is the last key of an inbox
     that was not listed to its end: what the head holds beyond it may come after blocks that nobody has listed.
     """
-    known = {block.key for block in head.blocks.values()} | set(head.beyond.graveyard)
-    candidates = [(parse_block(key), key) for key in keys if key not in known]
-    stock = [(name.order, name.count, key) for name, key in candidates]
+    known = {block.key for block in head.blocks.values()} | head.beyond.refused
+    now = max(head.now, rules.now)
+    candidates = [Block.of(0, key, calendar=rules.calendar) for key in keys if key not in known]
+    # What is listed is due by some clock, and counts as soon as it is by ours.
+    stock = [
+        (block.order, block.name.count if not rules.margin or block.is_due(now, rules) else 0, block.key)
+        for block in candidates
+    ]
     horizon = names.order_of(upto) if upto else ""
     stock += [
-        (block.order, block.ready(head.now), "")
+        (block.order, block.ready(now, rules), "")
         for block in head.blocks.values()
         if block.is_untouched and (not horizon or block.order < horizon)
     ]
@@ -119,7 +127,7 @@ def _finish_part(head: Head, lease: Lease, part: int, intent: Settle, rules: Rul
     spent = lease.attempts >= head.blocks[lease.block].limit(rules)
     if intent.action == "release" or (intent.action == "retry" and not spent):
         attempts = lease.attempts - (intent.action == "release")
-        due = head.now + intent.delay
+        due = _due(head, intent.delay, rules)
         group = Waiting(lease.block, part, due, attempts, lease.crashed, intent.error, intent.token, intent.action)
         insort(head.waiting, group, key=lambda each: each.due)
         return
@@ -128,6 +136,13 @@ def _finish_part(head: Head, lease: Lease, part: int, intent: Settle, rules: Rul
     results = [intent.results.get(place) for place in bits.places(part)] if intent.results else None
     said = intent.error, intent.worker, intent.token, results, lease.claimed
     _end(head, Settled(lease.block, part, status, head.now, lease.attempts, *said), keep=keep)
+
+
+def _due(head: Head, delay: float, rules: Rules) -> float:
+    """When a message comes back; at once is no instant that others would wait a margin for."""
+    if not rules.margin:
+        return head.now + delay
+    return (rules.now or head.now) + lasting(delay) if delay > 0 else 0.0
 
 
 def _kept(status: str, rules: Rules) -> bool:
@@ -280,7 +295,7 @@ def _claim(head: Head, intent: Claim, rules: Rules) -> list[Taken]:
     open_blocks = [block for block in head.blocks.values() if block.is_untouched or block.no in returning]
     for block in sorted(open_blocks, key=lambda each: each.order):
         sources = returning.get(block.no, [])
-        if block.due <= head.now:
+        if block.is_due(head.now, rules):
             sources = [_Source(block.fresh(), block.name.attempts, block.name.crashed, None), *sources]
         limit = block.limit(rules)
         chosen, stop = _choose(sources, limit, room, first=not taken)
@@ -293,14 +308,16 @@ def _claim(head: Head, intent: Claim, rules: Rules) -> list[Taken]:
 
 
 def _returning(head: Head, rules: Rules) -> dict[int, list[_Source]]:
-    """Due retries and expired leases, by block."""
+    """Due retries, and expired leases that may be tried again, by block."""
     sources: dict[int, list[_Source]] = {}
     for group in head.waiting:
         if group.due > head.now:
             break
+        if not group.is_due(head.now, rules):
+            continue
         sources.setdefault(group.block, []).append(_Source(group.mask, group.attempts, group.crashed, group))
     for lease in head.leases:
-        if lease.is_over(head.now, rules):
+        if lease.is_over(head.now, rules) and not exhausted(head, lease, rules):
             sources.setdefault(lease.block, []).append(_Source(lease.mask, lease.attempts, True, lease))
     return sources
 

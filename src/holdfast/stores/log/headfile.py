@@ -15,7 +15,8 @@ from .pipes import NOTHING, Pipes
 from .state import Beyond, Block, Frozen, Head, Lease, Recent, Settled, Waiting
 
 PLAIN = 1
-FORMAT = 2  # of heads with more than that: a repeat window, consumers and sinks
+LATE = 2  # of heads with more than that: a repeat window, consumers and sinks
+FORMAT = 3  # of heads that have late blocks set aside; without any, nothing of it is written
 
 
 _SHIFT_MOST = 64
@@ -89,7 +90,7 @@ class HeadWriter:
         encode = self._encode
         rest = _rest(head)
         wire = (
-            FORMAT if rest else PLAIN,
+            FORMAT if head.beyond.aside else LATE if rest else PLAIN,
             head.now,
             head.serial,
             head.completed,
@@ -132,8 +133,10 @@ def _rest(head: Head) -> tuple[Any, ...]:
     pipes = (head.pipes.consumers, head.pipes.sinks)
     late = head.beyond
     beyond: tuple[Any, ...] = (late.graveyard, late.forgets, late.purged_at, late.sessions)
-    if late.turn:
+    if late.turn or late.aside:
         beyond = (*beyond, late.turn)
+    if late.aside:
+        beyond = (*beyond, late.aside)
     if any(pipes):
         return beyond if any(beyond) else None, pipes
     return (beyond,) if any(beyond) else ()
@@ -175,8 +178,8 @@ def _frozen_from(wire: list[Any]) -> Frozen:
 
 
 def _beyond_from(wire: list[Any]) -> Beyond:
-    graveyard, forgets, purged_at, sessions, *turn = wire
-    return Beyond(tuple(graveyard), forgets, purged_at, {name: tuple(mark) for name, mark in sessions.items()}, *turn)
+    graveyard, forgets, purged_at, sessions, *rest = wire  # whose turn it is, and what is set aside
+    return Beyond(tuple(graveyard), forgets, purged_at, {name: tuple(mark) for name, mark in sessions.items()}, *rest)
 
 
 def _waiting_from(wire: list[Any]) -> list[Waiting]:

@@ -24,6 +24,7 @@ _AGING = 0.08  # seconds after which the next list is asked for meanwhile, while
 _STEADY = 0.5  # seconds between commits that follow each other
 _CURRENT = 0.25  # seconds in which a list counts as current while it shows enough to give
 _CURRENT_IN_TURNS = 0.6  # the same where processes wait for their turns anyway
+_OWN_BLOCKS_MOST = 4096  # beyond, the oldest count as somebody else's
 _NEAR = 5.0  # seconds in which a replacement of the head makes somebody a rival for it
 
 
@@ -61,6 +62,7 @@ class Late:
         self._claims = itertools.count(1)
         self._deleted: set[str] = set()  # buried blocks whose deletion is final
         self._bundles: dict[str, list[str]] = {}
+        self._own_blocks: dict[str, None] = {}  # delayed ones that were written here, the last of them
         self._written: set[str] = set()  # listed blocks of flushes that are over
         self._listing: Listing | None = None
         self._listed = float("-inf")
@@ -69,7 +71,8 @@ class Late:
         self.demand = 0  # messages that the last claims asked for
         self._pleas: dict[str, str | None] | None = None  # as last listed
         self.turns = Turns(self.session)
-        self.wrong: set[str] = set()  # full keys to delete: blocks that must never be absorbed, pleas of long ago
+        self.wrong: set[str] = set()  # full keys to delete: blocks that a purge dropped, pleas of long ago
+        self.suspects: dict[str, float] = {}  # blocks that look late, as last listed, and when they were written
 
     # Lists.
 
@@ -95,10 +98,14 @@ class Late:
             if each.made is not None and each.made < listing.now - _OLD_PLEA
         )
 
-    def unlist(self) -> None:
-        """Something was added here: the next claim looks."""
+    def unlist(self, delayed: Sequence[str] = ()) -> None:
+        """Something was added here, delayed blocks of these keys among it: the next claim looks."""
         self._added += 1
         self._listing = None
+        if delayed:
+            self._own_blocks.update(dict.fromkeys(delayed))
+            for key in list(self._own_blocks)[:-_OWN_BLOCKS_MOST]:
+                del self._own_blocks[key]
 
     def listing(self) -> Listing | None:
         """The last list, while it counts as current; one of the commit under way always does."""
@@ -130,18 +137,19 @@ class Late:
         return f"{self.session}{next(self._claims):x}"
 
     def rules(self, rules: Rules) -> Rules:
-        return replace(rules, window=self.window, margin=window.MARGIN, own=self.session)
+        return replace(rules, window=self.window, margin=window.MARGIN, own=self.session, own_blocks=self._own_blocks)
 
     def choose(self, view: Reading, listing: Listing, head: Head, rules: Rules, *, beside: Sequence[str]) -> Chosen:
         """Sort what was listed (keys relative to the log); `beside` are logs whose flushes write here too."""
         root = listing.root
-        good, wrong = window.split(head, listing.keys, listing.made, rules)
-        self.wrong.update(root + key for key in wrong)
-        good = self._without_unfinished(view, beside, head, good)
-        known = set(head.beyond.graveyard)
+        found = window.sort_out(head, listing.keys, listing.made, rules)
+        self.wrong.update(root + key for key in found.purged)
+        self.suspects = found.late
+        good = self._without_unfinished(view, beside, head, found.good)
+        known = head.beyond.refused
         spent = {key: self._parts(view, root, key) for key in good if bundles.is_bundle(key) and key not in known}
         self._bundles = {root + key: parts for key, parts in spent.items()}
-        return Chosen([key for key in good if not bundles.is_bundle(key)], spent, wrong)
+        return Chosen([key for key in good if not bundles.is_bundle(key)], spent, found.purged)
 
     def _without_unfinished(self, view: Reading, beside: Sequence[str], head: Head, keys: list[str]) -> list[str]:
         """A block that a flush wrote waits until its rows are dropped.
@@ -149,7 +157,7 @@ class Late:
         If it came and went before, whoever finishes the flush could not tell that it was ever there. Its rows lie in
         this head, or in that of the queue's other log, which is looked at after the list.
         """
-        known = {block.key for block in head.blocks.values()} | set(head.beyond.graveyard)
+        known = {block.key for block in head.blocks.values()} | head.beyond.refused
         carried = {key for key in keys if key not in known and not bundles.is_bundle(key) and parse_block(key).first}
         new = carried - self._written
         if not new:

@@ -21,7 +21,7 @@ from . import bundles, queues, rows
 from .appending import Appender, Block, Call, dedup_key, hand_out
 from .cache import BlockCache
 from .calendar import SAME
-from .names import BlockName, plain
+from .names import BlockName, due_of, plain
 from .outlasting import Repeat
 from .promised import PromisedAppends
 from .promises import Promises
@@ -48,7 +48,7 @@ class LateAppender(Appender):
         step: Callable[[str], Awaitable[None]] | None,
         found: Found,
         cache: BlockCache,
-        added: Callable[[], None],
+        added: Callable[[Sequence[str]], None],
     ) -> None:
         super().__init__(space, queue, maker, timeout=timeout, step=step)
         self._address = queues.address(queue)
@@ -56,7 +56,9 @@ class LateAppender(Appender):
         self._cache = cache
         self._added = added
         promises = Promises(space, timeout=timeout, topic=work_topic(queue))
-        self._promised = PromisedAppends(space, queue, maker, promises, timeout=timeout, is_there=self._is_there)
+        self._promised = PromisedAppends(
+            space, queue, maker, promises, timeout=timeout, is_there=self._is_there, added=added
+        )
         self.replays = Replays(space, queue, maker, promises, timeout=timeout, is_there=self._is_there)
 
     async def _is_there(self, id: str) -> bool:
@@ -99,7 +101,6 @@ class LateAppender(Appender):
             else:
                 made += await self._promised.append(list(some), dedup_key)
         call.ids = made
-        self._added()
 
     async def _append(self, calls: list[Call]) -> None:
         now = self._space.clock()
@@ -112,7 +113,7 @@ class LateAppender(Appender):
             await self._space.transact(
                 partial(self._publish, blocks=blocks, large=[], root=None), deadline=self._timeout
             )
-            self._added()
+            self._added([block.key for block in blocks if due_of(block.key)])
             for block in blocks[:_OFFERED]:
                 self._cache.offer(self._root + block.key, block.data)
             if time.monotonic() - looked < _CERTAIN or await self._space.read(self._is_current, deadline=self._timeout):

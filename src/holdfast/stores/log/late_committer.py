@@ -11,16 +11,18 @@ from collections.abc import Callable, Sequence
 from functools import partial
 from typing import Protocol, cast
 
+from msgspec.structs import replace
+
 from ...errors import HoldfastError, StoreError
 from . import absorbing, names, shards
 from .cache import BlockCache
 from .calendar import Calendar
-from .committer import Committed, Committer, Request
+from .committer import Committed, Committer, Group, Request
 from .late import Late
 from .queues import Address, Config
 from .rows import Rows
-from .session import Session
-from .space import Later, Reading, Space, Transaction
+from .session import Seen, Session
+from .space import Copyable, Later, Reading, Space, Transaction
 from .state import Block, Claim, Extend, Head, Intent, Result, Rules
 
 _STALE = 0.3  # seconds after which who is next in line lists anew
@@ -89,7 +91,7 @@ class LateCommitter(Committer):
         if not looking.cancelled():
             looking.exception()  # whoever needs a list asks again
 
-    def _ended(self, taken: list[Request], committed: asyncio.Future[Committed]) -> None:
+    def _ended(self, taken: Group, committed: asyncio.Future[Committed]) -> None:
         head = committed.result()[0] if not committed.cancelled() and committed.exception() is None else None
         if head is not None:
             self._sure = (self._sure[0], head)
@@ -115,8 +117,12 @@ class LateCommitter(Committer):
         finally:
             self._hurry = False
 
+    def _survey(self, view: Reading, ranges_of: absorbing.RangesOf | None = None) -> tuple[Seen, list[list[str]]]:
+        seen, keys = super()._survey(view, ranges_of)
+        return replace(seen, rules=replace(seen.rules, now=view.now)), keys
+
     def _rules(self, config: Config, calendar: Calendar) -> Rules:
-        return self.late.rules(super()._rules(config, calendar))
+        return replace(self.late.rules(super()._rules(config, calendar)), epoch=cast(Copyable, self._space).epoch)
 
     def _beside(self, head: Head) -> list[Intent]:
         return self.late.forgetting(head)

@@ -14,15 +14,17 @@ from typing import Any, Protocol, cast
 from msgspec.structs import replace
 
 from ...config import QueueOptions, StoreOptions
+from ...errors import Damaged
 from ...messages import Answer, Claims, Envelope, Settlement, Stats, Usage
-from ..base import DEAD, QueueInfo
+from ..base import DEAD, Check, QueueInfo, Recovered
 from . import names, queues, shards
 from .ahead import Ahead
 from .finder import Finder
 from .log import Log
 from .polling import Polling
+from .recovering import Recovery, known_among
 from .shards import Round
-from .space import Reading, Space, Transaction
+from .space import Copyable, Reading, Space, Transaction
 from .store import LogStore
 from .topics import work_topic
 
@@ -77,6 +79,10 @@ class LateStore(LogStore):
         lives = [self._log(queues.shard(queue, number)).committer for number in range(count)]
         return Finder(lives, self._log(queue + DEAD).committer, self._cache)
 
+    async def _found(self, queue: str, ids: Sequence[str]) -> list[bool]:
+        """A shard asks, too: its messages are messages of the queue."""
+        return await super()._found(queues.address(queue).queue, ids)
+
     async def append(self, queue: str, messages: Sequence[Envelope]) -> list[str]:
         made = await super().append(queues.shard(queue, self._home % await self._shards(queue)), messages)
         self._appended[queue] += len(made)
@@ -108,14 +114,16 @@ class LateStore(LogStore):
             for place, end in zip(places, some, strict=True):
                 ends[place] = end
 
-        await asyncio.gather(*(part(*each) for each in shards.grouped(held, lambda lease: lease[1]).items()))
+        count = await self._shards(queue)
+        await asyncio.gather(*(part(*each) for each in shards.grouped(held, lambda lease: lease[1], count).items()))
         return ends
 
     def extend_from_thread(
         self, queue: str, held: Sequence[tuple[str, str]], seconds: float
     ) -> list[float | None] | None:
         ends: list[float | None] = [None] * len(held)
-        for shard, places in shards.grouped(held, lambda lease: lease[1]).items():
+        count = 1 if queue.endswith(DEAD) else self._log(queue).committer.shards or 1
+        for shard, places in shards.grouped(held, lambda lease: lease[1], count).items():
             some = super().extend_from_thread(queues.shard(queue, shard), [held[place] for place in places], seconds)
             for place, end in zip(places, some or (), strict=True):
                 ends[place] = end
@@ -138,7 +146,8 @@ class LateStore(LogStore):
             for place, answer in zip(places, some, strict=True):
                 answers[place] = answer
 
-        await asyncio.gather(*(part(*each) for each in shards.grouped(settlements, lambda each: each.token).items()))
+        by_shard = shards.grouped(settlements, lambda each: each.token, await self._shards(queue))
+        await asyncio.gather(*(part(*each) for each in by_shard.items()))
         self._settled[queue] += answers.count("ok")
         return answers
 
@@ -238,6 +247,7 @@ class LateStore(LogStore):
 
     async def _claim(self, queue: str, limit: int, lease: float) -> tuple[Claims, float | None]:
         claims = await super()._claim(queue, limit, lease)
+        self._log(queue).quarantine.look()
         if len(claims[0].messages) >= limit:
             self._fetch_next(self._log(queue))
         return claims
@@ -296,6 +306,60 @@ class LateStore(LogStore):
         if polling is None:
             polling = self._pollings[queue] = Polling(self._options.poll_interval)
         return polling
+
+    # Late blocks.
+
+    async def maintain(self, queue: str) -> dict[str, int]:
+        """Besides: what is late is set aside, and what a later epoch lets pass comes back."""
+        done = await super().maintain(queue)
+        if not done:
+            return done
+        space = cast(Copyable, self._space)
+        await space.identify()
+        set_aside, back = 0, Recovered()
+        for log in await self._all_logs(queue):
+            set_aside += await log.quarantine.tend()
+            if log.quarantine.has_copies and space.epoch:
+                back += await self._recovery(queue, log).bring_back(epoch=space.epoch)
+        return done | {"blocks_set_aside": set_aside, "recovered": back.recovered}
+
+    async def recover(self, queue: str, *, delete: bool = False) -> Recovered:
+        """Bring back everything that was set aside, exactly once; or delete it."""
+        await cast(Copyable, self._space).identify()
+        done = Recovered()
+        for log in await self._all_logs(queue):
+            await log.quarantine.tend()
+            done += await self._recovery(queue, log).bring_back(delete=delete)
+        return done
+
+    async def check(self) -> list[Check]:
+        return [*await super().check(), await self._late_line()]
+
+    async def _late_line(self) -> Check:
+        try:
+            late = {info.name: (await self.stats(info.name)).set_aside for info in await self.queues()}
+        except Damaged:  # which the line of objects names
+            return Check("set aside", "warn", "cannot be counted while a queue is damaged")
+        named = ", ".join(f"{count:,} of {name!r}" for name, count in late.items() if count)
+        if not named:
+            return Check("set aside", "ok", "no message was written late")
+        why = "their objects were written long after they were sent, or copied, restored or rewritten since"
+        return Check("set aside", "warn", f"{named} are kept but not delivered: {why}; `holdfast recover`")
+
+    async def _all_logs(self, queue: str) -> list[Log]:
+        """Those of a queue and its dead letters, as they are now."""
+        logs = [*await self._logs_of(queue), self._log(queue + DEAD)]
+        for log in logs:
+            await self._space.read(log.committer.look, deadline=self._timeout)
+        return logs
+
+    def _recovery(self, queue: str, log: Log) -> Recovery:
+        async def known(ids: set[str]) -> set[str]:
+            finder = self._finder(queue)
+            return await self._read(finder, lambda view: known_among(finder, view, ids))
+
+        marks = self._log(queue).committer.root
+        return Recovery(self._space, log, self._ids, known, marks=marks, timeout=self._timeout)
 
     def is_resting(self, queue: str) -> bool:
         """Upkeep costs requests: nothing has happened, so there is nothing to keep up."""

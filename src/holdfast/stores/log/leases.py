@@ -1,7 +1,7 @@
 """Between the seam and the head: claimed sets become messages, settlements by message become sets.
 
-A token says where the head finds the message, `<claim>.<block number>.<place>.<end of the id>`; the end of the id keeps
-it from being used for another message. To callers it is opaque text.
+A token says where the head finds the message, `<claim>.<block number>.<place>.<id>`; the id keeps it from being used
+for another message, and any other id from being used with it. To callers it is opaque text.
 """
 
 from __future__ import annotations
@@ -22,7 +22,7 @@ from .session import Session
 from .space import Reading
 from .state import Block, Extend, Head, Rules, Settle, Taken
 
-ID_END = 12  # digits of the id at the end of a token
+_LEAST_END = 12  # characters of the id at the end of a token: earlier versions gave out no more
 INLINE_RESULT = 4096  # bytes; a larger result is an object of its own, so that the head stays small
 
 
@@ -41,7 +41,8 @@ def spot_of(token: str, id: str) -> Spot | None:
         spot = Spot(claim, int(block), int(place))
     except ValueError:
         return None
-    return spot if end == id[-ID_END:] and 0 <= spot.place < ids.PLACES else None
+    is_own = len(end) >= _LEAST_END and id.endswith(end)
+    return spot if is_own and 0 <= spot.place < ids.PLACES else None
 
 
 def claimed(answer: Answer, taken: Sequence[Taken], token: str) -> list[Claimed]:
@@ -74,7 +75,7 @@ def _messages(block: Block, rows: Rows, taken: Taken, token: str, rules: Rules) 
         messages.append(
             Claimed(
                 id,
-                f"{token}.{block.no}.{place}.{id[-ID_END:]}",
+                f"{token}.{block.no}.{place}.{id}",
                 payload[place],
                 rows.content_type if uniform else rows.content_type[place],  # type: ignore[arg-type]  # as `uniform` says
                 headers[place] if headers else None,

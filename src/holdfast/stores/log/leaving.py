@@ -86,7 +86,7 @@ def rows_of(group: Settled | Waiting, block: Block, loaded: Rows, seen: Seen, vi
             stored = records.record(block, loaded, place, state, seen.rules, view, seen.root)
             found.append(Leaving(stored, group.status, group.token, key, block.name.max_attempts))
         else:
-            state = records.State("retry", group.attempts, group.due, error=group.error)
+            state = records.State("retry", group.attempts, group.due or None, error=group.error)
             stored = records.record(block, loaded, place, state, seen.rules, view, seen.root)
             found.append(_waits(stored, group, block, loaded, place))
     return found

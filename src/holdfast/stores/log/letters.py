@@ -102,11 +102,11 @@ def _purge_late(session: Session, cache: BlockCache) -> int:
     young: list[str] = []
     for block in glance.blocks():
         made = session.tx.made(root + block.key)
-        if not block.no and made is not None and made < before:
+        if not block.no and made is not None and max(made, names.birth_of(block.key) or 0.0) < before:
             dropped += block.name.count
         elif not block.no:
             young.append(block.key)
-    spent = [key for key in glance.keys("inbox/") if bundles.is_bundle(key)]
+    spent = [key for key in glance.strangers("inbox/").good if bundles.is_bundle(key)]
     session.do([Absorb(young, session.seen.ticket, spent)])
     return dropped + cast(int, session.do([Purge(before)])[0])
 

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import asyncio
 import logging
-from collections.abc import Awaitable, Callable
+from collections.abc import Awaitable, Callable, Sequence
 
 from ...errors import HoldfastError
 from ...ids import Ids
@@ -16,6 +16,7 @@ from .flush import TAKEOVER, Flusher
 from .head import flush_due
 from .late_appending import Found, LateAppender
 from .late_committer import LateCommitter
+from .quarantine import Quarantine
 from .queues import Address
 from .space import Space
 from .state import Gathered, Head
@@ -53,6 +54,7 @@ class Log:
         )
         self.flusher = Flusher(space, self.committer, cache, maker, timeout=timeout, step=step)
         self.undertaker = Undertaker(space, self.committer)
+        self.quarantine = Quarantine(space, self.committer, cache)
         self._flushing: asyncio.Task[None] | None = None
         self._gathered = Gathered()
         self._closed = False
@@ -61,9 +63,9 @@ class Log:
         self._timer: asyncio.TimerHandle | None = None
         self._is_clear = True  # the last commit left nothing to flush
 
-    def _unlist(self) -> None:
+    def _unlist(self, delayed: Sequence[str] = ()) -> None:
         if self.committer.late is not None:
-            self.committer.late.unlist()
+            self.committer.late.unlist(delayed)
 
     def _written(self, head: Head) -> None:
         """After every commit: is a flush due now, or by itself in a while?"""
@@ -116,3 +118,4 @@ class Log:
         if self._flushing is not None:
             await asyncio.wait([self._flushing])
         await self.undertaker.close()
+        await self.quarantine.close()

@@ -63,17 +63,34 @@ class Glance:
         yield from self._unabsorbed("inbox/", "later/")
 
     def _unabsorbed(self, *prefixes: str) -> Iterator[Block]:
-        head, rules = self.seen.head, self.seen.rules
-        known = {block.key for block in head.blocks.values()} | set(head.beyond.graveyard)
+        if not self.seen.rules.window:
+            known = {block.key for block in self.seen.head.blocks.values()}
+            new = (key for prefix in prefixes for key in self.keys(prefix) if key not in known)
+            yield from (Block.of(0, key, calendar=self.seen.rules.calendar) for key in new)
+            return
+        known = self._known()
+        keys = [key for key in self.strangers(*prefixes).good if not any(each.wrote(key) for each in self._hidden)]
+        self._bundles = dict(bundles.expanded(self.view, self.seen.root, keys))
+        yield from (Block.of(0, key) for key in self._bundles if key not in known)
+
+    def _known(self) -> set[str]:
+        return {block.key for block in self.seen.head.blocks.values()} | self.seen.head.beyond.refused
+
+    def strangers(self, *prefixes: str) -> window.Sorted:
+        """Listed keys that the head does not know, bundles among them, by what becomes of them."""
+        known = self._known()
         keys = [key for prefix in prefixes for key in self.keys(prefix) if key not in known]
-        if rules.window:
-            made = {key: self.view.made(self.seen.root + key) for key in keys}
-            keys = window.split(head, keys, made, rules)[0]
-            keys = [key for key in keys if not any(frozen.wrote(key) for frozen in self._hidden)]
-            self._bundles = dict(bundles.expanded(self.view, self.seen.root, keys))
-            keys = [key for key in self._bundles if key not in known]
-        for key in keys:
-            yield Block.of(0, key, calendar=rules.calendar)
+        made = {key: self.view.made(self.seen.root + key) for key in keys}
+        return window.sort_out(self.seen.head, keys, made, self.seen.rules)
+
+    def set_aside(self) -> int:
+        """How many messages are late: copied under `late/`, named in the head, or only listed so far."""
+        if not self.seen.rules.window:
+            return 0
+        copied = [names.parse_late(key)[0] for key in self.keys(names.LATE)]
+        late = [*self.seen.head.beyond.aside, *self.strangers("inbox/", "later/").late]
+        found = {*copied, *(key for key, _ in bundles.expanded(self.view, self.seen.root, late))}
+        return sum(names.parse_block(key).count for key in found)
 
     def bundle_of(self, block: Block) -> Bundle | None:
         """The bundle that names a block which was found last, if it came with one."""
@@ -249,6 +266,7 @@ def stats(lives: list[Glance], dead: list[Glance], files: list[ArchiveName]) -> 
         sum(head.completed for head in heads),
         sum(head.failed for head in heads),
         now - oldest if counts["pending"] else None,
+        set_aside=sum(each.set_aside() for each in (*lives, *dead)),
     )
 
 
@@ -271,7 +289,7 @@ def _states(glance: Glance, block: Block, now: float) -> Iterator[tuple[str, int
     for group in head.waiting + (head.frozen.waiting if head.frozen else []):
         if group.block == block.no:
             later = "retry" if group.attempts else "delayed"
-            yield ("pending" if group.due <= now else later), group.mask, group.due
+            yield ("pending" if group.due <= now else later), group.mask, group.due or born
 
 
 def _remaining(glance: Glance, block: Block) -> int:

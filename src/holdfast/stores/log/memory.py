@@ -193,9 +193,10 @@ class MemorySpace:
     async def install(self, *, dry_run: bool) -> list[str]:
         return []
 
-    async def uninstall(self) -> None:
+    async def uninstall(self) -> list[str]:
         with self._lock:
             self._objects = _Objects()
+        return []
 
     async def close(self) -> None:
         deliver(self._topics.signal_all())

@@ -4,6 +4,7 @@ queues/<name>                                   the queue's options
 <name>@<incarnation>/head                       the only object that changes under load
 <name>@<incarnation>/inbox/<255-priority>/<block>
 <name>@<incarnation>/later/<due, ms>/<block>    by the store's clock; from DATED on: by the calendar
+<name>@<incarnation>/late/<written, ms>/<key>   copies of late blocks, set aside (buckets)
 <name>@<incarnation>/archive/date=<day>/<first>-<last>-<rows>-<flush>.parquet
 <name>@<incarnation>/dead/…                     the same again for the dead letters
 """
@@ -12,6 +13,7 @@ from __future__ import annotations
 
 import math
 import re
+from collections.abc import Iterable
 from datetime import UTC, datetime
 
 import msgspec
@@ -24,7 +26,33 @@ _SHARD = re.compile(r"s\d{4}")
 DATED = 500_000_000_000_000  # ms, added to instants of the calendar: the store's clock does not come so far
 UNDATED_END = str(DATED)[0]  # what keys of the store's clock are below
 HEED = "heed-"  # beside the head, and a name: touched by who is beaten and not in line, so that lists show who asks
+LATE = "late/"  # below a log's root: copies of blocks that were set aside
 HINT = "hint"  # beside the head: changes with the options, so that a list of the log shows it
+
+
+_QUEUE = r"[A-Za-z0-9][A-Za-z0-9_.-]{0,127}"
+_FOLDERS = "inbox|later|archive|results|dedup|replayed|damaged|parts|late|recovered"
+_SINGLE = f"head|{HINT}|{HEED}[^/]+|maintain|scanned"
+# Whoever removes a store goes by this: a kind of key that is not listed here would be left behind, and told.
+_OURS = re.compile(rf"{CONFIGS}{_QUEUE}|{_QUEUE}@[0-9a-f]{{8}}/((dead|s\d{{4}})/)?({_SINGLE}|({_FOLDERS})/.+)")
+_TOLD_MOST = 20  # names of what was left
+
+
+def is_ours(key: str) -> bool:
+    """Whether the engine makes keys like this one."""
+    return _OURS.fullmatch(key) is not None
+
+
+def told(left: Iterable[str], what: str) -> list[str]:
+    """What a removal left, in words: the first names, and how many more there are."""
+    names: list[str] = []
+    more = 0
+    for name in left:
+        if len(names) < _TOLD_MOST:
+            names.append(f"{what} {name}")
+        else:
+            more += 1
+    return [*names, f"and {more:,} more"] if more else names
 
 
 def config_key(queue: str) -> str:
@@ -100,8 +128,8 @@ def order_of(key: str) -> str:
 
 def birth_of(key: str) -> float | None:
     """When a block's name was made, by the store's clock; None: not a block's key."""
-    if "/inbox/" not in f"/{key}" and "/later/" not in f"/{key}":
-        return None
+    if ("/inbox/" not in f"/{key}" and "/later/" not in f"/{key}") or f"/{LATE}" in f"/{key}":
+        return None  # a copy under `late/` can be made at any time
     return ids.born_at(block_number(key))
 
 
@@ -128,6 +156,17 @@ def due_of(key: str, calendar: Calendar = IN_STEP) -> float:
         return 0.0
     number = int(due)
     return number / 1000 if number < DATED else (number - DATED) / 1000 + calendar.ahead
+
+
+def late_key(key: str, made: float) -> str:
+    """Where a block that is set aside is kept: its own key, and when its object was written."""
+    return f"{LATE}{milliseconds(made):015d}/{key}"
+
+
+def parse_late(key: str) -> tuple[str, float]:
+    """The same back, from a key relative to the log."""
+    made, _, block = key.removeprefix(LATE).partition("/")
+    return block, int(made) / 1000
 
 
 def milliseconds(instant: float) -> int:

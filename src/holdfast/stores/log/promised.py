@@ -3,16 +3,21 @@
 from __future__ import annotations
 
 import asyncio
+import os
 from collections.abc import Awaitable, Callable, Sequence
+
+from msgspec.structs import replace
 
 from ... import ids
 from ...ids import Ids
 from ...messages import Envelope
 from . import queues, rows
-from .names import BlockName
+from . import window as margins
+from .names import BlockName, due_of
 from .promises import Promise, Promises
 from .rows import Rows
 from .space import Space, Transaction
+from .state import lasting
 
 _AT_ONCE = 16
 _TIMELY = 3.0  # seconds for which a number can be used
@@ -30,13 +35,17 @@ class PromisedAppends:
         *,
         timeout: float,
         is_there: Callable[[str], Awaitable[bool]],
+        added: Callable[[Sequence[str]], None],
     ) -> None:
+        """`added` is told of every message, with its key if it is a delayed one that was written here."""
         self._space = space
         self._queue = queue
         self._ids = maker
         self._promises = promises
         self._timeout = timeout
         self._is_there = is_there
+        self._added = added
+        self._own = os.urandom(4).hex()  # in the promises that are made here
         self._turns = asyncio.Semaphore(_AT_ONCE)
 
     async def append(self, messages: Sequence[Envelope], name: Callable[[str, str], str]) -> list[str]:
@@ -62,17 +71,25 @@ class PromisedAppends:
     def _number(self, message: Envelope, now: float) -> int:
         return self._ids.block(now, message.priority, carried=_due(message, now) > 0)
 
+    def _remembered(self, window: float, promise: Promise) -> float:
+        """Seconds: clocks differ, and may run fast."""
+        return lasting(window) + (0.0 if promise.by == self._own else margins.MARGIN)
+
     async def _one(self, root: str, name: str, message: Envelope, window: float, number: int) -> str:
         def decide(tx: Transaction, holds: Promise | None) -> Promise | None:
-            if holds is not None and tx.now < holds.at + window:
+            if holds is not None and tx.now < holds.at + self._remembered(window, holds):
                 return None
             timely = tx.now - ids.born_at(number) < _TIMELY
-            return _promise(tx.now, root, message, number if timely else self._number(message, tx.now))
+            made = _promise(tx.now, root, message, number if timely else self._number(message, tx.now))
+            return replace(made, by=self._own)
 
         async def was_kept(promise: Promise) -> bool:
             return await self._is_there(promise.said)
 
-        return str((await self._promises.keep(name, decide, was_kept)).said)
+        promise = await self._promises.keep(name, decide, was_kept)
+        key = promise.key[len(root) :]
+        self._added([key] if key and promise.by == self._own and due_of(key) else [])
+        return str(promise.said)
 
 
 def _due(message: Envelope, now: float) -> float:

@@ -29,6 +29,7 @@ class Promise(msgspec.Struct, frozen=True, array_like=True):
     said: Any
     key: str = ""
     data: bytes = b""
+    by: str = ""  # whoever made it, by whose clock `at` is
 
 
 Decide = Callable[[Transaction, Promise | None], Promise | None]
@@ -103,4 +104,4 @@ def _decide(tx: Transaction, name: str, decide: Decide, broken: Promise | None) 
 def _confirm(tx: Transaction, name: str, promise: Promise) -> None:
     found = tx.get(name)
     if found is not None and decode(found.data).key == promise.key:
-        tx.put(name, msgspec.msgpack.encode(Promise(promise.at, promise.said)))
+        tx.put(name, msgspec.msgpack.encode(Promise(promise.at, promise.said, by=promise.by)))

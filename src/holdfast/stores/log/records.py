@@ -49,9 +49,8 @@ def state_of(head: Head, block: Block, place: int, now: float) -> State | None:
 
 def _waiting_state(group: Waiting, now: float) -> State:
     later: Status = "retry" if group.attempts else "delayed"
-    return State(
-        "pending" if group.due <= now else later, group.attempts, group.due, error=group.error, token=group.token
-    )
+    status = "pending" if group.due <= now else later
+    return State(status, group.attempts, group.due or None, error=group.error, token=group.token)
 
 
 def settled_state(group: Settled, place: int) -> State:

@@ -17,6 +17,7 @@ if TYPE_CHECKING:
 
 T = TypeVar("T")
 _MARK = "-"
+_DIGITS = 4  # of the highest shard there can be
 _NEGLECTED = 10.0  # seconds a shard with messages may see no commit before somebody else's consumer looks after it
 UNATTENDED = 2.5  # seconds without a commit after which a shard is nobody's; dates have whole seconds
 _LOOK_ROUND = 5.0  # seconds between looks at all shards, while one's own has messages
@@ -28,16 +29,18 @@ def token(claim: str, shard: int) -> str:
     return f"{claim}{_MARK}{shard}" if shard else claim
 
 
-def shard_of(token: str) -> int:
+def shard_of(token: str, count: int) -> int:
+    """Which of so many shards it is of; a forged one may name any, and none must be made for it."""
     number = token.partition(".")[0].rpartition(_MARK)[2] if _MARK in token.partition(".")[0] else "0"
-    return int(number) if number.isdecimal() else 0
+    shard = int(number) if number.isascii() and number.isdecimal() and len(number) <= _DIGITS else 0
+    return shard if shard < count else 0
 
 
-def grouped(items: Iterable[T], token_of: Callable[[T], str]) -> dict[int, list[int]]:
-    """The places of items by shard."""
+def grouped(items: Iterable[T], token_of: Callable[[T], str], count: int) -> dict[int, list[int]]:
+    """The places of items by shard, of so many."""
     found: dict[int, list[int]] = {}
     for place, item in enumerate(items):
-        found.setdefault(shard_of(token_of(item)), []).append(place)
+        found.setdefault(shard_of(token_of(item), count), []).append(place)
     return found
 
 
@@ -61,7 +64,7 @@ def busy(view: Reading, seen: Sequence[Seen]) -> list[Busy]:
 def _has_new(view: Reading, seen: Seen) -> bool:
     """A listed block that its head does not know; whether it may be absorbed is found out by whoever tries."""
     root, held = seen.root, seen.head.held
-    known = {block.key for block in seen.head.blocks.values()} | set(seen.head.beyond.graveyard)
+    known = {block.key for block in seen.head.blocks.values()} | seen.head.beyond.refused
     due = [key for key in view.list(root + "later/", limit=held + 1) if names.due_of(key, view.calendar) <= view.now]
     return any(key[len(root) :] not in known for key in (*view.list(root + "inbox/", limit=held + 1), *due))
 
@@ -69,8 +72,8 @@ def _has_new(view: Reading, seen: Seen) -> bool:
 def _has_ready(seen: Seen, now: float) -> bool:
     head = seen.head
     return (
-        any(block.ready(now) for block in head.blocks.values())
-        or any(group.due <= now for group in head.waiting[:1])
+        any(block.ready(now, seen.rules) for block in head.blocks.values())
+        or any(group.is_due(now, seen.rules) for group in head.waiting)
         or any(lease.is_over(now, seen.rules) for lease in head.leases)
     )
 

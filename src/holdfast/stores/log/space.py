@@ -98,6 +98,15 @@ class Transaction(Reading, Protocol):
         """Wake everybody who watches the topic, in every process, once this is durable."""
 
 
+class Copyable(Protocol):
+    """What a space with a repeat window knows besides: whether it was copied, restored or rewritten as a whole."""
+
+    epoch: float  # when that was noticed; 0: never. Whatever was born and written before is not late by its date
+
+    async def identify(self) -> None:
+        """Look again."""
+
+
 NewFiles: TypeAlias = Sequence[tuple[str, Buffer]]
 
 
@@ -179,8 +188,8 @@ class Space(Protocol):
     async def install(self, *, dry_run: bool) -> list[str]:
         """Make what is needed; the steps in words."""
 
-    async def uninstall(self) -> None:
-        """Remove everything."""
+    async def uninstall(self) -> list[str]:
+        """Remove everything that is ours; what was left, in words."""
 
     async def close(self) -> None:
         """Give everything back."""

@@ -7,10 +7,12 @@ gathers for the next flush), frozen (a flush is writing it) or gone.
 
 from __future__ import annotations
 
+from collections.abc import Container
 from typing import Literal, TypeAlias
 
 import msgspec
 
+from ... import ids
 from . import bits
 from .calendar import IN_STEP, Calendar
 from .names import BlockName, due_of, is_of_flush, parse_block
@@ -26,6 +28,8 @@ LEADS_TO = {  # what a settlement makes of a message; a retry with no attempt le
 }
 
 
+_FAST = 0.01  # of a second that a bucket's clock may gain in one
+_FAST_MOST = 1.0  # seconds that it may gain in all: dates are whole ones
 ENDLESS = 1 << 30  # attempts of a dead letter
 
 
@@ -38,9 +42,24 @@ class Rules(msgspec.Struct, frozen=True):
     dead: Ending = "dead"  # how a message ends that has no attempt left
     paused: bool = False
     window: float = 0.0  # seconds in which a write may be repeated or arrive late; 0: never
-    margin: float = 0.0  # seconds before somebody else's lease counts as over: clocks differ
+    margin: float = 0.0  # seconds after which an instant of somebody else has certainly come: clocks differ
     own: str = ""  # how the tokens of this process begin
+    own_blocks: Container[str] = ()  # keys of delayed blocks that this process has written
+    now: float = 0.0  # with a margin: the clock of this process, by which it judges its own instants
     calendar: Calendar = IN_STEP  # how the store's clock lies to it
+    epoch: float = 0.0  # with a window: when the space was last copied or restored as a whole; 0: never
+
+    def come_at(self, instant: float, *, is_own: bool) -> float:
+        """When it has come, by this process's clock: somebody else's may be behind it."""
+        return instant if is_own else instant + self.margin
+
+    def has_come(self, instant: float, now: float, *, is_own: bool) -> bool:
+        return self.come_at(instant, is_own=is_own) <= (self.now if is_own and self.now else now)
+
+
+def lasting(seconds: float) -> float:
+    """What is at least so many seconds by a clock that may run fast while it is corrected, as that of a bucket."""
+    return seconds + min(_FAST * seconds, _FAST_MOST)
 
 
 class Block(msgspec.Struct, frozen=True, gc=False):
@@ -70,9 +89,21 @@ class Block(msgspec.Struct, frozen=True, gc=False):
         """Some of its messages were never claimed."""
         return self.next < self.name.count
 
-    def ready(self, now: float) -> int:
+    def due_at(self, rules: Rules) -> float:
+        """When its messages may be given, by this process's clock."""
+        if not self.due or not rules.margin:
+            return self.due
+        born = ids.born_at(int(self.name.block, 16))
+        return rules.come_at(born + lasting(self.due - born), is_own=self.key in rules.own_blocks)
+
+    def is_due(self, now: float, rules: Rules) -> bool:
+        if not self.due or not rules.margin:
+            return self.due <= now
+        return self.due_at(rules) <= (rules.now if rules.now and self.key in rules.own_blocks else now)
+
+    def ready(self, now: float, rules: Rules) -> int:
         """How many fresh messages it can give; what comes back from waiting or leases is only more."""
-        return 0 if self.due > now else self.fresh().bit_count()
+        return self.fresh().bit_count() if self.is_due(now, rules) else 0
 
     def limit(self, rules: Rules) -> int:
         if rules.max_attempts == ENDLESS:  # dead letters carry the number of their queue, for the day they are replayed
@@ -92,15 +123,15 @@ class Lease(msgspec.Struct, frozen=True, gc=False):
     claimed: float = 0.0  # when it began; an extension does not change it
 
     def over_at(self, rules: Rules) -> float:
-        """When others may take it: somebody else's clock may be behind ours."""
-        return self.expires if not rules.margin or self.token.startswith(rules.own) else self.expires + rules.margin
+        """When others may take it, by this process's clock."""
+        return rules.come_at(self.expires, is_own=self.token.startswith(rules.own))
 
     def is_over(self, now: float, rules: Rules) -> bool:
-        return self.over_at(rules) <= now
+        return rules.has_come(self.expires, now, is_own=self.token.startswith(rules.own))
 
 
 class Waiting(msgspec.Struct, frozen=True, gc=False):
-    """Messages that come back at `due`: retries and releases."""
+    """Messages that come back at `due`, where 0 is at once: retries and releases."""
 
     block: int
     mask: int
@@ -110,6 +141,13 @@ class Waiting(msgspec.Struct, frozen=True, gc=False):
     error: str | None
     token: str
     status: Literal["retry", "release"]
+
+    def due_at(self, rules: Rules) -> float:
+        """When they may be given, by this process's clock."""
+        return rules.come_at(self.due, is_own=self.token.startswith(rules.own))
+
+    def is_due(self, now: float, rules: Rules) -> bool:
+        return not self.due or rules.has_come(self.due, now, is_own=self.token.startswith(rules.own))
 
 
 class Settled(msgspec.Struct, frozen=True, gc=False):
@@ -173,6 +211,12 @@ class Beyond(msgspec.Struct, frozen=True):
     purged_at: float = 0.0  # blocks written before are gone
     sessions: dict[str, tuple[int, float]] = {}  # by committer: its last attempt that was applied, and when
     turn: str = ""  # whose turn it is, of those that replace this head one after the other: a hint (see `turns.py`)
+    aside: dict[str, float] = {}  # late blocks that nobody absorbs, and when they were written, until they are copied
+
+    @property
+    def refused(self) -> set[str]:
+        """Keys that are not absorbed although the head does not hold them: buried, or set aside."""
+        return {*self.graveyard, *self.aside}
 
 
 class Head(msgspec.Struct):
@@ -202,7 +246,7 @@ class Head(msgspec.Struct):
     @property
     def held(self) -> int:
         """How many listed blocks a claim need not look at again."""
-        return len(self.blocks) + len(self.beyond.graveyard)
+        return len(self.blocks) + len(self.beyond.graveyard) + len(self.beyond.aside)
 
     def block_at(self, key: str) -> Block | None:
         return next((block for block in self.blocks.values() if block.key == key), None)
@@ -330,6 +374,19 @@ class Forget(msgspec.Struct, frozen=True, gc=False):
     keys: list[str]
 
 
+class SetAside(msgspec.Struct, frozen=True, gc=False):
+    """Late blocks, by key and when they were written: from now on nobody absorbs them."""
+
+    keys: dict[str, float]
+
+
+class Bury(msgspec.Struct, frozen=True, gc=False):
+    """Blocks that were set aside and are copied: the graveyard deletes them, and the `parts` of bundles among them."""
+
+    keys: list[str]
+    parts: list[str] = []
+
+
 class Taken(msgspec.Struct, frozen=True, gc=False):
     """What a claim gave, a set at a time."""
 
@@ -349,7 +406,9 @@ class Exhausted(msgspec.Struct, frozen=True, gc=False):
     attempts: int
 
 
-Intent: TypeAlias = Settle | Extend | Remove | Purge | Absorb | Expire | Claim | Freeze | Drop | Refreeze | Forget
+Intent: TypeAlias = (
+    Settle | Extend | Remove | Purge | Absorb | Expire | Claim | Freeze | Drop | Refreeze | Forget | SetAside | Bury
+)
 Result: TypeAlias = int | float | bool | list[Taken] | list[Exhausted] | None
 
 

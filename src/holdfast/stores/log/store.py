@@ -76,8 +76,8 @@ class LogStore:
     async def install(self, *, dry_run: bool = False) -> list[str]:
         return await self._space.install(dry_run=dry_run)
 
-    async def uninstall(self) -> None:
-        await self._space.uninstall()
+    async def uninstall(self) -> list[str]:
+        return await self._space.uninstall()
 
     async def close(self) -> None:
         for log in self._logs.values():
@@ -117,8 +117,9 @@ class LogStore:
 
     async def delete_queue(self, name: str, *, force: bool = False) -> None:
         stats = await self.stats(name)
-        if not force and stats.total > stats.archived:
-            raise QueueNotEmpty(f"queue {name!r} still holds {stats.total - stats.archived} messages; use force=True")
+        left = stats.total - stats.archived + stats.set_aside
+        if not force and left:
+            raise QueueNotEmpty(f"queue {name!r} still holds {left} messages; use force=True")
         remove = queues.close if self._space.window else queues.unregister
         root = await self._space.transact(lambda tx: remove(tx, name), deadline=self._timeout)
         for text in [each for each in self._logs if queues.address(each).queue == name]:

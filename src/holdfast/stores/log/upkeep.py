@@ -9,7 +9,7 @@ from typing import Any
 
 import msgspec
 
-from . import archive, bundles, letters, pinning, queues
+from . import archive, bundles, letters, names, pinning, queues
 from .log import Log
 from .lookup import Glance
 from .names import ArchiveName
@@ -23,6 +23,7 @@ _MERGE_FROM = 16  # small files of one day
 _SMALL_ROWS = 20_000
 _PAGE = 1000
 _DAY = 86400.0
+_RECOVERED_DAYS = 90.0  # that what was set aside is known to have come back: a copy may be made again by a sleeper
 _SLACK = 60.0  # seconds: dates are whole seconds, and nobody is in a hurry
 
 
@@ -120,7 +121,11 @@ def mergeable(files: list[ArchiveName]) -> Iterator[list[ArchiveName]]:
 
 def _forget(tx: Transaction, root: str, config: queues.Config) -> int:
     """Dedup keys past their window, and marks of replays whose originals the archive has forgotten too."""
-    windows = {"dedup/": config.options.dedup_window, "replayed/": config.options.archive_days * _DAY}
+    windows = {
+        "dedup/": config.options.dedup_window,
+        "replayed/": config.options.archive_days * _DAY,
+        "recovered/": _RECOVERED_DAYS * _DAY,
+    }
     over = [key for kind, window in windows.items() for key in _keys(tx, root + kind) if _is_over(tx, key, window)]
     for key in over:
         tx.delete(key)
@@ -145,17 +150,26 @@ async def sweep(space: Space, live: Log, *, older_than: float = _ORPHAN_SECONDS)
             key
             for folder in (bundles.FOLDER, "results/")
             for key in _keys(view, seen.root + folder)
-            if (view.made(key) or math.inf) < view.now - older_than
+            if _age_of(view, key) > older_than
         }
         if not old:
             return []
-        named = [block.key for block in Glance(view, seen, live.cache).blocks()]
+        glance = Glance(view, seen, live.cache)
+        late = [*seen.head.beyond.aside, *glance.strangers("inbox/").late]
+        parts = [key for key, _ in bundles.expanded(view, seen.root, late)]
+        named = [*(block.key for block in glance.blocks()), *parts]
         return sorted(old - {seen.root + key for key in (*named, *seen.head.beyond.graveyard)})
 
     orphans = await space.read(look)
     if orphans:
         await space.remove(orphans)
     return len(orphans)
+
+
+def _age_of(view: Reading, key: str) -> float:
+    """By the time in its name, if there is one, and by its date: one that was just copied may lack what names it."""
+    made = view.made(key)
+    return -math.inf if made is None else view.now - max(made, names.birth_of(key) or 0.0)
 
 
 def _keys(view: Reading, prefix: str) -> Iterator[str]:

@@ -6,18 +6,19 @@ import asyncio
 import math
 import time
 from collections.abc import Callable, Sequence
-from datetime import UTC, datetime
 
 import msgspec
 
 from ... import ids as makers
-from ...errors import MessageTooLarge, QueueNotFound, Unavailable, UnknownOutcome
+from ...errors import MessageTooLarge, QueueFull, QueueNotFound, Unavailable, UnknownOutcome
 from ...messages import Envelope
 from ...v1.task_pb2 import Task
 from . import tasks
 from .calls import Call
-from .faults import DUPLICATE_IN_BATCH, WRONG_SEQUENCE, Lost, Nobody, Refused
+from .faults import DUPLICATE_IN_BATCH, NO_ROOM, STREAM_FULL, WRONG_SEQUENCE, Lost, Nobody, Refused
+from .link import Link
 from .log import Log
+from .names import id_of
 from .queues import missing
 from .wire import Post, parts
 
@@ -37,15 +38,25 @@ class Appender:
     """Writes messages of one queue."""
 
     def __init__(
-        self, log: Log, ids: makers.Ids, *, expect: Callable[[float, str], None], stored: Callable[[], None]
+        self, log: Log, ids: makers.Ids, *, expect: Callable[[float], None], stored: Callable[[], None]
     ) -> None:
         self._log = log
         self._ids = ids
-        self._expect = expect  # told when a message becomes visible, and where it lies until then
+        self._expect = expect  # told when a message becomes visible
         self._stored = stored  # told when one was stored that is visible
 
     async def append(self, messages: Sequence[Envelope]) -> list[str]:
-        ids = await self._append(messages)
+        try:
+            ids = await self._append(messages)
+        except Refused as error:
+            if error.code in NO_ROOM:
+                self._log.reserve.refused()
+            if error.code == STREAM_FULL:
+                raise QueueFull(
+                    f"{self._log.queue}: its stream {self._log.names.task_stream!r} is at its limit ({error}); "
+                    "complete messages, or raise the limit with `nats stream edit`"
+                ) from error
+            raise
         if any(not message.delay and message.at is None for message in messages):
             self._stored()
         return ids
@@ -56,6 +67,7 @@ class Appender:
         if not messages:
             return []
         now = log.link.now()
+        await log.reserve.check_room()
         made = self._tasks(messages, now)
         for task in made:
             self._must_fit(task)
@@ -107,14 +119,9 @@ class Appender:
         if not log.blobs.fits(task.ByteSize()):
             task.blob = await log.blobs.put(task.id, task.data)
             task.data = b""
-        subject = f"{log.names.task}{priority}.{task.id}"
         if task.due > now:
-            later, headers = f"{log.names.later}{priority}.{task.id}", ""
-            if log.link.features.schedules:
-                at = datetime.fromtimestamp(task.due, UTC).isoformat().replace("+00:00", "Z")
-                headers = f"Nats-Schedule: @at {at}\r\nNats-Schedule-Target: {subject}\r\n"
-                self._expect(task.due, later)
-            return Post(later, task.SerializeToString(), headers, 0)
+            self._expect(task.due)
+        subject = log.names.task_of(priority, task.id, later=task.due > now)
         return Post(subject, task.SerializeToString(), f"Nats-Msg-Id: {task.id}\r\n" if marked else "", 0)
 
     # ------------------------------------------------------------------ storing
@@ -173,7 +180,7 @@ class Appender:
 
     async def _missing(self, posts: Sequence[Post]) -> Sequence[Post]:
         """Those of which neither task nor record is there: a message may be finished already."""
-        ids = [post.subject.rsplit(".", 1)[1] for post in posts]
+        ids = [id_of(post.subject) for post in posts]
         try:
             live, known = await self._log.tasks(ids), await self._log.records(ids)
         except (Lost, Nobody, QueueNotFound):  # a cluster without a leader does not know its streams either
@@ -236,7 +243,7 @@ class Appender:
     async def _store_once(self, keys: dict[str, tuple[Key, int]], fresh: Sequence[Post], answer: Sequence[str]) -> None:
         """Keys and messages, all or none: as one batch, or as a call whose keys go first."""
         log = self._log
-        written = [self._key(subject, key, expect) for subject, (key, expect) in keys.items()]
+        written = [key_post(log.link, subject, key, expect) for subject, (key, expect) in keys.items()]
         if not self._is_large([*written, *fresh]):
             await log.link.store([*written, *fresh])
             return
@@ -244,7 +251,7 @@ class Appender:
         try:
             await log.link.store(
                 [
-                    self._key(subject, msgspec.structs.replace(key, call=call.name), expect)
+                    key_post(log.link, subject, msgspec.structs.replace(key, call=call.name), expect)
                     for subject, (key, expect) in keys.items()
                 ]
             )
@@ -253,8 +260,10 @@ class Appender:
             raise
         await self._store_call(call, call.marked(fresh), answer)
 
-    def _key(self, subject: str, key: Key, expect: int) -> Post:
-        ttl = ""
-        if self._log.link.features.message_ttl:
-            ttl = f"Nats-TTL: {math.ceil(max(key.until - self._log.link.now(), 0)) + 60}s\r\n"
-        return Post(subject, msgspec.json.encode(key), ttl, expect)
+
+def key_post(link: Link, subject: str, key: Key, expect: int) -> Post:
+    """A dedup key as it is stored; it goes away by itself where the server can."""
+    ttl = ""
+    if link.features.message_ttl:
+        ttl = f"Nats-TTL: {math.ceil(max(key.until - link.now(), 0)) + 60}s\r\n"
+    return Post(subject, msgspec.json.encode(key), ttl, expect)

@@ -19,6 +19,7 @@ from .fence import Fence
 from .link import Link
 from .names import Names
 from .reading import Found, Reader
+from .reserve import Reserve
 from .wire import Post
 
 _REMEMBERED = 1000  # calls whose end is known, without asking again
@@ -51,11 +52,11 @@ class Call(msgspec.Struct, frozen=True):
 class Calls:
     """The calls of one queue."""
 
-    def __init__(self, link: Link, reader: Reader, names: Names) -> None:
+    def __init__(self, link: Link, reader: Reader, reserve: Reserve, names: Names) -> None:
         self._link = link
         self._reader = reader
         self._names = names
-        self._fence = Fence(link, reader, names.task_stream, names.queue)
+        self._fence = Fence(link, reader, reserve, names.task_stream, names.queue)
         self._ended: dict[str, Verdict] = {}
 
     # ------------------------------------------------------------------ the producer's side

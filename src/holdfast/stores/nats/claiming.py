@@ -15,9 +15,8 @@ from ...v1.task_pb2 import Record, Task
 from ..base import QueueInfo
 from . import state, tasks
 from .clock import Moment
-from .faults import Lost
+from .faults import Lost, Refused
 from .lanes import Handed, Lane, nak
-from .later import Later
 from .log import BEHIND, Lease, Log
 from .settling import Settler
 from .wire import Post
@@ -28,7 +27,7 @@ _OPEN_MOST = 5.0
 _PASSED = 1000  # messages of open calls that one look passes over
 _TICK = 0.05  # seconds: what becomes visible so close together is expected together
 _EXPECTED = 10_000  # ticks at most
-_SCHEDULED = 10_000  # delayed messages of this process that are watched for
+_AHEAD = 256  # messages asked for at once, where those before them are not due
 
 
 class _Candidate(msgspec.Struct):
@@ -47,11 +46,10 @@ class Claimer:
     def __init__(self, log: Log, settler: Settler) -> None:
         self._log = log
         self._settler = settler
-        self._delays = Later(log)
         self._passed = 0  # messages of open calls that the last look passed over
         self._soon: set[int] = set()  # ticks in which this process knows that something becomes visible
         self._stored_at = float("-inf")  # when this process last stored a message that is visible
-        self._later: list[tuple[float, str]] = []  # a heap of scheduled messages of this process: due, subject
+        self._not_due = 0  # messages not due that the last look was the first to see: there may be a run of them
 
     async def claim(self, limit: int, lease: float, *, wait: float = 0.0) -> Claims:
         """As the seam says; waits are long polls on every lane at once."""
@@ -81,29 +79,7 @@ class Claimer:
         """This process has stored a message: a claim must find it, although consumers hear of it a little later."""
         self._stored_at = self._log.stored_at = time.monotonic()
 
-    def expect_scheduled(self, due: float, subject: str) -> None:
-        """A message that the server moves to its lane then."""
-        heapq.heappush(self._later, (due, subject))
-        if len(self._later) > _SCHEDULED:
-            self._later = self._later[: _SCHEDULED // 2]  # beyond some, punctuality is the server's
-
-    async def _arrived(self) -> None:
-        """What is due by now has been moved to its lane: the server takes some milliseconds for that."""
-        now, due = self._log.link.now(), list[str]()
-        while self._later and self._later[0][0] <= now:
-            instant, subject = heapq.heappop(self._later)
-            if instant > now - _LATE:
-                due.append(subject)
-        deadline = now + _LATE
-        while due and self._log.link.now() < deadline:
-            due = list(await self._log.reader.last(self._log.names.task_stream, due))
-            if due:
-                await asyncio.sleep(0.005)
-
     async def _now(self, info: QueueInfo, limit: int, lease: float) -> Claims:
-        await self._arrived()
-        if self._delays.is_needed:
-            await self._delays.bring()
         claims = await self._once(info, limit, lease)
         deadline = time.monotonic() + self._patience() if _is_empty(claims) else 0.0
         while _is_empty(claims) and (left := deadline - time.monotonic()) > 0:
@@ -135,8 +111,6 @@ class Claimer:
             return
         started = time.monotonic()
         await log.lanes.stand(max(seconds, 0.1))
-        if self._delays.is_needed:
-            await self._delays.stand(max(seconds, 0.1))
         await log.lanes.wait(seconds)
         if time.monotonic() - started >= log.link.options.poll_interval * 0.9:
             await log.lanes.rebuild_starved()
@@ -147,11 +121,11 @@ class Claimer:
         """As many as are asked for, while anything is handed out: what others hold or have ended is passed over."""
         messages: list[Claimed] = []
         expired: list[Expired] = []
-        self._passed = 0
+        self._passed = self._not_due = 0
         while len(messages) < limit and self._passed < _PASSED and not any(message.alone for message in messages):
             asked = limit - len(messages)
             try:
-                found = await self._log.lanes.fetch(asked)
+                found = await self._log.lanes.fetch(asked, ahead=min(2 * self._not_due, _AHEAD))
             except Lost:
                 break  # the connection broke; whoever waits looks again
             claims, stop = await self._look(info, found, lease, joining=bool(messages))
@@ -209,6 +183,7 @@ class Claimer:
                     takes.append(one)
                     full = alone
             elif what == "wait":
+                self._not_due += one.handed.delivered == 1
                 seconds = state.wait(one.record, one.task, seen)
                 self.expect(moment.now + seconds)
                 await log.link.send(one.handed.ack, nak(seconds))
@@ -238,7 +213,12 @@ class Claimer:
                 await log.link.send(one.handed.ack, nak(lease))
         moment = log.link.moment()
         leases, posts = self._leases(takes, lease, moment)
-        sequences, _ = await log.fence.write(posts)
+        try:
+            sequences, _ = await log.fence.write(posts)
+        except Refused:  # no room for our leases; others may have some
+            for one in takes:
+                await log.link.send(one.handed.ack, b"-NAK")
+            raise
         claimed: list[Claimed] = []
         kept: list[Lease] = []
         for one, each, sequence in zip(takes, leases, sequences, strict=True):

@@ -8,6 +8,7 @@ from typing import Any
 import msgspec
 
 from ..base import Check
+from . import limits
 from .faults import Lost, Nobody, Refused
 from .link import Link
 from .names import queues_stream
@@ -36,9 +37,22 @@ async def checks(link: Link, prefix: str) -> list[Check]:
     except Refused as error:
         return [*found, Check("jetstream", "fail", str(error))]
     found.append(Check("jetstream", "ok", _usage(account)))
+    found.append(await _streams(link, prefix))
     found.append(await _replicas(link, prefix))
     found.append(await _durability(link))
     return found
+
+
+async def _streams(link: Link, prefix: str) -> Check:
+    """Whether a full server refuses messages, or drops them."""
+    configs = await limits.kept(link, prefix)
+    dangers = [f"{config['name']} {why}" for config in configs if (why := limits.danger(config)) is not None]
+    if dangers:
+        return Check("streams", "fail", "; ".join(dangers))
+    if old := [config["name"] for config in configs if limits.is_outdated(config)]:
+        what = "of an earlier version: a limit set on them would drop messages; run `holdfast install`"
+        return Check("streams", "warn", f"{', '.join(old)}: {what}")
+    return Check("streams", "ok", f"{len(configs)}; full ones refuse messages and drop none")
 
 
 async def _durability(link: Link) -> Check:
@@ -64,7 +78,6 @@ def _version(link: Link) -> Check:
 def _features(link: Link) -> Check:
     have = {
         "atomic batches": link.features.batches,
-        "schedules": link.features.schedules,
         "message TTL": link.features.message_ttl,
         "gets of many subjects": link.features.many_gets,
     }

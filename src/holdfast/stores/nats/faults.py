@@ -17,7 +17,8 @@ CONSUMER_NOT_FOUND = 10014
 CONSUMER_NOT_MADE = 10012
 MESSAGE_NOT_FOUND = 10037
 _NO_JETSTREAM = (10039, 10076)
-_NO_ROOM = (10023, 10047, 10077, 10122)
+NO_ROOM = (10002, 10023, 10047)  # of the account, of the server
+STREAM_FULL = 10077  # a limit of the stream itself
 
 
 class Refused(Exception):
@@ -67,8 +68,11 @@ def translated(error: BaseException, doing: str) -> HoldfastError:
     if isinstance(error, Refused):
         if error.code in _NO_JETSTREAM:
             return StoreError(f"nats: {NO_JETSTREAM}")
-        what = "has no room" if error.code in _NO_ROOM else "refused"
-        return StoreError(f"nats: the server {what}: {doing}: {error}")
+        if error.code in NO_ROOM:
+            return Unavailable(f"nats: the server has no room: {doing}: {error}")
+        if error.code == STREAM_FULL:
+            return Unavailable(f"nats: a stream is at its limit: {doing}: {error}; see `holdfast doctor`")
+        return StoreError(f"nats: the server refused: {doing}: {error}")
     if isinstance(error, Nobody):
         return StoreError(f"nats: {NO_JETSTREAM} ({doing})")
     return Unavailable(f"nats: no answer from the server: {doing}")

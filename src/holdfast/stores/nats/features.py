@@ -17,7 +17,6 @@ class Features(msgspec.Struct, frozen=True):
     version: str = "?"
     batches: bool = False  # 2.12: several messages of one stream, all or none
     batch_ids: bool = False  # 2.14: with ids that the server recognises again
-    schedules: bool = False  # 2.12: a message that the server publishes at an instant
     message_ttl: bool = False  # 2.11: a message that goes away by itself
     many_gets: bool = False  # 2.11: the last messages of many subjects in one request
     old: bool = False  # older than anything we know
@@ -32,7 +31,6 @@ def features_of(info: Mapping[str, Any]) -> Features:
         version,
         batches=at >= (2, 12),
         batch_ids=at >= (2, 14),
-        schedules=at >= (2, 12),
         message_ttl=at >= (2, 11),
         many_gets=at >= (2, 11),
         old=at < OLDEST,

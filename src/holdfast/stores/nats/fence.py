@@ -6,41 +6,45 @@ import asyncio
 import time
 from collections.abc import Sequence
 
-from .faults import WRONG_SEQUENCE, Lost, Nobody, Refused
+from .faults import NO_ROOM, STREAM_NOT_FOUND, WRONG_SEQUENCE, Lost, Nobody, Refused
 from .link import Link
 from .queues import missing
 from .reading import Found, Reader
+from .reserve import Reserve
 from .wire import Post
 
 
 class Fence:
     """Conditional writes to the stream of records, safe to repeat after a lost answer."""
 
-    def __init__(self, link: Link, reader: Reader, stream: str, queue: str) -> None:
+    def __init__(self, link: Link, reader: Reader, reserve: Reserve, stream: str, queue: str) -> None:
         self._link = link
+        self._reserve = reserve
         self._reader = reader
         self._stream = stream
         self._queue = queue
 
-    async def write(self, posts: Sequence[Post], extra: Post | None = None) -> tuple[list[int | None], int | None]:
-        """The new sequence of each, None where another was first; and that of `extra`, sent in the same breath.
+    async def write(self, posts: Sequence[Post], before: Post | None = None) -> tuple[list[int | None], int | None]:
+        """The new sequence of each, None where another was first; and that of `before`, sent in the same breath.
 
         Every post must be unlike any other, so that our own write is known again when its answer was lost.
         """
-        together = list(posts) if extra is None else [*posts, extra]
+        together = list(posts) if before is None else [before, *posts]
         answers = await self._link.store_each(together)
         done = [
             answer if isinstance(answer, int) else await self._again(post, answer)
             for post, answer in zip(together, answers, strict=True)
         ]
-        return done[: len(posts)], done[-1] if extra is not None else None
+        return (done, None) if before is None else (done[1:], done[0])
 
     async def _again(self, post: Post, answer: Exception) -> int | None:
         """What did not go in at once: another was first, or nobody answered."""
         if isinstance(answer, Refused):
-            if answer.code != WRONG_SEQUENCE:
+            if answer.code == WRONG_SEQUENCE:
+                return (await self._written([post]))[0]
+            if answer.code not in NO_ROOM or not await self._reserve.give_up():
                 raise answer
-            return (await self._written([post]))[0]
+            return await self._write_one(post)
         if not isinstance(answer, Lost | Nobody):
             raise answer
         return await self._write_one(post)
@@ -72,6 +76,6 @@ class Fence:
         try:
             return await self._reader.last_exact(self._stream, subject)
         except Refused as error:
-            if error.code == 10059:
+            if error.code == STREAM_NOT_FOUND:
                 raise missing(self._queue) from None
             raise

@@ -57,11 +57,11 @@ class Lane:
         self._inbox = self._link.client.new_inbox()
         await self._link.listen(f"{self._inbox}.*", self._heard)
 
-    async def fetch(self, limit: int) -> list[Handed]:
-        """Up to so many messages that are there now; Lost when the server does not answer."""
+    async def fetch(self, limit: int, ahead: int = 0) -> list[Handed]:
+        """Up to so many messages that are there now, `ahead` into the buffer; Lost when the server does not answer."""
         async with self.lock:
             if len(self.buffer) < limit:
-                await self._ask(limit - len(self.buffer))
+                await self._ask(max(limit, ahead) - len(self.buffer))
             return [self.buffer.popleft() for _ in range(min(limit, len(self.buffer)))]
 
     async def _ask(self, count: int) -> None:
@@ -130,7 +130,7 @@ class Lanes:
     def __init__(self, link: Link, stream: str, subject: str, queue: str) -> None:
         self.stream = stream
         self._link = link
-        self._subject = subject
+        self._subject = subject  # before the priority
         self._queue = queue
         self._lanes: dict[int, Lane] = {}
         self._looked = float("-inf")
@@ -148,12 +148,20 @@ class Lanes:
         """A lane of this priority is there; True: it is new to us."""
         if priority in self._lanes:
             return False
-        await self._make(priority, lease)
-        await self._know(priority, lease)
+        await self.restore(priority, lease)
         return True
 
+    async def restore(self, priority: int, lease: float) -> None:
+        """A lane whose consumer may have gone with its stream."""
+        await self._make(priority, lease)
+        await self._know(priority, lease)
+
+    def _filter(self, priority: int) -> str:
+        """One pattern for everything: a server counts wrong what is purged of a consumer with several."""
+        return f"{self._subject}{priority}.>"
+
     async def _make(self, priority: int, lease: float) -> None:
-        name, subject = str(priority), f"{self._subject}{priority}.*"
+        name, subject = str(priority), self._filter(priority)
         config = {
             "name": name,
             "durable_name": name,
@@ -174,7 +182,7 @@ class Lanes:
                 if not left:
                     raise
                 if has_no_folder(error):
-                    await self._delete(priority)
+                    await self._delete(name)
             await asyncio.sleep(0.05)  # one that is being deleted at the same moment cannot be made just yet
 
     async def _know(self, priority: int, lease: float) -> None:
@@ -210,7 +218,10 @@ class Lanes:
         self._looked = time.monotonic()
         lanes = [info for info in infos if info["name"].isdigit()]
         for info in lanes:
-            await self._know(int(info["name"]), info["config"]["ack_wait"] / 1e9)
+            priority = int(info["name"])
+            await self._know(priority, info["config"]["ack_wait"] / 1e9)
+            if info["config"].get("filter_subject") != self._filter(priority):  # of an earlier version
+                await self._remake(priority)
         for gone in set(self._lanes) - {int(info["name"]) for info in lanes}:
             self._lanes[gone].broken = True
         return lanes
@@ -231,23 +242,23 @@ class Lanes:
 
     # ------------------------------------------------------------------ pulling
 
-    async def fetch(self, limit: int) -> list[tuple[Lane, Handed]]:
-        """Up to so many messages, highest priority first."""
+    async def fetch(self, limit: int, ahead: int = 0) -> list[tuple[Lane, Handed]]:
+        """Up to so many messages, highest priority first; so many of each lane are asked for `ahead`."""
         found: list[tuple[Lane, Handed]] = []
         for _, lane in await self._all():
-            found += [(lane, handed) for handed in await self._fetch(lane, limit - len(found))]
+            found += [(lane, handed) for handed in await self._fetch(lane, limit - len(found), ahead)]
             if len(found) >= limit:
                 break
         if found:
             self._starved.clear()
         return found
 
-    async def _fetch(self, lane: Lane, limit: int) -> list[Handed]:
-        found = await lane.fetch(limit)
+    async def _fetch(self, lane: Lane, limit: int, ahead: int) -> list[Handed]:
+        found = await lane.fetch(limit, ahead)
         if lane.broken and not found:
             await self._make(int(lane.name), lane.lease)
             lane.broken = False
-            found = await lane.fetch(limit)
+            found = await lane.fetch(limit, ahead)
         return sorted(found)  # by id: what was given back stands at its place again
 
     async def stand(self, seconds: float) -> None:
@@ -315,13 +326,13 @@ class Lanes:
 
     async def _remake(self, priority: int) -> None:
         lane = self._lanes[priority]
-        await self._delete(priority)
+        await self._delete(lane.name)
         lane.dropped()
         await self._make(priority, lane.lease)
 
-    async def _delete(self, priority: int) -> None:
+    async def _delete(self, name: str) -> None:
         try:
-            await self._link.api(f"CONSUMER.DELETE.{self.stream}.{priority}")
+            await self._link.api(f"CONSUMER.DELETE.{self.stream}.{name}")
         except Refused as error:
             if error.code != CONSUMER_NOT_FOUND:
                 raise

@@ -62,14 +62,14 @@ class Letters:
         await log.info()
         if log.dead:
             return await self.discard("dead", None, before=None, spare_held=True)
-        gone = await self._purge_subjects(f"{names.later}*.*")
+        gone = await self._purge_subjects(f"{names.old_later}*.*")
         found = await self._looker.delivered(await log.lanes.look())
         records = await log.records([id_of(one.subject) for one in found])
         free = [one for one in found if not self._held(records, id_of(one.subject))]
         await together([self._drop(one, records) for one in free])
         gone += len(free)
         if len(free) == len(found):
-            gone += await self._purge_subjects(f"{names.task}*.*")
+            gone += await self._purge_subjects(f"{names.task}*.>")
         else:
             gone += await self._drain()
         log.wake()

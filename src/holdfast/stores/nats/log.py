@@ -18,12 +18,14 @@ from . import state, tasks
 from .blobs import Blobs
 from .calls import Calls
 from .clock import Moment
-from .faults import STREAM_NOT_FOUND, Nobody, Refused
+from .faults import NO_ROOM, STREAM_NOT_FOUND, WRONG_SEQUENCE, Nobody, Refused
 from .fence import Fence
 from .lanes import Lanes
 from .link import Link
+from .names import LATER, gone_stream
 from .queues import Register, missing
 from .reading import Found, Reader
+from .reserve import Reserve
 from .tally import Tally
 from .wire import Post
 
@@ -48,7 +50,9 @@ BEHIND = 0.1  # seconds a consumer may be behind its stream
 class Log:
     """The parts of one queue (`dead`: of its dead letters), shared by everything that works on it."""
 
-    def __init__(self, name: str, link: Link, reader: Reader, register: Register, blobs: Blobs) -> None:
+    def __init__(
+        self, name: str, link: Link, reader: Reader, register: Register, blobs: Blobs, reserve: Reserve
+    ) -> None:
         self.name = name
         self.queue = name.removesuffix(DEAD)
         self.dead = name.endswith(DEAD)
@@ -56,12 +60,14 @@ class Log:
         self.reader = reader
         self.register = register
         self.blobs = blobs
+        self.reserve = reserve
         self.names = register.names(self.queue)
-        stream, subject = self.source()
-        self.lanes = Lanes(link, stream, subject, self.queue)
-        self.fence = Fence(link, reader, self.names.done_stream, self.queue)
-        self.tally = Tally(link, reader, self.names.done_stream, self.names.tally)
-        self.calls = Calls(link, reader, self.names)
+        self.lanes = Lanes(link, self.stream, self.subject, self.queue)
+        self.fence = Fence(link, reader, reserve, self.names.done_stream, self.queue)
+        self.tally = Tally(
+            link, reader, self.names.done_stream, self.names.tally, records=self.records, traces=self.traces
+        )
+        self.calls = Calls(link, reader, reserve, self.names)
         self.leases: dict[tuple[str, str], Lease] = {}
         self.settled: dict[tuple[str, str], str] = {}  # what this process has settled, by id and token
         self.changed = asyncio.Event()
@@ -69,16 +75,20 @@ class Log:
         self.stored_at = float("-inf")  # by our own clock: when this process last stored a message that is visible
         self._tidy_at = 0.0
 
-    def source(self) -> tuple[str, str]:
-        """The stream that messages are claimed from, and the subject before their priority."""
-        if self.dead:
-            return self.names.dead_stream, self.names.dead
-        return self.names.task_stream, self.names.task
+    @property
+    def stream(self) -> str:
+        """The stream that messages are claimed from."""
+        return self.names.dead_stream if self.dead else self.names.task_stream
+
+    @property
+    def subject(self) -> str:
+        """That of messages that are claimed, before their priority."""
+        return self.names.dead if self.dead else self.names.task
 
     async def info(self) -> QueueInfo:
         """The queue; every operation begins with it, and so with a clock that is known well."""
         if self.link.must_ask_clock():
-            await self.register.is_installed()
+            await self.reserve.look()
         return await self.register.get(self.queue)
 
     # ------------------------------------------------------------------ what is in hand
@@ -130,6 +140,16 @@ class Log:
             raise missing(self.queue) from None
         return {subject[len(start) :]: (one.sequence, read_record(one.data)) for subject, one in found.items()}
 
+    async def traces(self, ids: Sequence[str]) -> dict[str, float]:
+        """When those ended that are not kept, as long as that is remembered."""
+        start = self.names.gone
+        try:
+            found = await self.reader.last(gone_stream(self.register.prefix), [start + id for id in ids])
+        except Nobody:
+            return {}
+        words = {subject[len(start) :]: one.data.decode().split(" ") for subject, one in found.items()}
+        return {id: float(said[2]) for id, said in words.items() if len(said) > 2}
+
     async def record(self, id: str) -> tuple[int, Record] | None:
         """The same from the leader: never an old one."""
         found = await self._exact(self.names.done_stream, self.names.done + id)
@@ -145,13 +165,18 @@ class Log:
 
     async def tasks(self, ids: Sequence[str]) -> dict[str, tuple[Found, Task]]:
         """The live tasks among these ids, waiting or not due."""
-        subjects = [start + _priority(id) + id for id in ids for start in (self.names.task, self.names.later)]
+        subjects = [subject for id in ids for subject in self._places(id)]
         try:
             found = await self.reader.last(self.names.task_stream, subjects)
         except Nobody:
             raise missing(self.queue) from None
         pairs = [(one, tasks.read_task(one.data)) for one in found.values()]
         return {task.id: (one, task) for one, task in pairs}
+
+    def _places(self, id: str) -> tuple[str, str, str]:
+        priority, names = _priority(id), self.names
+        place = f"{names.task}{priority}{id}"
+        return place, place + LATER, f"{names.old_later}{priority}{id}"
 
     async def dead_letter(self, id: str) -> Found | None:
         return await self._exact(self.names.dead_stream, self.names.dead + _priority(id) + id)
@@ -183,6 +208,18 @@ class Log:
             rest.worker if rest.HasField("worker") else None,
             rest.claimed_at or None if rest.finished_at else None,
         )
+
+    async def store(self, post: Post) -> int | None:
+        """Store what ends or moves a message, with the reserve if need be; None: another was first."""
+        for again in (False, True):
+            try:
+                return (await self.link.store([post]))[0]
+            except Refused as error:
+                if error.code == WRONG_SEQUENCE:
+                    return None
+                if again or error.code not in NO_ROOM or not await self.reserve.give_up():
+                    raise
+        return None
 
     async def note(self, word: bytes) -> None:
         """Tell everybody who has this queue open that something changed."""

@@ -43,7 +43,7 @@ class Mover:
         await letters.ensure(task.metadata.priority, info.options.lease)
         subject = f"{log.names.dead}{task.metadata.priority}.{task.id}"
         _, raw = await tasks.fitted(task, raw, log.blobs)
-        await _store_once(log, Post(subject, raw, "", 0))
+        await log.store(Post(subject, raw, "", 0))
 
     async def move(self, task: Task, record: Record) -> None:
         """To the queue that takes this queue's dead letters, made when absent."""
@@ -82,7 +82,7 @@ class Mover:
         info = await target.info()
         if await target.lanes.ensure(task.metadata.priority, info.options.lease):
             await target.note(b"lane")
-        subject = f"{target.names.task}{task.metadata.priority}.{id}"
+        subject = target.names.task_of(task.metadata.priority, id)
         posts = [Post(marker, msgspec.json.encode(made), "", 0), Post(subject, raw, "", 0)]
         try:
             await target.link.store(posts)
@@ -118,11 +118,3 @@ class Mover:
 
 def _made(data: bytes) -> Made:
     return msgspec.json.decode(data, type=Made)
-
-
-async def _store_once(log: Log, post: Post) -> None:
-    try:
-        await log.link.store([post])
-    except Refused as error:
-        if error.code != WRONG_SEQUENCE:
-            raise

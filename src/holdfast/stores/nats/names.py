@@ -1,7 +1,7 @@
 """Names of streams and subjects. Everything Holdfast writes lies under `<prefix>.`; names of queues are encoded first.
 
 <prefix>.<queue>.<priority>.<id>           a task that waits or is being worked on   stream <prefix>=<queue>=tasks
-<prefix>._.later.<queue>.<priority>.<id>   a task that is not due                    same stream
+<prefix>.<queue>.<priority>.<id>.later     a task that was enqueued with a delay     same stream
 <prefix>._.key.<queue>.<hash>              a dedup key                               same stream
 <prefix>._.call.<queue>.<call>             a call of several parts, while open       same stream
 <prefix>._.once.<queue>.<hash>             a copy that was made, of what             same stream
@@ -11,18 +11,24 @@
 <prefix>._.queue.<queue>                   a queue and its options                   stream <prefix>=queues
 <prefix>._.lock.<queue>                    who maintains it                          same stream
 <prefix>._.gone.<queue>.<id>               it ended and is not kept; for an hour     stream <prefix>=gone
+<prefix>._.reserve.<n>                     room that is given up when it is needed   stream <prefix>=reserve
+<prefix>._.moving.<queue>.<…>              a task stream that is being upgraded      stream <prefix>=<queue>=moving
 <prefix>._.note.<queue>                    a wake-up; not stored
+<prefix>._.later.<queue>.<priority>.<id>   a task with a delay, of earlier versions  stream <prefix>=<queue>=tasks
 
-A task has four tokens and everything else five or more, so no queue can be named like a family.
+The third token of a task is a number and that of everything else a word, so no queue can be named like a family.
 """
 
 from __future__ import annotations
 
 import hashlib
 import re
+from collections.abc import Iterable
 
 from ...errors import ConfigError
 
+LATER = ".later"
+MOVING = "moving"
 _PREFIX = re.compile(r"[A-Za-z0-9_-]{1,64}")
 
 
@@ -49,7 +55,7 @@ class Names:
         q = token(queue)
         self.queue = queue
         self.task = f"{prefix}.{q}."
-        self.later = f"{prefix}._.later.{q}."
+        self.old_later = f"{prefix}._.later.{q}."
         self.key = f"{prefix}._.key.{q}."
         self.call = f"{prefix}._.call.{q}."
         self.once = f"{prefix}._.once.{q}."
@@ -61,9 +67,37 @@ class Names:
         self.task_stream = f"{prefix}={q}=tasks"
         self.done_stream = f"{prefix}={q}=done"
         self.dead_stream = f"{prefix}={q}=dead"
+        self.moving = f"{prefix}._.moving.{q}."
+        self.moved = f"{prefix}._.moved.{q}"  # nobody publishes there
+        self.moving_stream = f"{prefix}={q}={MOVING}"
 
-    def streams(self) -> tuple[str, str, str]:
-        return self.task_stream, self.done_stream, self.dead_stream
+    def streams(self) -> dict[str, list[str]]:
+        """Every stream of the queue, and the subjects that it may have."""
+        of_before = [f"{self.old_later}*.*", self.moved]
+        return {
+            self.task_stream: [*self.task_subjects(), *of_before],
+            self.done_stream: self.done_subjects(),
+            self.dead_stream: self.dead_subjects(),
+            self.moving_stream: [f"{self.moving}>"],
+        }
+
+    def task_subjects(self) -> list[str]:
+        return [f"{self.task}*.*", self.later, f"{self.key}*", f"{self.call}*", f"{self.once}*"]
+
+    def done_subjects(self) -> list[str]:
+        return [f"{self.done}*", f"{self.tally}*"]
+
+    def dead_subjects(self) -> list[str]:
+        return [f"{self.dead}*.*"]
+
+    def task_of(self, priority: int, id: str, *, later: bool = False) -> str:
+        """The subject of a task."""
+        return f"{self.task}{priority}.{id}{LATER if later else ''}"
+
+    @property
+    def later(self) -> str:
+        """Every task that was enqueued with a delay."""
+        return f"{self.task}*.*{LATER}"
 
     def key_of(self, dedup_key: str) -> str:
         """The subject of a dedup key: any text, so only its hash goes into a subject."""
@@ -86,6 +120,39 @@ def gone_stream(prefix: str) -> str:
     return f"{prefix}=gone"
 
 
+def shared_streams(prefix: str) -> dict[str, list[str]]:
+    """The streams that all queues share, and their subjects."""
+    return {
+        queues_stream(prefix): [f"{prefix}._.queue.*", f"{prefix}._.lock.*"],
+        gone_stream(prefix): [f"{prefix}._.gone.*.*"],
+        reserve_stream(prefix): [f"{reserve_subject(prefix)}.*"],
+    }
+
+
+def is_ours(prefix: str, stream: str, subjects: Iterable[str]) -> bool:
+    """Whether Holdfast makes a stream of this name, with nothing but these subjects."""
+    made = shared_streams(prefix)
+    words = stream.split("=")
+    if len(words) == 3 and words[0] == prefix:
+        made |= Names(prefix, queue_of(words[1])).streams()
+    return stream in made and set(subjects) <= set(made[stream])
+
+
+def moving(prefix: str, streams: Iterable[str]) -> set[str]:
+    """Queues whose upgrade is under way, by the streams that are there."""
+    start, end = f"{prefix}=", f"={MOVING}"
+    found = [name for name in streams if name.startswith(start) and name.endswith(end)]
+    return {queue_of(name.removeprefix(start).removesuffix(end)) for name in found}
+
+
+def reserve_stream(prefix: str) -> str:
+    return f"{prefix}=reserve"
+
+
+def reserve_subject(prefix: str) -> str:
+    return f"{prefix}._.reserve"
+
+
 def queue_subject(prefix: str, queue: str) -> str:
     return f"{prefix}._.queue.{token(queue)}"
 
@@ -95,5 +162,5 @@ def lock_subject(prefix: str, queue: str) -> str:
 
 
 def id_of(subject: str) -> str:
-    """The last token."""
-    return subject.rsplit(".", 1)[1]
+    """The last token, but for the mark of a delay."""
+    return subject.removesuffix(LATER).rsplit(".", 1)[1]

@@ -8,7 +8,7 @@ from typing import Any
 import msgspec
 
 from ...config import QueueOptions, changed
-from ...errors import QueueExists, QueueNotFound, StoreError
+from ...errors import QueueExists, QueueNotFound, StoreError, UnsafeStore
 from ..base import QueueInfo
 from . import names
 from .faults import STREAM_NOT_FOUND, WRONG_SEQUENCE, Refused
@@ -42,6 +42,7 @@ class Register:
         self._known: dict[str, tuple[float, QueueInfo]] = {}
         self._stream = names.queues_stream(prefix)
         self._installed = False
+        self.unfinished: set[str] = set()  # queues whose upgrade was interrupted
 
     def names(self, queue: str) -> Names:
         return Names(self.prefix, queue)
@@ -52,10 +53,10 @@ class Register:
         """The streams that all queues share."""
         if self._installed:
             return
-        shared = [f"{self.prefix}._.queue.*", f"{self.prefix}._.lock.*"]
-        await self._make(self._stream, shared, max_msgs_per_subject=1)
-        gone = [f"{self.prefix}._.gone.*.*"]
-        await self._make(names.gone_stream(self.prefix), gone, max_msgs_per_subject=1, max_age=_GONE_FOR * 10**9)
+        hour = {"max_age": _GONE_FOR * 10**9, "discard": "old"}
+        for stream, subjects in names.shared_streams(self.prefix).items():
+            more = hour if stream == names.gone_stream(self.prefix) else {}
+            await self._make(stream, subjects, max_msgs_per_subject=1, **more)
         self._installed = True
 
     async def is_installed(self) -> bool:
@@ -68,7 +69,7 @@ class Register:
         return True
 
     async def _make(self, name: str, subjects: list[str], **more: Any) -> None:
-        """One stream; a stream that is there is left as it is, but for subjects that came later."""
+        """One stream; one that is there keeps what an operator set, but for subjects and safety that came later."""
         config = {
             "name": name,
             "subjects": subjects,
@@ -76,6 +77,7 @@ class Register:
             "retention": "limits",
             "num_replicas": self._link.options.replicas,
             "allow_direct": True,
+            "discard": "new",  # a full stream refuses; it never drops what was acknowledged
             **more,
         }
         if self._link.features.batches:
@@ -89,19 +91,27 @@ class Register:
                 raise
             await self._link.api(f"STREAM.CREATE.{name}", config)
             return
-        if new := sorted(set(subjects) - set(found["subjects"])):
-            await self._link.api(f"STREAM.UPDATE.{name}", {**found, "subjects": [*found["subjects"], *new]})
+        old = found.get("subjects") or []
+        if not names.is_ours(self.prefix, name, old):
+            raise StoreError(f"nats: there is a stream {name!r} that is not Holdfast's; choose another prefix")
+        better = {**found, "subjects": [*old, *sorted(set(subjects) - set(old))]}
+        if not found.get("allow_msg_schedules"):  # else it takes more than that: see upgrading.py
+            better["discard"] = config["discard"]
+        if better != found:
+            await self._link.api(f"STREAM.UPDATE.{name}", better)
 
     async def make_streams(self, queue: str) -> None:
         """The three streams of a queue, idempotently."""
         n = self.names(queue)
         tasks: dict[str, Any] = {"retention": "workqueue", "max_msgs_per_subject": 1}
-        if self._link.features.schedules:
-            tasks["allow_msg_schedules"] = True
-        subjects = [f"{n.task}*.*", f"{n.later}*.*", f"{n.key}*", f"{n.call}*", f"{n.once}*"]
-        await self._make(n.task_stream, subjects, duplicate_window=_SAME_ID * 10**9, **tasks)
-        await self._make(n.done_stream, [f"{n.done}*", f"{n.tally}*"], max_msgs_per_subject=1)
-        await self._make(n.dead_stream, [f"{n.dead}*.*"], max_msgs_per_subject=1)
+        await self._make(n.task_stream, n.task_subjects(), duplicate_window=_SAME_ID * 10**9, **tasks)
+        await self._make(n.done_stream, n.done_subjects(), max_msgs_per_subject=1)
+        await self._make(n.dead_stream, n.dead_subjects(), max_msgs_per_subject=1)
+
+    async def make_moving(self, queue: str) -> None:
+        """The stream beside, for an upgrade."""
+        n = self.names(queue)
+        await self._make(n.moving_stream, [f"{n.moving}>"], max_msgs_per_subject=1)
 
     async def drop_stream(self, name: str) -> None:
         try:
@@ -172,7 +182,9 @@ class Register:
         return info
 
     async def get(self, queue: str) -> QueueInfo:
-        """The queue, as looked up a second ago at most; QueueNotFound."""
+        """The queue, as looked up a second ago at most; QueueNotFound, UnsafeStore."""
+        if queue in self.unfinished:
+            raise UnsafeStore(f"queue {queue!r}: an upgrade was interrupted; run `holdfast install` again")
         known = self._known.get(queue)
         if known is not None and time.monotonic() - known[0] < _FRESH:
             return known[1]
@@ -202,13 +214,32 @@ class Register:
         for stream in self.names(queue).streams():
             await self.drop_stream(stream)
 
-    async def uninstall(self) -> None:
-        for info in await self.all():
-            await self.delete(info.name)
+    async def uninstall(self) -> list[str]:
+        """Remove every stream that Holdfast makes under this prefix; what else lies there, in words."""
         self._known.clear()
         self._installed = False
-        await self.drop_stream(self._stream)
-        await self.drop_stream(names.gone_stream(self.prefix))
+        left: list[str] = []
+        for name, subjects in (await self._streams()).items():
+            if names.is_ours(self.prefix, name, subjects):
+                await self.drop_stream(name)
+            else:
+                left.append(f"stream {name}")
+        return left
+
+    async def _streams(self) -> dict[str, list[str]]:
+        """Streams with a name or a subject of this prefix, and their subjects."""
+        found: dict[str, list[str]] = {}
+        seen = 0
+        while True:
+            page = await self._link.api("STREAM.LIST", {"offset": seen})
+            for one in page.get("streams") or []:
+                name, subjects = one["config"]["name"], one["config"].get("subjects") or []
+                own = (f"{self.prefix}.", f"{self.prefix}=")
+                if any(each.startswith(own) for each in (name, *subjects)):
+                    found[name] = subjects
+            seen += len(page.get("streams") or [])
+            if not page.get("streams") or seen >= int(page.get("total", 0)):
+                return found
 
 
 def missing(queue: str) -> QueueNotFound:

@@ -10,7 +10,7 @@ from ...errors import QueueNotEmpty, UnsafeStore
 from ...ids import Ids
 from ...messages import Answer, Claims, Envelope, Settlement, Stats, Stored, View
 from ..base import DEAD, Check, QueueInfo
-from . import doctor, upkeep
+from . import doctor, limits, reserve, upgrading, upkeep
 from .address import Address
 from .appending import Appender
 from .beside import Beside
@@ -23,9 +23,10 @@ from .link import Link
 from .log import Log
 from .looking import Looker
 from .moving import Mover
-from .names import check_prefix
+from .names import check_prefix, moving
 from .queues import Register, missing
 from .reading import Reader
+from .reserve import Reserve
 from .settling import Settler
 
 
@@ -33,11 +34,11 @@ class _Parts:
     """Everything that works on one queue, or on its dead letters."""
 
     def __init__(self, store: NatsStore, name: str) -> None:
-        self.log = Log(name, store.link, store.reader, store.register, store.blobs)
+        self.log = Log(name, store.link, store.reader, store.register, store.blobs, store.reserve)
         self.mover = Mover(self.log, lambda other: store.parts(other).log)
         self.settler = Settler(self.log, self.mover, self._expect)
         self.claimer = Claimer(self.log, self.settler)
-        self.appender = Appender(self.log, store.ids, expect=self.claimer.expect_scheduled, stored=self.claimer.stored)
+        self.appender = Appender(self.log, store.ids, expect=self.claimer.expect, stored=self.claimer.stored)
         self.looker = Looker(self.log)
         self.letters = Letters(self.log, self.looker, self.mover, self.settler)
 
@@ -55,6 +56,7 @@ class NatsStore:
         self.reader = Reader(self.link)
         self.register = Register(self.link, self.reader, self.prefix)
         self.blobs = Blobs(self.link, self.prefix)
+        self.reserve = Reserve(self.link, self.prefix)
         self.ids = Ids()
         self._parts: dict[str, _Parts] = {}
         self._beside = Beside(address, options)
@@ -78,7 +80,8 @@ class NatsStore:
                 f"nats: the server takes messages of {self.link.max_payload} bytes, and Holdfast needs "
                 f"{LEAST_PAYLOAD}; set max_payload in its configuration"
             )
-        await self.register.is_installed()
+        found = await limits.refuse_dangerous(self.link, self.prefix)
+        self.register.unfinished = moving(self.prefix, found)
         note = f"{self.prefix}._.note.*"
         await self.link.listen(note, self._noted)
         doctor.warn_once(self.link)
@@ -95,6 +98,8 @@ class NatsStore:
 
     def _noted(self, message: Word) -> None:
         """Another client, or this one, has changed something."""
+        if message.data == reserve.NOTE:
+            self.reserve.heard()
         for log in self._logs(message.subject.rsplit(".", 1)[1].replace("~", ".")):
             if message.data == b"config":
                 self.register.forget(log.queue)
@@ -106,21 +111,22 @@ class NatsStore:
 
     async def install(self, *, dry_run: bool = False) -> list[str]:
         with mapped("installing"):
+            upgraded: list[str] = []
             if not dry_run:
                 self.register.forget_installed()
                 await self.register.install()
                 for info in await self.register.all():
-                    await self.register.make_streams(info.name)
+                    upgraded += await upgrading.upgrade(self.parts(info.name).log)
         return [
-            f"streams {self.prefix}=queues and {self.prefix}=gone",
+            f"streams {self.prefix}=queues, {self.prefix}=gone and {self.prefix}=reserve",
             "three streams for every queue, when it is made",
+            *upgraded,
         ]
 
-    async def uninstall(self) -> None:
+    async def uninstall(self) -> list[str]:
         with mapped("uninstalling"):
             self._close_parts(list(self._parts))
-            await self.register.uninstall()
-            await self.blobs.drop()
+            return [*await self.register.uninstall(), *await self.blobs.drop()]
 
     async def close(self) -> None:
         self._close_parts(list(self._parts))
@@ -140,7 +146,7 @@ class NatsStore:
     async def clock(self) -> float:
         with mapped("reading the clock"):
             if self.link.must_ask_clock():
-                await self.register.is_installed()
+                await self.reserve.look()
         return self.link.now()
 
     # ------------------------------------------------------------------ queues

@@ -24,7 +24,8 @@ def token_number(token: str, id: str) -> int:
         number = int(claim, 16)
     except ValueError:
         return -1
-    return number if end == id[-_END:] and 0 <= number < 1 << _TOKEN_BITS else -1
+    is_own = end == id[-_END:] and claim == f"{number:x}"  # there are many ways to write a number, and one of ours
+    return number if is_own and 0 <= number < 1 << _TOKEN_BITS else -1
 
 
 def token_text(number: int, id: str) -> str:

@@ -1,20 +1,23 @@
-"""Migrations: applied in order, once, under a lock; a newer schema than ours is refused."""
+"""Migrations: applied in order, once, under a lock; a newer schema than ours is refused, and so is somebody else's."""
 
 from __future__ import annotations
 
+from collections.abc import Sequence
 from typing import Any
 
-from ...errors import StoreError
+from ...errors import ConfigError, StoreError
 from . import names, statements
 from .pool import Pool
 from .statements import Statements
 
 _LOCK = "SELECT pg_advisory_xact_lock(hashtextextended($1, 0))"
-# By reading the catalog, not by to_regclass: that may answer from a cache of before we had the lock.
-_KNOWN = (
-    "SELECT EXISTS (SELECT FROM pg_catalog.pg_class c JOIN pg_catalog.pg_namespace n ON n.oid = c.relnamespace"
-    " WHERE n.nspname = $1 AND c.relname = 'migrations')"
+_STILL_THERE = "SELECT nspname::text FROM pg_catalog.pg_namespace WHERE nspname = $1 AND nspname <> 'public'"
+_SHOWN = 5  # names of what is not ours in an error
+# What all queues share. Tables of a queue begin with a letter and "_".
+TABLES = frozenset(
+    ("migrations", "queues", "calls", "settled", "keys", "deltas", "consumers", "batches", "sinks", "staged")
 )
+MARK = "holdfast_mark"
 
 
 class Schema:
@@ -30,10 +33,11 @@ class Schema:
         return await self._pool.run(self._applied)
 
     async def _applied(self, connection: Any) -> list[str] | None:
-        [(known,)] = await connection.fetch(_KNOWN, self.name)
-        if not known:
+        [(marked, older)] = await connection.fetch(self._sql["installed"], self.name)
+        if not marked and not older:
             return None
-        return [row[0] for row in await connection.fetch(self._sql["migrations_applied"])]
+        applied = [row[0] for row in await connection.fetch(self._sql["migrations_applied"])]
+        return applied if marked or statements.migrations()[0] in applied else None
 
     async def check(self) -> bool:
         """Whether it is installed; StoreError when it does not fit this version of Holdfast."""
@@ -46,6 +50,7 @@ class Schema:
         """The same, but an older schema is refused only when it is used: `install` brings it up to date."""
         applied = await self.applied()
         if applied is None:
+            await self._pool.run(self._refuse_namesakes)
             return False
         ours = statements.migrations()
         if newer := sorted(set(applied) - set(ours)):
@@ -58,27 +63,34 @@ class Schema:
             )
         return True
 
-    async def install(self, *, dry_run: bool = False) -> list[str]:
-        """The steps (to be) taken, in words."""
+    async def install(self, *, dry_run: bool = False, shared: bool = False) -> list[str]:
+        """The steps (to be) taken, in words. `shared`: also beside what is not ours; ConfigError without it."""
         refusal, self._pool.refusal = self._pool.refusal, None
         try:
             if dry_run:
-                return self._steps(await self.applied())
-            steps = await self._pool.transact(self._install)
+                return await self._pool.run(lambda connection: self._plan(connection, shared=shared))
+            steps = await self._pool.transact(lambda connection: self._install(connection, shared=shared))
             refusal = None
             return steps
         finally:
             self._pool.refusal = refusal
 
-    def _steps(self, applied: list[str] | None) -> list[str]:
+    async def _plan(self, connection: Any, *, shared: bool) -> list[str]:
+        """The steps to be taken; ConfigError where they must not be."""
+        applied = await self._applied(connection)
         missing = [name for name in statements.migrations() if name not in (applied or [])]
-        begin = [f"create schema {self.name}"] if applied is None else []
+        begin: list[str] = []
+        if applied is None:
+            await self._refuse_namesakes(connection)
+            if not shared:
+                await self._refuse_company(connection)
+            begin = [f"create schema {self.name}"]
         return begin + [f"apply migration {name}" for name in missing]
 
-    async def _install(self, connection: Any) -> list[str]:
+    async def _install(self, connection: Any, *, shared: bool) -> list[str]:
         await connection.fetch(_LOCK, f"holdfast.install.{self.name}")
+        steps = await self._plan(connection, shared=shared)
         applied = await self._applied(connection)
-        steps = self._steps(applied)
         if applied is None:
             await connection.execute(self._sql.whole("migrations_begin"))
         for name in statements.migrations():
@@ -87,18 +99,48 @@ class Schema:
                 await connection.fetch(self._sql["migrations_note"], name)
         return steps
 
-    async def uninstall(self) -> None:
-        """Everything of ours goes. A schema that is not ours is left alone."""
+    async def uninstall(self) -> list[str]:
+        """Our own tables and functions go, then the schema if nothing else is in it; what was left, in words."""
 
-        async def step(connection: Any) -> None:
+        async def step(connection: Any) -> list[str]:
             await connection.fetch(_LOCK, f"holdfast.install.{self.name}")
             if await self._applied(connection) is not None:
                 await connection.execute(self._sql.whole("uninstall"))
+                await connection.execute(self._sql.whole("drop_schema"))
+            left = [f"{kind} {self.name}.{name}" for kind, name in await self._contents(connection)]
+            return left or [f"schema {row[0]}" for row in await connection.fetch(_STILL_THERE, self.name)]
 
         self._pool.refusal = None
-        await self._pool.transact(step)
+        return await self._pool.transact(step)
+
+    # ------------------------------------------------------------------ what is not ours
+
+    async def _contents(self, connection: Any) -> list[tuple[str, str]]:
+        return [(row[0], row[1]) for row in await connection.fetch(self._sql["contents"], self.name)]
+
+    async def _refuse_company(self, connection: Any) -> None:
+        """Not installed: whatever is here is somebody else's."""
+        if others := await self._contents(connection):
+            raise ConfigError(
+                f"schema {self.name} has what is not Holdfast's ({_listed(others)}); give Holdfast a schema of its own"
+                " (option `schema`), or install beside it with `holdfast install --shared-schema`"
+            )
+
+    async def _refuse_namesakes(self, connection: Any) -> None:
+        """Tables that are not ours under names that ours would have."""
+        if same := [each for each in await self._contents(connection) if each[1] in TABLES | {MARK}]:
+            raise ConfigError(
+                f"schema {self.name} has tables of others under names that Holdfast needs ({_listed(same)}); give"
+                " Holdfast a schema of its own (option `schema`)"
+            )
+
+
+def _listed(found: Sequence[tuple[str, str]]) -> str:
+    more = f" and {len(found) - _SHOWN} more" if len(found) > _SHOWN else ""
+    return ", ".join(f"{kind} {name}" for kind, name in found[:_SHOWN]) + more
 
 
 def grants(role: str, *, schema: str = "holdfast") -> str:
     """SQL that gives a role what producers and workers need, and no more; run it as the owner of the schema."""
-    return Statements(schema).whole("grants", role=names.quoted(role))
+    quoted = names.quoted(role)
+    return Statements(schema).whole("grants", role=quoted, role_text=names.literal(quoted))

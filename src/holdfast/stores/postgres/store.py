@@ -31,6 +31,7 @@ class PostgresStore:
     """See `stores/base.py` for the promises."""
 
     transactional = True  # append takes `connection=`
+    shares_schema = True  # install takes `shared_schema=`
 
     def __init__(self, address: Address, options: StoreOptions) -> None:
         self._options = options
@@ -99,13 +100,14 @@ class PostgresStore:
 
     # The store as a whole.
 
-    async def install(self, *, dry_run: bool = False) -> list[str]:
-        return await self._schema.install(dry_run=dry_run)
+    async def install(self, *, dry_run: bool = False, shared_schema: bool = False) -> list[str]:
+        return await self._schema.install(dry_run=dry_run, shared=shared_schema)
 
-    async def uninstall(self) -> None:
-        await self._schema.uninstall()
+    async def uninstall(self) -> list[str]:
+        left = await self._schema.uninstall()
         self._registry.infos.clear()
         self._topics.clear()
+        return left
 
     async def close(self) -> None:
         if self._background:

@@ -36,6 +36,7 @@ from .limits import Limits
 from .network import Network
 from .options import Options
 from .processes import Processes
+from .receipts import Receipts, Tokens
 from .reopening import Reopening
 from .retries import Retries
 from .seam import Seam
@@ -44,7 +45,8 @@ from .workers import Workers
 
 ALL: list[type[StoreContract]] = [
     *(Basics, Leases, Concurrency, Processes, Retries, DeadLetters, Archive, DelayAndDedup),
-    *(Batches, Workers, Disturbances, Events, Whole, BadInput, Limits, Options, Reopening, Seam),
+    *(Batches, Workers, Disturbances, Events, Whole, BadInput, Limits, Receipts, Options, Reopening, Seam),
+    Tokens,
 ]
 
 
@@ -64,9 +66,11 @@ class All(
     Whole,
     BadInput,
     Limits,
+    Receipts,
     Options,
     Reopening,
     Seam,
+    Tokens,
 ):
     """Every topic but `Network`, which is for stores that have one."""
 
@@ -88,11 +92,13 @@ __all__ = [
     "Network",
     "Options",
     "Processes",
+    "Receipts",
     "Reopening",
     "Retries",
     "Seam",
     "StoreContract",
     "SyncFace",
+    "Tokens",
     "Whole",
     "Workers",
 ]

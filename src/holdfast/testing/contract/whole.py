@@ -20,7 +20,7 @@ class Whole(StoreContract):
         stats = await (await self.queue()).stats()
         others = ("oldest_age", "exact", "usage")
         counts = [getattr(stats, name) for name in Stats.__struct_fields__ if name not in others]
-        assert counts == [0] * 9
+        assert counts == [0] * 10
         assert stats.oldest_age is None
 
     async def test_stats_follow_the_messages(self) -> None:
@@ -179,3 +179,23 @@ class Whole(StoreContract):
         await asyncio.gather(*[handle.enqueue(n) for n, handle in enumerate(handles)])
         assert (await handles[0].stats()).total == 8
         assert [info.name for info in await self.broker.queues()] == ["shared"]
+
+    async def test_uninstall_removes_everything_of_ours_and_says_that_nothing_is_left(self) -> None:
+        await self.queue("other")
+        queue = await self.queue(retry=Fixed(LONG), max_attempts=2, dead_letter=True)
+        await queue.enqueue_many([1, 2, 3, 4, b"x" * 3_000_000], delay=0)
+        await queue.enqueue("later", delay=LONG, dedup_key="k", headers={"k": "v"})
+        one, two, three, four = (await self.take_all(queue, 5))[:4]
+        await one.complete("x" * 100_000)
+        await two.fail("why")
+        await three.kill("why")
+        await four.complete()
+        await queue.dead.replay([three.id])
+        await queue.archive.replay([one.id])
+        await self.broker.maintain()
+        await (await self.queue("dropped")).enqueue(1)
+        await self.broker.delete_queue("dropped", force=True)
+        assert await self.broker.uninstall() == []
+        await self.broker.close()
+        self.broker = await self.another_broker(first=True)
+        assert await self.broker.queues() == []

@@ -46,6 +46,11 @@ def shown(place: str) -> str:
     return place.partition("?")[0]
 
 
+def has_prefix(place: str) -> bool:
+    """Whether it is a part of its bucket."""
+    return bool(urlsplit(place).path.strip("/"))
+
+
 def server(place: str, options: StoreOptions) -> str:
     """Whose clock it is: buckets of one server share it."""
     parts = urlsplit(place)

@@ -14,6 +14,10 @@ from ....errors import HoldfastError, StoreError, Unavailable
 _STATUS = re.compile(r"status code: (\d{3})")
 _CODE = re.compile(r"(?:<Code>|\(code: )([A-Za-z0-9]{1,60})")  # of the reply, or of one key of a deletion
 _DENIED = ("AccessDenied", "InvalidAccessKeyId", "SignatureDoesNotMatch")
+_MAKE = {  # what a server calls a missing bucket, and how to make one
+    "NoSuchBucket": "aws s3 mb s3://NAME",
+    "ContainerNotFound": "az storage container create --name NAME",
+}
 _RETRYABLE = (408, 409, 425, 429)
 
 
@@ -38,8 +42,8 @@ def sorted_out(error: Exception, place: str) -> Exception:
     text = str(error)
     status = int(found[1]) if (found := _STATUS.search(text)) else 0
     code = found[1] if (found := _CODE.search(text)) else ""
-    if code == "NoSuchBucket":
-        return StoreError(f"{place}: there is no such bucket; make it first, for example `aws s3 mb s3://NAME`")
+    if code in _MAKE:
+        return StoreError(f"{place}: there is no such bucket; make it first, for example `{_MAKE[code]}`")
     denied = isinstance(error, theirs.PermissionDeniedError | theirs.UnauthenticatedError) or code in _DENIED
     if denied or status in (401, 403):
         return StoreError(f"{place}: the server refuses our credentials ({_said(status or 403, code)})")

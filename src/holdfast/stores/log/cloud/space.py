@@ -13,6 +13,7 @@ from typing import Any, TypeVar
 
 from ....errors import ConfigError, HoldfastError, Unavailable
 from ...base import Check
+from .. import names
 from ..calendar import SAME, Calendar
 from ..space import Buffer, NewFiles, Reading, Transaction, Unclear
 from ..topics import Topics, deliver
@@ -20,6 +21,8 @@ from . import clock as clocks
 from . import doctor
 from .commit import WINDOW, Commits
 from .faults import Absent, Doubt, Refused, unanswered
+from .identity import KEY as IDENTITY
+from .identity import IdentityKeeper
 from .probe import FOLDER, HASTE, probe
 from .shelf import Shelf
 from .tally import Tally
@@ -28,7 +31,7 @@ from .wire import Wire
 
 T = TypeVar("T")
 _THREADS = 32
-_OURS = re.compile(r"(queues|probe|[A-Za-z0-9][A-Za-z0-9_.-]{0,127}@[0-9a-f]{8})/")
+_OWN = re.compile(rf"{IDENTITY}|{FOLDER}/[0-9a-f]{{32}}")
 _CLOSING = 10.0  # seconds for what is under way when the space is closed
 _GRACE = 1.0  # seconds beyond its deadline in which a step ends by itself
 
@@ -54,6 +57,7 @@ class CloudSpace:
         self._clock: Callable[[], float] = clock or clocks.shared(server or place)
         self._shelf = Shelf(self._wire, self._dates)
         self._commits = Commits(self._shelf, self._clock)
+        self._identity = IdentityKeeper(self._wire, self._clock, has_dates=lambda: self._shelf.clock is not None)
         self._topics = Topics()
         self._lanes: dict[str, threading.Lock] = {}
         self._timeout = timeout
@@ -88,8 +92,18 @@ class CloudSpace:
     def _probe(self, until: float, seconds: float) -> None:
         try:
             probe(self._wire, self._dates, until)
+            self._identity.read(until)
         except (Absent, Doubt, Refused) as error:
             raise unanswered(self._wire.place, seconds, error) from None
+
+    @property
+    def epoch(self) -> float:
+        """When the bucket was last copied or restored as a whole, as far as this process has read; 0: never."""
+        return self._identity.epoch
+
+    async def identify(self) -> None:
+        """Read the bucket's identity again: it may have been restored or rewritten since."""
+        await self._in_thread(lambda: self._identity.read(self._wire.until()), None)
 
     def clock(self) -> float:
         return self._clock()
@@ -176,20 +190,17 @@ class CloudSpace:
         return await self._in_thread(run, None)
 
     async def check(self) -> list[Check]:
-        return doctor.lines(self._wire.place, self._dates, self.tally)
+        return doctor.lines(self._wire.place, self._dates, self.tally, self._identity.current)
 
     async def install(self, *, dry_run: bool) -> list[str]:
         return []
 
-    async def uninstall(self) -> None:
+    async def uninstall(self) -> list[str]:
         """Every object below the prefix that is ours: queues, their messages, probes."""
-        await self._in_thread(self._remove_all, None)
+        return await self._in_thread(self._remove_all, None)
 
-    def _remove_all(self) -> None:
-        until, after = self._wire.until(), ""
-        while page := self._wire.page("", after, until):
-            after = page[-1].key
-            self._wire.delete([each.key for each in page if _OURS.match(each.key)], until)
+    def _remove_all(self) -> list[str]:
+        return names.told(self._wire.remove("", _is_ours, self._wire.until()), "object")
 
     def end_soon(self) -> None:
         """The store is about to be closed: after a while nothing is tried again."""
@@ -210,6 +221,10 @@ class CloudSpace:
             raise ConfigError("this store was opened before a fork; open it again in the child process")
         if self._closed:
             raise Unavailable("the store is closed")
+
+
+def _is_ours(key: str) -> bool:
+    return names.is_ours(key) or _OWN.fullmatch(key) is not None
 
 
 def _read_out(running: asyncio.Future[Any]) -> None:

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import random
 import time
-from collections.abc import Callable, Sequence
+from collections.abc import Callable, Iterator, Sequence
 from typing import Any, TypeVar
 
 import msgspec
@@ -132,11 +132,25 @@ class Wire:
         """Up to a page of the keys below a folder (no slash at its end), above `after`."""
 
         def ask() -> list[Listed]:
-            stream = self._store.list(folder or None, offset=after or None, chunk_size=PAGE)
-            chunk: Any = self._ask("list", f"{folder}/", lambda: next(iter(stream), []))
-            return [_listed(each) for each in chunk]
+            stream = iter(self._store.list(folder or None, offset=after or None, chunk_size=PAGE))
+            found: list[Listed] = []
+            while len(found) < PAGE:
+                chunk: Any = self._ask("list", f"{folder}/", lambda: next(stream, []))
+                # Some servers begin at `after` itself, or know nothing of it and begin at the first key.
+                found += [_listed(each) for each in chunk if each["path"] > after]
+                if len(chunk) < PAGE:
+                    break
+            return found[:PAGE]
 
         return self._patiently(ask, until)
+
+    def remove(self, folder: str, ours: Callable[[str], bool], until: float) -> Iterator[str]:
+        """Delete what is ours below a folder (no slash at its end); the keys of all else."""
+        after = ""
+        while page := self.page(folder, after, until):
+            after = page[-1].key
+            self.delete([each.key for each in page if ours(each.key)], until)
+            yield from (each.key for each in page if not ours(each.key))
 
     def delete(self, keys: Sequence[str], until: float) -> None:
         """Those that are there; up to a page of them in one request."""

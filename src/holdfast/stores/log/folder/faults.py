@@ -21,6 +21,7 @@ _PASSING = (
     apsw.InterruptError,
     OSError,
 )
+MALFORMED = (apsw.CorruptError, apsw.NotADBError)
 FULL = (errno.ENOSPC, errno.EDQUOT)
 
 
@@ -32,7 +33,7 @@ def translated(error: BaseException) -> BaseException:
         )
     if isinstance(error, _PASSING):
         return caused(Unavailable(f"the store could not do it, try again later: {error}"), error)
-    if isinstance(error, (apsw.CorruptError, apsw.NotADBError)):
+    if isinstance(error, MALFORMED):
         text = f"the store's database is damaged, restore the folder from a backup: {error}"
         return caused(Damaged(text, key="holdfast.db"), error)
     if isinstance(error, StopIteration):  # a future cannot carry it

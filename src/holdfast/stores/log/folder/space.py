@@ -5,6 +5,7 @@ from __future__ import annotations
 import asyncio
 import contextlib
 import os
+import re
 import time
 from collections.abc import Callable
 from concurrent.futures import ThreadPoolExecutor
@@ -14,6 +15,7 @@ from typing import TypeVar, cast
 
 from ....errors import ConfigError, Unavailable
 from ...base import Check
+from .. import names
 from ..calendar import Calendar
 from ..space import Buffer, NewFiles, Reading, Transaction
 from . import doctor
@@ -23,10 +25,12 @@ from .faults import translated
 from .files import TEMPORARY, Files
 from .identity import DATABASE, LOCK, LOG, Identity
 from .lane import CLOSED, Lane, Work
-from .wake import SUFFIX, Wake
+from .second_look import look_again, with_second_look
+from .wake import SUFFIX, WAKE_FILE, Wake
 
 T = TypeVar("T")
 _FILE_THREADS = 4
+_WRITTEN = re.compile(rf"(.+/)?\.[0-9a-f]{{16}}{re.escape(TEMPORARY)}")  # a file that was being written
 _SWEEP_STEP = 100
 _CATCH_UP = 0.05  # seconds after which a commit that did not wait for the disk is there
 
@@ -71,7 +75,7 @@ class FolderSpace:
         )
         self._writes = Lane(
             "holdfast-commit",
-            self._committer.run,
+            with_second_look(self._committer.run, path / DATABASE, vfs),
             finish=self._finish,
             here=self._committer.run_here,
             elsewhere=self._pool,
@@ -105,7 +109,8 @@ class FolderSpace:
         reader = Reader(
             path / DATABASE, files=space._files, identity=space._identity, vfs=vfs, clock=space._committer.clock
         )
-        space._reads = Lane("holdfast-read", reader.run, finish=reader.finish)
+        run = with_second_look(reader.run, path / DATABASE, vfs)
+        space._reads = Lane("holdfast-read", run, finish=reader.finish)
         return space
 
     def clock(self) -> float:
@@ -143,6 +148,7 @@ class FolderSpace:
         if not self._writes.ran_here(work):
             return None
         if work.error is not None:
+            look_again(work, self._folder / DATABASE, self._vfs)
             raise work.error
         if not lasting:
             self._catch_up_soon()
@@ -221,14 +227,14 @@ class FolderSpace:
         self._usable()
         return list(self._committer.made)
 
-    async def uninstall(self) -> None:
+    async def uninstall(self) -> list[str]:
         """Remove the database, the files of objects and our own; the folder too if nothing else is in it."""
         roots = await self.read(_roots)
         files = await self.read(lambda view: cast(Snapshot, view).execute("SELECT key FROM objects WHERE data IS NULL"))
         held = self._files.again()
         try:
             await self.close()
-            await asyncio.to_thread(self._remove_all, held, [key for (key,) in files], roots)
+            return await asyncio.to_thread(self._remove_all, held, [key for (key,) in files], roots)
         finally:
             held.close()
 
@@ -270,20 +276,23 @@ class FolderSpace:
         self._files.remove(orphans)
         return len(orphans)
 
-    def _remove_all(self, held: Files, keys: list[str], roots: list[str]) -> None:
+    def _remove_all(self, held: Files, keys: list[str], roots: list[str]) -> list[str]:
         self._identity.check()  # wake files go by path
         held.remove(keys)
-        held.remove(key for key in held.old(roots, 0.0) if key.endswith(TEMPORARY))
+        held.remove(key for key in held.old(roots, 0.0) if _WRITTEN.fullmatch(key) or names.is_ours(key))
         held.prune(roots)
         wake = self._folder / "wake"
         for path in wake.glob(f"*{SUFFIX}"):
-            path.unlink(missing_ok=True)
+            if WAKE_FILE.fullmatch(path.name):
+                path.unlink(missing_ok=True)
         for name in (DATABASE, LOG, f"{DATABASE}-shm", f"{DATABASE}-journal", LOCK):
             with contextlib.suppress(FileNotFoundError):
                 os.unlink(name, dir_fd=held.inside)
         for directory in (wake, self._folder):
             with contextlib.suppress(OSError):  # something else is in it
                 directory.rmdir()
+        left = (os.path.join(below, name) for below, _, found in os.walk(self._folder) for name in sorted(found))
+        return names.told(left, "file")
 
 
 def _size(files: NewFiles) -> int:

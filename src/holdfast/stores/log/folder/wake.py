@@ -6,6 +6,7 @@ import asyncio
 import contextlib
 import hashlib
 import os
+import re
 import secrets
 import sys
 import time
@@ -18,6 +19,8 @@ from urllib.parse import quote
 from ..topics import Topics, deliver
 
 SUFFIX = ".wake"
+# A topic, or the hash of a long one; see `_path`.
+WAKE_FILE = re.compile(rf"(.+%2F[a-z]+|[0-9a-f]{{64}}){re.escape(SUFFIX)}")
 WRITER_SIZE = 16
 _OPEN_FILES = 128
 _CLOSE_PATIENCE = 1.0

@@ -17,9 +17,9 @@ from ..topics import Topics, deliver
 from .binding import Caller
 from .committer import Committer, Reader
 from .database import Database, full_disk
-from .disk import remove_rest
 from .pinned import Pinned
 from .place import Place
+from .removing import remove
 
 _FILE_THREADS = 2
 _SYNC_INTERVAL = 5.0
@@ -59,12 +59,12 @@ class Core:
     def database(self) -> Database:
         return Database(self.place, self._caller, timeout=self._connect_timeout, pinned=self._pinned)
 
-    def remove(self) -> None:
-        """Everything of the database, after the core was stopped."""
+    def remove(self) -> list[str]:
+        """Everything of the database, after the core was stopped; what was left, in words."""
         try:
-            self.database().remove()
-            if self.place.is_local:
-                remove_rest(self.place.folder, self.place.path)
+            if self._pinned is not None:
+                self._pinned.check()
+            return remove(self.place, self._options)
         finally:
             self._caller.close()
 

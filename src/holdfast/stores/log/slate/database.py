@@ -195,16 +195,6 @@ class Database:
         except (package.Error, OSError, TimeoutError, Unavailable):
             pass  # everything acknowledged is durable already
 
-    def remove(self) -> None:
-        """Everything of the database, after it was closed."""
-        self.refuse_moved()
-        package = slatedb()
-        admin = package.AdminBuilder(self._place.path, self._place.object_store()).build()
-        try:
-            self._call(admin.delete_db(True), timeout=self._timeout)
-        except package.Error as error:
-            raise translated(error) from error
-
     def _run(self, call: Callable[[], Coroutine[Any, Any, T]]) -> T:
         if self.failed is not None:
             raise another(self.failed)

@@ -12,7 +12,6 @@ from __future__ import annotations
 import contextlib
 import logging
 import os
-import shutil
 import threading
 from collections.abc import Awaitable, Callable
 from pathlib import Path
@@ -175,18 +174,6 @@ class Disk:
             path = Path(self._path(kind, number))
             os.replace(path, aside / path.name)
         self._sync_folder(kind)
-
-
-def remove_rest(folder: Path, path: str) -> None:
-    """What deleting the database leaves: empty folders, our note, what was set aside; the folder itself if empty."""
-    if (folder / path / ASIDE).exists():
-        shutil.rmtree(folder / path / ASIDE)
-    for note in (folder / path).glob(f"{NOTE}*"):  # also what a killed process was writing
-        note.unlink(missing_ok=True)
-    kinds = [folder / path / kind for kind in (LOG, TABLES, MANIFESTS, COMPACTIONS)]
-    for directory in (*kinds, folder / path, folder):
-        with contextlib.suppress(OSError):  # not there, or something else is in it
-            directory.rmdir()
 
 
 def _listed(folder: Path) -> list[str]:

@@ -116,7 +116,7 @@ class SlateSpace:
         self._usable()
         return list(self._core.committer.made)
 
-    async def uninstall(self) -> None:
+    async def uninstall(self) -> list[str]:
         """Remove the database; its folder too if nothing else is in it. Other brokers of the process lose it."""
         self._usable()
         self._closed = True
@@ -124,7 +124,7 @@ class SlateSpace:
         release(core)
         await asyncio.to_thread(core.stop, self._timeout)
         try:
-            await asyncio.to_thread(core.remove)
+            return await asyncio.to_thread(core.remove)
         except OSError as error:
             raise translated(error) from error
 

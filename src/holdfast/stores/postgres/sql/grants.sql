@@ -1,7 +1,30 @@
 -- What a role needs to run producers and workers, and no more. Run as the owner of the schema.
 GRANT USAGE ON SCHEMA {schema} TO {role};
-GRANT SELECT, INSERT, UPDATE, DELETE ON ALL TABLES IN SCHEMA {schema} TO {role};
-GRANT EXECUTE ON ALL FUNCTIONS IN SCHEMA {schema} TO {role};
-REVOKE INSERT, UPDATE, DELETE ON {schema}.migrations FROM {role};
-REVOKE INSERT, DELETE ON {schema}.queues FROM {role};
+GRANT SELECT ON {schema}.migrations, {schema}.holdfast_mark TO {role};
+GRANT SELECT, UPDATE ON {schema}.queues TO {role};
+GRANT SELECT, INSERT, UPDATE, DELETE ON
+    {schema}.calls, {schema}.settled, {schema}.keys, {schema}.deltas, {schema}.consumers, {schema}.batches,
+    {schema}.sinks, {schema}.staged
+TO {role};
+GRANT EXECUTE ON FUNCTION
+    {schema}.create_queue(text, text, json, integer, boolean, boolean, text), {schema}.drop_queue(text),
+    {schema}.make_tables(text), {schema}.make_day(text, date), {schema}.drop_days(text, timestamptz),
+    {schema}.checked_slug(text), {schema}.now()
+TO {role};
+-- The tables of queues, those there are and those to come. In a schema that is shared with others, what its owner makes
+-- there later is the role's as well: give Holdfast a schema of its own where that matters.
+DO $grants$
+DECLARE
+    own record;
+BEGIN
+    FOR own IN
+        SELECT c.relname FROM pg_catalog.pg_class c JOIN pg_catalog.pg_namespace n ON n.oid = c.relnamespace,
+            {schema}.queues q
+        WHERE n.nspname = {schema_text} AND c.relkind IN ('r', 'p')
+            AND (c.relname IN ('q_' || q.slug, 'w_' || q.slug, 'd_' || q.slug, 'a_' || q.slug)
+                OR c.relname ~ ('^p_' || q.slug || '_([0-9]{8}|default)$'))
+    LOOP
+        EXECUTE format('GRANT SELECT, INSERT, UPDATE, DELETE ON %I.%I TO %s', {schema_text}, own.relname, {role_text});
+    END LOOP;
+END $grants$;
 ALTER DEFAULT PRIVILEGES IN SCHEMA {schema} GRANT SELECT, INSERT, UPDATE, DELETE ON TABLES TO {role};

@@ -122,4 +122,8 @@ BEGIN
     RETURN true;
 END $$;
 
-REVOKE ALL ON ALL FUNCTIONS IN SCHEMA {schema} FROM PUBLIC;
+REVOKE ALL ON FUNCTION
+    {schema}.create_queue(text, text, json, integer, boolean, boolean, text), {schema}.drop_queue(text),
+    {schema}.make_tables(text), {schema}.make_day(text, date), {schema}.drop_days(text, timestamptz),
+    {schema}.checked_slug(text), {schema}.now()
+FROM PUBLIC;

@@ -1,0 +1,87 @@
+"""A bucket knows whether it was copied: an object that says when it was made, where, and since when it is a copy.
+
+A copy, a restored version or a rewrite in place gives this object a later date; replication keeps dates, but not the
+place. Whoever finds that writes a new identity whose epoch is now: what was born and written before is no late write.
+"""
+
+from __future__ import annotations
+
+import secrets
+from collections.abc import Callable
+
+import msgspec
+
+from ....errors import StoreError
+from .. import damage
+from ..names import CONFIGS
+from .faults import Doubt, Refused, unanswered
+from .wire import Got, Pause, Wire
+
+KEY = "identity"
+FORMAT = 1
+COPIED_AFTER_SECONDS = 15.0  # between `made_at` and the object's date; a slow write of our own is not a copy
+
+
+class Identity(msgspec.Struct, frozen=True, kw_only=True):
+    """What is stored; `epoch` 0: never copied. `lineage` counts the copies."""
+
+    format: int = FORMAT
+    store_id: str
+    place: str  # bucket and prefix
+    made_at: float
+    epoch: float = 0.0
+    lineage: int = 0
+
+
+class IdentityKeeper:
+    """Reads the identity of one space; blocking, from any thread."""
+
+    def __init__(self, wire: Wire, clock: Callable[[], float], *, has_dates: Callable[[], bool]) -> None:
+        self._wire = wire
+        self._clock = clock
+        self._has_dates = has_dates  # whether dates of the server can be compared with the clock
+        self.current: Identity | None = None
+
+    @property
+    def epoch(self) -> float:
+        return self.current.epoch if self.current is not None else 0.0
+
+    def read(self, until: float) -> None:
+        """Learn the identity; make one where there is none, and a new one where it was copied."""
+        pause = Pause(until, self._wire.ending)
+        while True:
+            got = self._wire.get(KEY, until)
+            found = damage.read(KEY, _decoded, got.data) if got is not None else None
+            if got is not None and found is not None and not self._is_copied(got, found):
+                self.current = found
+                return
+            new = self._next(found, until)
+            try:
+                self._wire.swap(KEY, msgspec.json.encode(new), got.tag if got is not None else None)
+            except (Refused, Doubt) as error:  # somebody else was faster, or nobody knows: look again
+                if pause.over():
+                    raise unanswered(self._wire.place, self._wire.timeout, error) from None
+                pause.wait()
+            else:
+                self.current = new
+                return
+
+    def _is_copied(self, got: Got, found: Identity) -> bool:
+        if found.place != self._wire.place:
+            return True
+        return self._has_dates() and got.made - found.made_at > COPIED_AFTER_SECONDS
+
+    def _next(self, found: Identity | None, until: float) -> Identity:
+        now, place = self._clock(), self._wire.place
+        if found is not None:
+            return msgspec.structs.replace(found, place=place, made_at=now, epoch=now, lineage=found.lineage + 1)
+        # Queues without an identity: of an earlier version, or copied without it.
+        has_queues = bool(self._wire.page(CONFIGS.rstrip("/"), "", until))
+        return Identity(store_id=secrets.token_hex(8), place=place, made_at=now, epoch=now if has_queues else 0.0)
+
+
+def _decoded(data: bytes) -> Identity:
+    identity = msgspec.json.decode(data, type=Identity)
+    if identity.format > FORMAT:
+        raise StoreError(f"this bucket has format {identity.format}, this version reads {FORMAT}: upgrade holdfast")
+    return identity

@@ -1,0 +1,99 @@
+"""A reserve on the server: some MiB that say nothing, given up when it is full so that it can be drained.
+
+Claims and outcomes write records, and a full server takes none. While the reserve is given up nothing is enqueued:
+what is freed belongs to those who drain. It is made again when there is room.
+"""
+
+from __future__ import annotations
+
+import time
+
+from ...errors import Unavailable
+from .faults import NO_ROOM, STREAM_NOT_FOUND, Refused
+from .link import Link
+from .names import reserve_stream, reserve_subject
+from .wire import Post
+
+RESERVE_BYTES = 4 << 20
+_PIECE_BYTES = 512 << 10
+_JUST = 1.0  # seconds in which what was given up is for those who were refused, and is not made again
+NOTE = b"reserve"  # the word that it is given up
+
+
+class Reserve:
+    """The reserve of one prefix, as this process knows it."""
+
+    def __init__(self, link: Link, prefix: str) -> None:
+        self._link = link
+        self._stream = reserve_stream(prefix)
+        self._subject = reserve_subject(prefix)
+        self._note = f"{prefix}._.note._"
+        self._is_there = True
+        self._in_doubt = True  # nothing was asked yet, or an enqueue was refused: look before the next
+        self._given_up_at = float("-inf")
+
+    async def look(self) -> None:
+        """Ask the server whether it is there; a store that has none yet is left alone."""
+        try:
+            info = await self._link.api(f"STREAM.INFO.{self._stream}")
+        except Refused as error:
+            if error.code != STREAM_NOT_FOUND:
+                raise
+            self._is_there = True
+            return
+        self._is_there = int(info["state"]["bytes"]) >= RESERVE_BYTES
+
+    def heard(self) -> None:
+        """A client has given it up."""
+        self._is_there, self._given_up_at = False, time.monotonic()
+
+    async def give_up(self) -> bool:
+        """Free its room, for what drains the server; False: there is none left."""
+        await self._link.send(self._note, NOTE)
+        try:
+            answer = await self._link.api(f"STREAM.PURGE.{self._stream}")
+        except Refused as error:
+            if error.code != STREAM_NOT_FOUND:
+                raise
+            return False
+        just = self._was_just_given_up
+        if int(answer.get("purged", 0)) or not just:
+            self.heard()
+        return bool(answer.get("purged")) or just
+
+    @property
+    def _was_just_given_up(self) -> bool:
+        return time.monotonic() - self._given_up_at < _JUST
+
+    async def refill(self) -> bool:
+        """Make it again where there is room for it."""
+        if self._was_just_given_up:
+            return False
+        piece = min(_PIECE_BYTES, self._link.max_payload // 2)
+        try:
+            for place in range(-(-RESERVE_BYTES // piece)):
+                await self._link.store([Post(f"{self._subject}.{place}", bytes(piece))])
+        except Refused as error:
+            if error.code not in NO_ROOM:
+                raise
+            await self._link.api(f"STREAM.PURGE.{self._stream}")
+            return False
+        self._is_there = True
+        return True
+
+    async def mend(self) -> int:
+        """Make it again if it was given up; how often that was done."""
+        await self.look()
+        return int(not self._is_there and await self.refill())
+
+    def refused(self) -> None:
+        """The server had no room for a message."""
+        self._in_doubt = True
+
+    async def check_room(self) -> None:
+        """Before an enqueue; Unavailable while the room is for those who drain."""
+        if self._in_doubt:
+            await self.look()
+        if not self._is_there and not await self.refill():
+            raise Unavailable("nats: the server has no room: complete or delete messages, or give it more storage")
+        self._in_doubt = False
