@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import fcntl
+import os
 import shutil
 import subprocess
 import sys
@@ -28,17 +29,18 @@ class Fault(msgspec.Struct):
     ended: float = float("inf")
 
 
-def make_other(folder: Path) -> None:
+def make_other(folder: Path, scheme: str = "file") -> None:
     """A store of somebody else, with two messages in its queue `other`; by a process that ends."""
-    subprocess.run([sys.executable, "-c", _MAKE, f"file://{folder}"], check=True, timeout=60)
+    subprocess.run([sys.executable, "-c", _MAKE, f"{scheme}://{folder}"], check=True, timeout=60)
 
 
 class Hurting:
     """The folder under test. `begin` does what the kind says, `end` puts the old files back where it can."""
 
-    def __init__(self, folder: Path, *, pattern: Path) -> None:
+    def __init__(self, folder: Path, *, pattern: Path, scheme: str = "file") -> None:
         """`pattern` is what `make_other` made; each of these has copies of its own."""
         self.folder = folder
+        self.scheme = scheme
         self._pattern = pattern
         self._aside = folder.with_name("aside")
         self.other = folder.with_name("other")
@@ -66,6 +68,14 @@ class Hurting:
             shutil.rmtree(self.folder, ignore_errors=True)
             self._aside.rename(self.folder)
         return fault.kind != "restored"
+
+    def is_open_in(self, pid: int) -> bool:
+        """Where the system tells: whether a process has opened the store. Its log is open twice then, once by us."""
+        try:
+            log = os.stat(self.folder / "holdfast.db-wal")
+            return sum(os.path.samestat(log, each.stat()) for each in Path(f"/proc/{pid}/fd").iterdir()) >= 2
+        except OSError:  # it has just ended or closed something, or this is another system
+            return False
 
     def _move(self) -> None:
         self.folder.rename(self._aside)
@@ -106,3 +116,4 @@ _KINDS: dict[str, Callable[[Hurting], None]] = {
     "restored": Hurting._restore,
 }
 KINDS = tuple(_KINDS)
+SLATE_KINDS = ("moved", "recreated", "swapped")  # of a folder without a database file of ours

@@ -8,6 +8,7 @@ from typing import Any
 
 from ..settings import Settings
 from ..verdict import Verdict
+from .clocks import clocks
 from .disk import disk, disk_slate
 from .history import history
 from .identity import identity
@@ -45,6 +46,11 @@ RUNS = (
     Run(
         "stop", "R2", stop, Settings(stops=50),
         Settings(messages=1000, producers=2, workers=4, stops=4, lease=1.0, interval=0.5, work=0.15, deadline=60,
+                 quiet=True),
+    ),
+    Run(
+        "clocks", "R3", clocks, Settings(kills=40),
+        Settings(messages=400, producers=2, workers=4, kills=3, lease=1.0, interval=0.7, work=0.15, deadline=60,
                  quiet=True),
     ),
     Run(

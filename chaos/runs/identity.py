@@ -14,7 +14,7 @@ from holdfast.retry import Fixed
 
 from ..fleet import until
 from ..history import Refused, read_folder
-from ..identity.hurting import KINDS, Hurting, make_other
+from ..identity.hurting import KINDS, SLATE_KINDS, Hurting, make_other
 from ..identity.judging import judge
 from ..settings import Settings
 from ..stage import Stage, staged
@@ -23,6 +23,7 @@ from ..verdict import Verdict
 _ATTEMPTS = 50  # leases expire while the folder is gone: this run is about losing nothing
 _BODY = 8 << 10  # the larger calls become files beside the database
 _LARGE = 400_000  # bytes: a file of its own
+_START = 60.0  # seconds in which every process must have begun
 _FELT = 20.0  # seconds in which every process must notice, on a busy machine too
 
 
@@ -33,9 +34,12 @@ async def identity(settings: Settings) -> Verdict:
     try:
         await asyncio.to_thread(make_other, root / "pattern")
         verdict = await _at_work(settings, Hurting(root / "store", pattern=root / "pattern"))
-        for kind in KINDS:
-            await at_rest(verdict, kind, Hurting(root / kind / "store", pattern=root / "pattern"))
-        verdict.notes["faults at rest"] = len(KINDS)
+        for scheme, kinds in (("file", KINDS), ("slatedb+file", SLATE_KINDS)):
+            pattern = root / scheme / "pattern"
+            await asyncio.to_thread(make_other, pattern, scheme)
+            for kind in kinds:
+                await at_rest(verdict, kind, Hurting(root / scheme / kind / "store", pattern=pattern, scheme=scheme))
+            verdict.notes[f"faults at rest, {scheme}"] = len(kinds)
         return verdict
     finally:
         if settings.folder is None:
@@ -52,7 +56,7 @@ async def _at_work(settings: Settings, hurting: Hurting) -> Verdict:
         stage.start_workers()
         each = 2 * settings.interval + 1.0
         stage.start_producers(seconds=settings.stops * each, body=_BODY, persists=True)
-        await _everybody_is_at_work(stage)
+        await _everybody_is_at_work(stage, hurting)
         for number in range(settings.stops):
             await stage.pause()
             await _hurt(stage, hurting, KINDS[number % len(KINDS)])
@@ -61,17 +65,18 @@ async def _at_work(settings: Settings, hurting: Hurting) -> Verdict:
         judge(verdict, read_folder(stage.fleet.folder), hurting.faults)
         await stage.broker.close()
     verdict.expect(verdict.dead == 0, f"{verdict.dead} messages died although none fails")
-    await _expect_untouched(verdict, hurting.other)
+    await _expect_untouched(verdict, hurting)
     return verdict
 
 
-async def _everybody_is_at_work(stage: Stage) -> None:
+async def _everybody_is_at_work(stage: Stage, hurting: Hurting) -> None:
     """Who only comes while the folder is gone makes a new one, and is right to do so."""
-    await until(
-        lambda: all(each.at_work for each in stage.fleet.members.values() if each.running),
-        seconds=_FELT,
-        what="every process is at work",
-    )
+
+    def ready() -> bool:
+        running = [each for each in stage.fleet.members.values() if each.running]
+        return all(each.at_work or hurting.is_open_in(each.process.pid) for each in running)
+
+    await until(ready, seconds=_START, what="every process has opened the folder")
 
 
 async def _hurt(stage: Stage, hurting: Hurting, kind: str) -> None:
@@ -82,7 +87,7 @@ async def _hurt(stage: Stage, hurting: Hurting, kind: str) -> None:
         await asyncio.sleep(0.05)
     await asyncio.sleep(stage.settings.interval)
     if not hurting.end():
-        await _begin_anew(stage)
+        await _begin_anew(stage, hurting)
     stage.check_producers()
 
 
@@ -91,7 +96,7 @@ def _is_felt(stage: Stage, since: float) -> bool:
     return any(isinstance(event, Refused) and event.at > since for event in events)
 
 
-async def _begin_anew(stage: Stage) -> None:
+async def _begin_anew(stage: Stage, hurting: Hurting) -> None:
     """Everybody connects again: what is there now are other files than those they have open."""
     for member in stage.fleet.of("work"):
         stage.fleet.kill(member)
@@ -100,7 +105,7 @@ async def _begin_anew(stage: Stage) -> None:
         await stage.replace_producer(member)
     await stage.broker.close()
     stage.broker = await holdfast.connect(stage.spec.url)
-    await _everybody_is_at_work(stage)
+    await _everybody_is_at_work(stage, hurting)
 
 
 # ---------------------------------------------------------------------- at rest
@@ -108,7 +113,7 @@ async def _begin_anew(stage: Stage) -> None:
 
 async def at_rest(verdict: Verdict, kind: str, hurting: Hurting) -> None:
     """Nobody is at work when it happens: the first call notices, whatever it is, and nothing that waits is harmed."""
-    url = f"file://{hurting.folder}"
+    url = f"{hurting.scheme}://{hurting.folder}"
     async with holdfast.connect(url) as broker:
         queue: holdfast.Queue[bytes] = await broker.queue("rest", codec="raw")
         ids = await queue.enqueue_many([bytes(_LARGE), b"small", bytes(_LARGE)])
@@ -133,12 +138,12 @@ async def at_rest(verdict: Verdict, kind: str, hurting: Hurting) -> None:
         stats = await (await broker.queue("rest", codec="raw")).stats()
         kept = stats.pending + stats.processing
         verdict.expect((kept, stats.dead) == (3, 0), f"at rest, {kind}: {kept} of 3 are kept, {stats.dead} dead")
-    await _expect_untouched(verdict, hurting.other)
+    await _expect_untouched(verdict, hurting)
 
 
-async def _expect_untouched(verdict: Verdict, other: Path) -> None:
+async def _expect_untouched(verdict: Verdict, hurting: Hurting) -> None:
     """A store of somebody else lay at the path for a while."""
-    async with holdfast.connect(f"file://{other}") as broker:
+    async with holdfast.connect(f"{hurting.scheme}://{hurting.other}") as broker:
         names = [each.name for each in await broker.store.queues()]
         stats = await broker.store.stats("other")
     verdict.expect(names == ["other"], f"the other store has the queues {names}")
