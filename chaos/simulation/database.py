@@ -292,7 +292,7 @@ class DatabaseSpace:
     async def install(self, *, dry_run: bool) -> list[str]:
         return []
 
-    async def uninstall(self) -> None:
+    async def uninstall(self) -> list[str]:
         raise HoldfastError("nobody uninstalls a simulation")
 
     async def close(self) -> None:
