@@ -156,3 +156,24 @@ async def test_many_outcomes_of_one_call_are_counted(broker: holdfast.Broker) ->
     assert all(await queue.complete_many(held))
     assert counts(await queue.stats()) == (700, 0, 700)
     assert len(await store_of(broker).reader.subjects(store_of(broker).register.names("jobs").done_stream, ">")) == 701
+
+
+async def test_message_that_ends_while_another_is_being_handed_it_does_not_come_back(own: Server) -> None:
+    async with holdfast.connect(own.url) as first, holdfast.connect(own.url) as second:
+        queue, other = await first.queue("jobs"), store_of(second)
+        await queue.enqueue(1)
+        held = await queue.dequeue(lease=60, wait=5)
+        assert held is not None
+        log = other.parts("jobs").log
+        await log.lanes.look()
+        await first.store.extend("jobs", [(held.id, held.token)], 1)
+        await log.link.send(store_of(first).parts("jobs").log.leases[held.id, held.token].ack, b"-NAK")
+        records = log.records
+
+        async def late(ids: Sequence[str]) -> Any:
+            await held.complete(keep=False)
+            return await records(ids)
+
+        log.records = late  # type: ignore[method-assign]  # between being handed it and looking at its record
+        assert (await other.claim("jobs", 1, 60, wait=2)).messages == []
+        assert counts(await queue.stats()) == (1, 0, 0)

@@ -162,6 +162,14 @@ class Claimer:
         records = await self._log.records([one.handed.id for one in candidates])
         for one in candidates:
             one.sequence, one.record = records.get(one.handed.id, (0, None))
+        await self._recall([one for one in candidates if one.record is None and not self._log.dead])
+
+    async def _recall(self, candidates: Sequence[_Candidate]) -> None:
+        """One without a record may have been handed to us just before it ended, was not kept and left nothing else."""
+        traces = await self._log.traces([one.handed.id for one in candidates]) if candidates else {}
+        for one in candidates:
+            if one.handed.id in traces:
+                one.record = Record(format=state.FORMAT, place=state.ARCHIVE, gone=True)
 
     async def _judge(
         self, info: QueueInfo, candidates: Sequence[_Candidate], lease: float, *, joining: bool

@@ -10,7 +10,7 @@ from typing import Any
 
 import msgspec
 
-from .faults import CONSUMER_NOT_FOUND, STREAM_NOT_FOUND, Lost, Refused, has_no_folder
+from .faults import CONSUMER_NOT_FOUND, STREAM_NOT_FOUND, Lost, Nobody, Refused, has_no_folder
 from .hearing import Word
 from .link import Link
 from .names import id_of
@@ -18,6 +18,8 @@ from .queues import missing
 
 _ANSWER = 2.0  # seconds a pull that does not wait may take
 _LOOK_AGAIN = 1.0  # seconds a list of lanes is believed
+_SORTED = 512  # messages that were given back which are put in order at once
+_SORTED_FOR = 0.2  # seconds that they are believed to stay in order
 _TRIES = 5  # to make a consumer again
 _FOREVER = 10 * 365 * 86400.0
 
@@ -52,6 +54,7 @@ class Lane:
         self._pull: asyncio.Future[None] | None = None
         self._pull_name = ""
         self._left = 0
+        self._sorted_until = float("-inf")  # by our own clock
 
     async def open(self) -> None:
         self._inbox = self._link.client.new_inbox()
@@ -62,7 +65,21 @@ class Lane:
         async with self.lock:
             if len(self.buffer) < limit:
                 await self._ask(max(limit, ahead) - len(self.buffer))
+            if time.monotonic() > self._sorted_until and any(one.delivered > 1 for one in self.buffer):
+                await self._sort()
             return [self.buffer.popleft() for _ in range(min(limit, len(self.buffer)))]
+
+    async def _sort(self) -> None:
+        """What was given back comes before everything else, but in the order in which that happened: see all of it.
+
+        What is not taken of it is given back in the order of its ids, so this need not be done for every claim.
+        """
+        while self.buffer and self.buffer[-1].delivered > 1 and (had := len(self.buffer)) < _SORTED:
+            await self._ask(min(had, _SORTED - had))
+            if len(self.buffer) == had:
+                break
+        self.buffer = deque(sorted(self.buffer))
+        self._sorted_until = time.monotonic() + _SORTED_FOR
 
     async def _ask(self, count: int) -> None:
         await self._link.connected(_ANSWER)
@@ -119,9 +136,14 @@ class Lane:
             self._pull.set_exception(Lost("the connection broke"))
 
     async def put_back(self) -> None:
-        """Give back at once what came and nobody took."""
-        while self.buffer:
+        """Give back at once what came and nobody took; the answer to the last means that a pull finds all of it."""
+        while len(self.buffer) > 1:
             await self._link.send(self.buffer.popleft().ack, b"-NAK")
+        if self.buffer:
+            try:
+                await self._link.request(self.buffer.popleft().ack, b"-NAK", within=_ANSWER)
+            except (Lost, Nobody):
+                pass  # it is handed out once more when its time is over
 
 
 class Lanes:

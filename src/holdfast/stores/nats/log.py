@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import asyncio
+import math
 import time
 from collections.abc import Sequence
 from functools import lru_cache
@@ -148,7 +149,7 @@ class Log:
         except Nobody:
             return {}
         words = {subject[len(start) :]: one.data.decode().split(" ") for subject, one in found.items()}
-        return {id: float(said[2]) for id, said in words.items() if len(said) > 2}
+        return {id: float(said[2]) if len(said) > 2 else math.nan for id, said in words.items()}
 
     async def record(self, id: str) -> tuple[int, Record] | None:
         """The same from the leader: never an old one."""
