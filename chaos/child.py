@@ -17,6 +17,7 @@ import msgspec
 import holdfast
 from holdfast.messages import JSON, Envelope
 
+from . import wrong_clocks
 from .disk.small import limit_while
 from .history import History, Started
 from .recorder import KEY, Recorder
@@ -43,6 +44,7 @@ class Spec(msgspec.Struct, frozen=True, kw_only=True):
     body: int = 0  # more bytes of a message
     persists: bool = False  # a producer goes on, with other messages, when the store refuses some
     full: str = ""  # while this file is there, the process cannot write to files
+    clock: str = ""  # of the wall: seconds ahead, with a sign, or "x" and how fast it runs; see `wrong_clocks`
 
 
 def die_with_parent() -> None:
@@ -183,6 +185,7 @@ ROLES = {"produce": produce, "work": work, "own": own}
 def main() -> None:
     role, spec = sys.argv[1], msgspec.json.decode(sys.argv[2], type=Spec)
     die_with_parent()
+    wrong_clocks.apply(spec.clock)
     if spec.full:
         limit_while(spec.full)
     history = History(history_path(spec.folder, spec.name))

@@ -17,6 +17,7 @@ import msgspec
 
 from .child import Spec, history_path
 from .history import History, Killed
+from .wrong_clocks import environment
 
 CONDUCTOR = "conductor"
 
@@ -62,7 +63,7 @@ class Fleet:
         with log.open("wb") as output:
             process = subprocess.Popen(
                 [sys.executable, "-m", "chaos.child", role, msgspec.json.encode(spec).decode()],
-                stdin=subprocess.PIPE, stdout=output, stderr=output,
+                stdin=subprocess.PIPE, stdout=output, stderr=output, env=environment(spec.clock),
             )  # fmt: skip
         self.members[slot] = Member(role, slot, spec, process, log)
         return self.members[slot]

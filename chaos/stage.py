@@ -76,9 +76,11 @@ class Stage:
         """In the middle of what it does; its successor sends what is left under new keys."""
         running = [member for member in self.fleet.of("produce") if member.running]
         if running:
-            victim = self.chance.choice(running)
-            self.fleet.kill(victim)
-            self._succeed(victim)
+            await self.replace_producer(self.chance.choice(running))
+
+    async def replace_producer(self, victim: Member) -> None:
+        self.fleet.kill(victim)
+        self._succeed(victim)
 
     def _succeed(self, victim: Member) -> None:
         path = history_path(self.fleet.folder, victim.spec.name)

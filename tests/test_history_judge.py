@@ -185,6 +185,10 @@ GOOD = {
         Tale().sent("a").owned(1.0, 1).batch(2.0, 1, given_of("a", "s1")).call("release batches", 5.0)
         .drained("a", "t9", 100.0)
     ),
+    "a dedup key whose message was purged": (
+        Tale().sent("a", dedup_key="k").call("purge", 1.0).sent("a", at=10.0, uids=["u-a2"], dedup_key="k")
+        .sent("b", at=16.0, dedup_key="k").drained("b", "t9", 100.0)
+    ),
     "the same dedup key in the next window": (
         Tale().sent("a", dedup_key="k").sent("b", at=20.0, dedup_key="k").drained("a", "t8", 100.0)
         .drained("b", "t9", 101.0)

@@ -124,10 +124,15 @@ def _story(name: str, calls: Sequence[Call], hurts: Sequence[Hurt], ending: Endi
     story.unheard = list(_unheard(story, hurts, ending.scale))
     _collect(story)
     for message in story.messages.values():
-        message.deliveries.sort(key=lambda each: (round(each.claimed, 3), each.ended))
+        message.deliveries.sort(key=lambda each: _when(each, doubt))
         message.final = story.rest.final.get(message.id)
         _end(message)
     return story
+
+
+def _when(delivery: Delivery, doubt: Doubt) -> tuple[float, float]:
+    """In which order a message was handed out: by the store's clock, unless its readers may disagree on it."""
+    return (0.0 if doubt.clocks else round(delivery.claimed, 3)), delivery.ended
 
 
 def _unheard(story: Story, hurts: Iterable[Hurt], scale: float) -> Iterable[tuple[float, float]]:

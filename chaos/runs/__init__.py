@@ -8,14 +8,17 @@ from typing import Any
 
 from ..settings import Settings
 from ..verdict import Verdict
+from .clocks import clocks
 from .disk import disk, disk_slate
 from .history import history
+from .identity import identity
 from .kill import kill
 from .nats import nats, nats_cluster
 from .poison import poison
 from .postgres import failover, postgres
 from .power import power
 from .protocol import protocol
+from .restore import restore
 from .retries import retries
 from .s3 import s3
 from .simulate import simulate
@@ -46,6 +49,11 @@ RUNS = (
                  quiet=True),
     ),
     Run(
+        "clocks", "R3", clocks, Settings(kills=40),
+        Settings(messages=400, producers=2, workers=4, kills=3, lease=1.0, interval=0.7, work=0.15, deadline=60,
+                 quiet=True),
+    ),
+    Run(
         "poison", "R10", poison, Settings(messages=5000, producers=2, workers=3, work=0.02),
         Settings(messages=200, producers=1, workers=2, interval=0.3, lease=1.0, work=0.02, deadline=60, quiet=True),
     ),
@@ -66,6 +74,11 @@ RUNS = (
         "disk-slate", "", disk_slate,
         Settings(messages=4000, stops=10, interval=3.0, lease=6.0, work=0.02),
         Settings(messages=200, stops=1, interval=0.7, lease=6.0, work=0.02, deadline=60, quiet=True),
+    ),
+    Run(
+        "identity", "", identity, Settings(messages=30_000, workers=4, stops=60, interval=1.0, work=0.05),
+        Settings(messages=600, producers=2, workers=2, stops=5, interval=0.4, lease=1.0, work=0.02, deadline=60,
+                 quiet=True),
     ),
     Run(
         "postgres", "R6", postgres, Settings(stops=50, kills=20, producer_kills=3, interval=0.8, work=0.05),
@@ -98,7 +111,7 @@ RUNS = (
     ),
     Run(
         "simulate", "R16", simulate, Settings(seeds=20_000, seed=0),
-        Settings(seeds=20, seed=0, quiet=True),
+        Settings(seeds=75, seed=0, quiet=True),
     ),
     Run(
         "s3", "R4", s3,
@@ -110,6 +123,10 @@ RUNS = (
     Run(
         "history", "R15", history, Settings(store="all"),
         Settings(seconds=6.0, strict=False, quiet=True),
+    ),
+    Run(
+        "restore", "R17", restore, Settings(store="all", seconds=10.0),
+        Settings(seconds=1.5, quiet=True),
     ),
     Run(
         "spark-process", "", spark_process,

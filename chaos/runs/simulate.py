@@ -21,7 +21,7 @@ from ..verdict import EXAMPLES, Verdict
 
 _ROOT = Path(__file__).resolve().parents[2]
 _RESULTS = _ROOT / "chaos-results"
-_CHUNK = 50  # seeds of one task
+_CHUNK = 25  # seeds of one task
 _BUG_SEEDS = 5000  # after which a known bug counts as not found
 _FAILURES = 50  # kept in the progress file
 
@@ -55,7 +55,7 @@ class Progress(msgspec.Struct):
         return known if known.code == code else progress
 
     def add(self, done: Done) -> None:
-        self.chunks.add(done.first // _CHUNK)
+        self.chunks.add((done.first - 1) // _CHUNK)
         self.seeds += done.count
         self.twice += done.twice
         self.calls += done.calls
@@ -153,17 +153,13 @@ async def simulate(settings: Settings) -> Verdict:
 def _run(settings: Settings, policy: str) -> Progress:
     progress = Progress.of(policy, code_of())
     chunks = [chunk for chunk in range(-(-settings.seeds // _CHUNK)) if chunk not in progress.chunks]
-    tasks = (
-        Task(policy=policy, first=1 + chunk * _CHUNK, count=min(_CHUNK, settings.seeds - chunk * _CHUNK))
-        for chunk in chunks
-    )
+    tasks = (Task(policy=policy, first=1 + chunk * _CHUNK, count=_CHUNK) for chunk in chunks)
     before, begun, told, fresh = progress.seconds, time.monotonic(), 0.0, 0
     for done in played(tasks) if chunks else ():
         progress.add(done)
         fresh += done.count
         progress.seconds = before + time.monotonic() - begun
-        if done.count == _CHUNK:
-            progress.save()
+        progress.save()
         if not settings.quiet and time.monotonic() > told + 5.0:
             told = time.monotonic()
             rate = fresh / (told - begun)

@@ -63,19 +63,12 @@ def _survey(honest: Any) -> Any:
 
 def _dates_decide(honest: Any) -> Any:
     """What was written long after its birth counts as never acknowledged, and is deleted."""
+    return lambda *args: "purged" if (its := honest(*args)) == "late" else its
 
-    def split(held: Any, keys: Any, made: Any, rules: Any) -> Any:
-        good: list[str] = []
-        bad: list[str] = []
-        known = {block.key for block in held.blocks.values()}
-        for key in keys:
-            birth, date = names.birth_of(key), made[key]
-            is_late = date is not None and birth is not None and date - birth > rules.window
-            is_purged = date is not None and date < held.beyond.purged_at
-            (bad if key not in known and (is_late or is_purged) else good).append(key)
-        return good, bad
 
-    return split
+def _no_fence(honest: Any) -> Any:
+    """What was written long after its birth is absorbed, finished or not."""
+    return lambda *args: "admit" if (its := honest(*args)) == "late" else its
 
 
 _used: list[Any] = [None]  # the list that was last chosen from
@@ -195,9 +188,9 @@ async def _twice(honest: Any, self: Any, queue: str, messages: Any) -> Any:
     return await honest(self, queue, messages)
 
 
-def _forgets_block(honest: Any, self: Any, *args: Any, **options: Any) -> Any:
-    """A block of several is not written."""
-    return honest(self, *args, **options)[1:]
+def _forgets_block(honest: Any, self: Any, tx: Any, *, blocks: Any, **options: Any) -> Any:
+    """A block is acknowledged and not written."""
+    return honest(self, tx, blocks=blocks[1:], **options)
 
 
 def _uncounted(honest: Any) -> Any:
@@ -219,7 +212,7 @@ def _spoils(honest: Any, some: Any) -> Any:
 
 
 def _newest_first(honest: Any) -> Any:
-    return staticmethod(lambda no, key, *rest: _reversed(honest(no, key, *rest)))
+    return staticmethod(lambda *args, **options: _reversed(honest(*args, **options)))
 
 
 def _reversed(block: Block) -> Block:
@@ -248,7 +241,7 @@ BUGS: dict[str, Bug] = {
         _BUCKET,
         ("absorbed twice", "came back", "completed twice"),
     ),
-    "dates decide over deletion": Bug([(window, "split", _dates_decide)], _BUCKET, ("lost",)),
+    "dates decide over deletion": Bug([(window, "fate", _dates_decide)], _BUCKET, ("lost",)),
     "a used list hides better blocks": Bug(
         [(absorbing, "absorbable_late", _used_list), (late.Late, "choose", _marks_used)], _BUCKET, ("priority", "order")
     ),
@@ -258,12 +251,12 @@ BUGS: dict[str, Bug] = {
     "If-Match ignored": Bug([(bucket.Bucket, "write", _no_condition)], _BUCKET),
     "client clock in leases": Bug([(clock.StoreClock, "__call__", _wall_clock)], _BUCKET),
     "the graveyard forgets at once": Bug([(window, "deletable", _all_deletable)], _BUCKET),
-    "no fence against late writes": Bug([(window, "is_late", _always(False))], _BUCKET),
+    "no fence against late writes": Bug([(window, "fate", _no_fence)], _BUCKET),
     "released too early": Bug([(head, "_lease_out", _shows_whole_lease)]),
     "no token check": Bug([(head, "_settle", _any_token)]),
     "settle before durable": Bug([(LogStore, "settle", _every(7, _says_done))]),
     "repeat not recognised": Bug([(LogStore, "append", _every(5, _twice))]),
-    "enqueue loses every nth": Bug([(Appender, "_blocks", _every(7, _forgets_block))]),
+    "enqueue loses every nth": Bug([(Appender, "_publish", _every(7, _forgets_block))]),
     "attempt counted at failure": Bug([(head, "_lease_out", _uncounted)]),
     "archive misses one": Bug([(leaving, "encode", _every(3, _misses_one))]),
     "payload spoiled": Bug([(rows, "encode", _every(7, _spoils))]),

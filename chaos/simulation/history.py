@@ -15,7 +15,7 @@ T = TypeVar("T")
 class Call:
     """One call; without an answer its process was killed."""
 
-    __slots__ = ("answer", "args", "began", "by", "ended", "error", "kind", "number", "process")
+    __slots__ = ("answer", "args", "began", "by", "ended", "error", "kind", "number", "process", "wall")
 
     def __init__(self, number: int, process: str, by: str, kind: str, began: float, args: dict[str, Any]) -> None:
         self.number = number
@@ -24,6 +24,7 @@ class Call:
         self.kind = kind
         self.began = began
         self.args = args
+        self.wall = 0.0  # seconds by which the wall clock of its process is wrong
         self.ended: float | None = None
         self.answer: Any = None
         self.error: HoldfastError | Exception | None = None
@@ -51,6 +52,7 @@ class History:
     async def call(self, process: str, by: str, kind: str, work: Awaitable[T], **args: Any) -> T:
         """The call's answer; its error is written down and raised."""
         call = Call(len(self.calls), process, by, kind, self.world.now, args)
+        call.wall = self.world.process.wall
         self.calls.append(call)
         try:
             call.answer = await work

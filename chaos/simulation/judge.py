@@ -28,7 +28,7 @@ class Delivery(msgspec.Struct):
     claimed: Claimed
     queue: str
     uid: str
-    taken: float  # by the true clock, as far as the store's clock is right: when the claim was carried out
+    stamp: float  # when the claim was carried out, as the store's clock said it
     safe_until: float  # until then nobody else may have it
 
 
@@ -40,11 +40,19 @@ class Rest(msgspec.Struct):
     archive: list[Stored] = []
     dead: list[Stored] = []
     stats: Stats | None = None
-    set_aside: int = 0  # objects that wait for `recover`
 
 
 def uid_of(payload: bytes) -> str:
     return payload.partition(b"|")[0].decode()
+
+
+def _in_time(each: Delivery) -> tuple[float, int, float]:
+    return round(each.stamp, 6), each.claimed.attempt, each.call.began
+
+
+def _taken(each: Delivery) -> float:
+    """By the true clock: not before it was asked for."""
+    return max(each.call.began, each.stamp)
 
 
 class Judge:
@@ -60,6 +68,7 @@ class Judge:
         self.settles: dict[tuple[str, str, str], list[tuple[Call, Any, str | None]]] = defaultdict(list)
         self.extends: dict[tuple[str, str], list[Call]] = defaultdict(list)
         self.purges: list[Call] = []
+        self.cancelled: set[str] = set()  # ids, for certain or not
         self.unkept: set[str] = set()  # uids of messages that may have been completed without a record
         self.repeated: set[str] = set()  # uids whose unclear append was repeated
         self.kinds = {call.kind for call in self.calls}
@@ -75,6 +84,7 @@ class Judge:
             "settle": self._settled,
             "extend": self._extended,
             "purge": self.purges.append,
+            "cancel": self._cancelled,
         }
         for call in self.calls:
             if call.kind in readers:
@@ -86,14 +96,18 @@ class Judge:
     def _claimed(self, call: Call) -> None:
         queue, lease = call.args["queue"], call.args["lease"]
         for claimed in call.answer.messages if call.is_ok else ():
-            taken = max(call.began, claimed.expires_at - EPOCH - lease)
-            delivery = Delivery(call, claimed, queue, uid_of(claimed.payload), taken, call.began + lease)
+            stamp = claimed.expires_at - lease - EPOCH - (call.wall if self.plan.policy != "bucket" else 0.0)
+            delivery = Delivery(call, claimed, queue, uid_of(claimed.payload), stamp, call.began + lease)
             self.by_id[queue, claimed.id].append(delivery)
 
     def _settled(self, call: Call) -> None:
         answers = call.answer if call.is_ok else [None] * len(call.args["settlements"])
         for each, answer in zip(call.args["settlements"], answers, strict=True):
             self.settles[call.args["queue"], each.id, each.token].append((call, each, answer))
+
+    def _cancelled(self, call: Call) -> None:
+        if call.is_unclear or call.answer:
+            self.cancelled.add(call.args["id"])
 
     def _extended(self, call: Call) -> None:
         if call.is_ok and call.answer[0]:
@@ -112,8 +126,10 @@ class Judge:
             self.answered[name] = (call, id)
 
     def _had_two_lives(self, uid: str) -> bool:
-        """A repeat finds no trace of a message that has ended without one, and adds it: the docs say so."""
-        return uid in self.repeated and (uid in self.unkept or bool(self.purges))
+        """Who repeats or recovers a message that has ended without a trace finds none, and adds it: the docs say so."""
+        may_be_added = uid in self.repeated or "recover" in self.kinds
+        is_without_trace = uid in self.unkept or bool(self.purges) or (not self.plan.archive and bool(self.cancelled))
+        return may_be_added and is_without_trace
 
     def run(self) -> list[str]:
         self.errors()
@@ -184,7 +200,7 @@ class Judge:
 
     def deliveries(self) -> None:
         for (queue, id), some in self.by_id.items():
-            some.sort(key=lambda each: (each.claimed.expires_at - each.call.args["lease"], each.call.began))
+            some.sort(key=_in_time)
             for before, after in pairwise(some):
                 self._pair(queue, id, before, after)
             if queue == QUEUE:
@@ -198,20 +214,21 @@ class Judge:
         token = before.claimed.token
         if token == after.claimed.token:
             self.breach(f"one token twice: {before.uid}")
+        gives_back = ("retry", "release") if queue == QUEUE else ("retry", "release", "dead")  # what is dead stays so
         gave_back = [
             settled
             for settled in self.settles[queue, id, token]
-            if settled[1].action in ("retry", "release")
+            if settled[1].action in gives_back
             and settled[0].began <= (after.call.ended or 0.0)
             and settled[2] != "lost"
         ]
         safe = before.safe_until
         for call in self.extends[id, token]:
             safe = max(safe, call.began + call.args["lease"])
-        if not gave_back and after.taken < safe - self.slack:
+        if not gave_back and _taken(after) < safe - self.slack:
             self.breach(
                 f"stolen: {before.uid} was {before.call.by}'s until {safe:.3f}, "
-                f"{after.call.by} had it at {after.taken:.3f}"
+                f"{after.call.by} had it at {_taken(after):.3f}"
             )
         released = [each for each in gave_back if each[1].action == "release"]
         if queue == QUEUE and after.claimed.attempt < before.claimed.attempt + 1 - len(released[:1]):
@@ -235,17 +252,18 @@ class Judge:
                 mine = next((each for each in self.by_id[queue, id] if each.claimed.token == token), None)
                 if mine is None:
                     continue
-                self._against(call, settlement, mine, other)
+                first = min(each[0].began for each in some if each[2] != "lost")  # the answer may be to a repeat
+                self._against(call, first, settlement, mine, other)
         for uid, count in completed.items():
             if count > 1 and not self._had_two_lives(uid):
                 self.breach(f"completed twice: {uid}")
 
-    def _against(self, call: Call, settlement: Any, mine: Delivery, other: Delivery) -> None:
+    def _against(self, call: Call, first: float, settlement: Any, mine: Delivery, other: Delivery) -> None:
         """An accepted settlement, and another delivery of the message."""
         if self._had_two_lives(mine.uid):
             return
         took = other.call.ended or 0.0
-        if other.call.began > (mine.call.ended or 0.0) and took < call.began:
+        if other.call.began > (mine.call.ended or 0.0) and took < first:
             self.breach(f"zombie: {mine.uid} was settled by {call.by}, but {other.call.by} had it since {took:.3f}")
         is_over = settlement.action == "complete" or (settlement.action == "dead" and mine.queue == QUEUE)
         if is_over and other.call.began > (call.ended or 0.0):
@@ -268,7 +286,7 @@ class Judge:
             if count > 1 and not self._had_two_lives(uid):
                 self.breach(f"recorded {count} times: {uid}")
         for uid, (call, id) in self.answered.items():
-            if not records[uid] and not self._may_leave_none(uid, id, call) and not rest.set_aside:
+            if not records[uid] and not self._may_leave_none(uid, id, call):
                 self.breach(f"lost: {uid}, acknowledged at {call.ended:.3f} as {id}")
         open_ones = {name: getattr(rest.stats, name) for name in ("pending", "delayed", "processing", "retry")}
         if any(open_ones.values()):
@@ -293,6 +311,8 @@ class Judge:
     def _may_leave_none(self, uid: str, id: str, call: Call) -> bool:
         if "dedup_key" in call.args["terms"]:
             return True  # it stands for another
+        if not self.plan.archive and id in self.cancelled:
+            return True
         return uid in self.unkept or any(each.is_unclear or (each.ended or 0.0) > call.began for each in self.purges)
 
     def _leaves_none(self, settled: tuple[Call, Any, str | None]) -> bool:
@@ -367,6 +387,7 @@ class Judge:
             if other.kind == "append" and other.is_ok and id in other.answer and (other.ended or 0.0) < call.began
         ]
         uids = [name for name, (_, made) in self.answered.items() if made == id]
-        is_gone = stored is None and bool(appended) and "replay" not in self.kinds
+        is_shown = "replay" not in self.kinds and not self.plan.mix.rewrites  # what is set aside is not
+        is_gone = stored is None and bool(appended) and is_shown
         if is_gone and not any(self._may_leave_none(uid, id, appended[0]) for uid in uids):
             self.breach(f"get knows nothing of {id}, acknowledged at {appended[0].ended:.3f}")

@@ -87,7 +87,7 @@ def plan_of(policy: str, seed: int) -> Plan:
             rates=rates,
             freezes=dice.choice((0, 0, 1, 2, 3)),
             kills=dice.choice((0, 0, 1, 2)),
-            rewrites=int(bucket and dice.random() < 0.1),
+            rewrites=int(bucket and dice.random() < 0.2),
             clocks=dice.random() < 0.7,
             laziness=dice.choice((0.0, 0.0, 0.002, 0.01)),
         ),

@@ -202,7 +202,7 @@ class Scene:
 
     async def _empty(self, store: Any) -> None:
         client = Client("drain", "drain", store, self.history, self.plan)
-        self.rest.set_aside = await self.space.recover(client)
+        await self.space.recover(client)
         await self._claim_all(client, adding=self.random.randrange(6))  # in the quiet, too, something is added
         await client.call("maintain", store.maintain(QUEUE))  # a flush that was left behind may bring something back
         await self._claim_all(client)

@@ -13,11 +13,13 @@ from holdfast.stores.log.cloud import address, clock, probe
 from . import seams
 from .baton import World
 from .bucket import Bucket, Door
+from .database import OnDatabase
 from .faults import Dice
 from .heads import Heads
 from .plan import Plan
 from .workload import QUEUE
 
+_MAY_STAY = ("/dead/", "/parts/", "/late/")  # dead letters, parts of what was given up, what waits for `recover`
 Watch = Callable[[str, bytes | None, bytes | None], None]
 
 
@@ -42,15 +44,15 @@ class Simulated(Protocol):
 
     def rewrite(self, share: float, *, keep_tags: bool) -> None: ...
 
-    async def recover(self, client: Any) -> int:
-        """Bring back what was set aside; how many objects still are."""
+    async def recover(self, client: Any) -> None:
+        """As an operator does who has rewritten the dates of objects."""
 
     def empty(self) -> None:
         """After a drain: whatever should be gone is."""
 
 
 def simulated(plan: Plan, world: World, dice: Dice, breach: Callable[[str], None]) -> Simulated:
-    return OnBucket(plan, world, dice, breach)
+    return (OnBucket if plan.policy == "bucket" else OnDatabase)(plan, world, dice, breach)
 
 
 class _ByProcess(dict[Any, Any]):
@@ -69,6 +71,7 @@ class OnBucket:
         self._plan = plan
         self._bucket = Bucket(world, dice)
         self._bucket.trip = plan.trip
+        self._is_rewritten = False
         self._breach = breach
         self._heads = Heads(self._bucket.objects, breach)
         self._bucket.watchers.append(self._heads.changed)
@@ -103,17 +106,16 @@ class OnBucket:
         """What it has sent may still arrive."""
 
     def rewrite(self, share: float, *, keep_tags: bool) -> None:
+        self._is_rewritten = True
         self._bucket.rewrite(share, keep_tags=keep_tags)
 
-    async def recover(self, client: Any) -> int:
-        recover = getattr(client.store, "recover", None)
-        if recover is not None:
-            await client.call("recover", recover(QUEUE))
-        return len(self._bucket.named("/late/"))
+    async def recover(self, client: Any) -> None:
+        if self._is_rewritten:
+            await client.call("recover", client.store.recover(QUEUE))
 
     def empty(self) -> None:
         for part in ("/inbox/", "/later/"):
-            if left := [key for key in self._bucket.named(part) if "/dead/" not in key and "/parts/" not in key]:
+            if left := [key for key in self._bucket.named(part) if not any(part in key for part in _MAY_STAY)]:
                 self._breach(f"left after the drain: {left[:3]}")
         for key in self._bucket.named("/head"):
             head = self._heads.head(key)

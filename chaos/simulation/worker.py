@@ -13,10 +13,11 @@ from pathlib import Path
 from typing import IO
 
 import msgspec
+from msgspec.structs import replace
 
 from . import bugs
 from .batch import ready, tidy
-from .plan import plan_of
+from .plan import Plan, plan_of
 from .scene import Outcome, play
 from .shrink import kind_of, shrink
 
@@ -29,6 +30,7 @@ class Task(msgspec.Struct, kw_only=True):
     first: int
     count: int
     bug: str = ""  # a seeded one: stop at the first seed that finds it
+    rewrites: int | None = None  # of dates, in every seed; None: as each seed says
     shrinks: bool = False
     shows: bool = False  # the history of each seed, too
 
@@ -67,11 +69,13 @@ def work(task: Task) -> Done:
                 if _is_found(task, outcome):
                     done.failures.append(Failure(seed, outcome.violations))
                     done.found = seed - task.first + 1
+                    if task.shrinks:
+                        done.failures[-1].smaller = _smaller(_plan(task, seed), outcome)
                     break
             elif outcome.violations:
                 done.failures.append(Failure(seed, outcome.violations))
                 if task.shrinks:
-                    done.failures[-1].smaller = _smaller(task.policy, seed, outcome)
+                    done.failures[-1].smaller = _smaller(_plan(task, seed), outcome)
     done.hits = dict(hits)
     return done
 
@@ -84,11 +88,16 @@ def _is_found(task: Task, outcome: Outcome) -> bool:
     if not kinds:
         return False
     with bugs.honest():
-        return bool(kinds - {kind_of(each) for each in play(plan_of(task.policy, outcome.seed)).violations})
+        return bool(kinds - {kind_of(each) for each in play(_plan(task, outcome.seed)).violations})
+
+
+def _plan(task: Task, seed: int) -> Plan:
+    plan = plan_of(task.policy, seed)
+    return plan if task.rewrites is None else replace(plan, mix=replace(plan.mix, rewrites=task.rewrites))
 
 
 def _played(task: Task, seed: int, done: Done) -> Outcome:
-    plan = plan_of(task.policy, seed)
+    plan = _plan(task, seed)
     outcome = play(plan, shown=done.shown if task.shows else None)
     if seed % _TWICE_EVERY == 0:
         done.twice += 1
@@ -98,8 +107,8 @@ def _played(task: Task, seed: int, done: Done) -> Outcome:
     return outcome
 
 
-def _smaller(policy: str, seed: int, outcome: Outcome) -> str:
-    plan, left = shrink(plan_of(policy, seed), outcome)
+def _smaller(whole: Plan, outcome: Outcome) -> str:
+    plan, left = shrink(whole, outcome)
     kind = kind_of(outcome.violations[0])
     shown = next((each for each in left.violations if kind_of(each) == kind), left.violations[0])
     return f"{plan}: {shown}"

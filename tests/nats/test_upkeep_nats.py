@@ -31,7 +31,9 @@ async def clients_that_are_gone(store: NatsStore, count: int, each: Counts) -> N
     """What so many clients have counted."""
     subject = store.register.names("jobs").tally
     for _ in range(count):
-        await store.link.store([Slot(subject + os.urandom(6).hex()).post(each)])
+        slot = Slot(subject + os.urandom(6).hex())
+        slot.counts = each
+        await store.link.store([slot.post([])])
 
 
 async def test_tallies_of_clients_are_folded_into_one(broker: holdfast.Broker) -> None:

@@ -10,7 +10,7 @@ from collections.abc import AsyncIterator
 
 class Proxy:
     """`notifications = False` drops every notification, `muted` all, from `mute_after` answers on;
-    `cut_after` ends each connection after so many bytes."""
+    `cut_after` ends each connection after so many bytes; `late` holds the next answer up, once."""
 
     def __init__(self, port: int) -> None:
         self._port = port
@@ -21,6 +21,7 @@ class Proxy:
         self.results = True  # False: rows and ends of statements are lost, their preparation goes on
         self.cut_after: tuple[int, int] | None = None  # between these numbers of bytes from the server
         self.cuts = 0
+        self.late = 0.0  # seconds by which the next answer comes later
         self.chance = random.Random(7)
         self._writers: set[asyncio.StreamWriter] = set()
 
@@ -74,6 +75,8 @@ class Proxy:
                     continue
                 if self.muted or (head[:1] in b"DCZ" and not self.results):
                     continue
+                late, self.late = self.late, 0.0
+                await asyncio.sleep(late)
                 data = head + body
                 if left is not None and len(data) >= left:
                     writer.write(data[:left])

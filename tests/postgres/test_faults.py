@@ -297,3 +297,21 @@ async def test_lost_answers_of_calls_that_can_only_succeed_once(postgres: Databa
 
         assert await lost(lambda: store.cancel("jobs", id), cancelled) is True
         await lost(lambda: store.delete_queue("jobs", force=True), absent)
+
+
+async def test_a_late_answer_does_not_let_a_producer_pass_others(postgres: Database) -> None:
+    """A process that was stopped hears the time of the store late: what it sends next is no older for that."""
+    proxy = Proxy(postgres.server.port)
+    async with proxy.running(), holdfast.connect(postgres.url) as direct:
+        mine = await direct.queue("jobs")
+        async with holdfast.connect(proxy.url(postgres.name), notify=False) as stopped:
+            theirs = await stopped.queue("jobs")
+            await theirs.enqueue(0)
+            proxy.late = 0.6
+            slow = asyncio.create_task(theirs.enqueue(1))
+            while (await mine.stats()).pending < 2:
+                await asyncio.sleep(0.01)
+            await mine.enqueue(2)
+            await slow
+            await theirs.enqueue(3)
+        assert [delivery.value for delivery in await mine.dequeue_many(4)] == [0, 1, 2, 3]

@@ -5,7 +5,11 @@ from __future__ import annotations
 import pytest
 
 from holdfast.stores.log.cloud import clock as clocks
+from holdfast.stores.log.cloud import probe
+from holdfast.stores.log.cloud import wire as wires
 from holdfast.stores.log.cloud.clock import FAR, StoreClock, ticks
+from holdfast.stores.log.cloud.faults import Doubt
+from holdfast.stores.log.cloud.wire import Listed, Tag
 
 
 def test_dates_bound_the_offset():
@@ -58,3 +62,55 @@ def test_the_sleep_of_the_machine_counts(monkeypatch: pytest.MonkeyPatch):
     clock.sample(now, now, 1000.0)
     monkeypatch.setattr(clocks, "since_boot", lambda: now + 3600.0)
     assert clock() == pytest.approx(4600.5, abs=1.0)
+
+
+def test_a_date_that_says_little_is_forgotten():
+    """A first request that was held up for long leaves the offset open by as much; the next one sets it at once."""
+    clock = StoreClock()
+    now = ticks()
+    clock.sample(now - 40.0, now, 1000.0)
+    assert clock.doubt > 20.0
+    clock.sample(now, now, 1040.0)
+    assert clock() == pytest.approx(1040.5, abs=1.0)
+
+
+class _HeldUp:
+    """A wire whose first answers take long, by a clock of its own."""
+
+    def __init__(self, slow: int) -> None:
+        self.now = 100.0
+        self.slow = slow
+        self.created = 0
+
+    def monotonic(self) -> float:
+        return self.now
+
+    def create(self, key: str, data: bytes) -> Tag:
+        self.written = self.now
+        self.created += 1
+        self.now += 20.0 if self.created <= self.slow else 0.1
+        return Tag("t")
+
+    def head(self, key: str, until: float) -> Listed:
+        return Listed(key, Tag("t"), float(int(1_800_000_000 + self.written)))
+
+    def delete(self, keys: list[str], until: float) -> None:
+        pass
+
+
+@pytest.mark.parametrize("slow", [0, 1, 2])
+def test_opening_reads_the_time_until_it_is_known(slow: int, monkeypatch: pytest.MonkeyPatch):
+    wire, clock = _HeldUp(slow), StoreClock()
+    monkeypatch.setattr(wires, "time", wire)
+    monkeypatch.setattr(clocks, "since_boot", wire.monotonic)
+    probe._create(wire, "probe/x", clock, wire.now + 100.0)
+    assert wire.created == slow + 1
+    assert clock() == pytest.approx(1_800_000_000 + wire.now, abs=1.0)
+
+
+def test_opening_fails_when_the_time_cannot_be_read(monkeypatch: pytest.MonkeyPatch):
+    wire, clock = _HeldUp(9), StoreClock()
+    monkeypatch.setattr(wires, "time", wire)
+    monkeypatch.setattr(clocks, "since_boot", wire.monotonic)
+    with pytest.raises(Doubt):
+        probe._create(wire, "probe/x", clock, wire.now + 50.0)

@@ -86,8 +86,9 @@ async def test_a_copy_under_another_prefix_delivers_its_backlog(s3: Place, send_
         assert lines["identity"].detail.startswith("a copy")
 
 
-async def test_a_bucket_touched_in_place_delivers_its_backlog(s3: Place, send_an_hour_ago: Send) -> None:
+async def test_a_bucket_touched_in_place_delivers_its_backlog(s3: Place, send_an_hour_ago: Send, monkeypatch) -> None:
     """While a process is running that knows nothing of it."""
+    monkeypatch.setattr(identity, "REWRITE_SECONDS", -5.0)  # it was over some seconds ago
     async with holdfast.connect(s3.url) as broker:
         await send_an_hour_ago([*range(PENDING)])
         touch_identity(s3)

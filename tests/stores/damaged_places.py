@@ -31,17 +31,24 @@ def spoiled(data: bytes, kind: str) -> bytes | None:
 
 @dataclass
 class Place:
-    """`objects` by key, as they lie there; `write` replaces one, None removes its bytes."""
+    """`objects` by key, as they lie there; `write` replaces one, None removes its bytes; `move` changes its key."""
 
     url: str
     objects: Callable[[], dict[str, bytes]]
     write: Callable[[str, bytes | None], None]
+    move: Callable[[str, str], None]
 
     def spoil(self, part: str, kind: str) -> str:
         """The first object with this in its key."""
         key, data = min((key, data) for key, data in self.objects().items() if part in key)
         self.write(key, spoiled(data, kind))
         return key
+
+    def rename(self, part: str, change: Callable[[str], str]) -> str:
+        """The same for its name; the new key."""
+        old = min(key for key in self.objects() if part in key)
+        self.move(old, change(old))
+        return change(old)
 
 
 @contextmanager
@@ -69,7 +76,10 @@ def _folder(folder: Path) -> Iterator[Place]:
         else:
             database().execute("UPDATE objects SET data = ? WHERE key = ?", (data, key))
 
-    yield Place(f"file://{path}", objects, write)
+    def move(old: str, new: str) -> None:
+        database().execute("UPDATE objects SET key = ? WHERE key = ?", (new, old))
+
+    yield Place(f"file://{path}", objects, write, move)
 
 
 def _read(path: Path) -> bytes:
@@ -86,7 +96,12 @@ def _memory(folder: Path) -> Iterator[Place]:
     def write(key: str, data: bytes | None) -> None:
         log._shared[name]._objects.set(key, None if data is None else Found(data, 1))
 
-    yield Place(f"memory://{name}", objects, write)
+    def move(old: str, new: str) -> None:
+        held = log._shared[name]._objects
+        held.set(new, held.found[old])
+        held.set(old, None)
+
+    yield Place(f"memory://{name}", objects, write, move)
     log._shared.pop(name, None)
 
 
@@ -102,4 +117,8 @@ def _bucket(folder: Path) -> Iterator[Place]:
             assert data is not None
             server.items[f"jobs/{key}"] = Item(data, item.tag, item.written)
 
-        yield Place(server.url("jobs"), objects, write)
+        def move(old: str, new: str) -> None:
+            server.items[f"jobs/{new}"] = server.items.pop(f"jobs/{old}")
+            server._keys[:] = sorted(server.items)
+
+        yield Place(server.url("jobs"), objects, write, move)

@@ -165,5 +165,5 @@ async def process(
     door, clock = Door(bucket), (lambda: bucket.clock() + ahead) if ahead else bucket.clock
     space = await CloudSpace.open(door, place, timeout=timeout, connect_timeout=5.0, clock=clock)
     space._shelf.clock = _Dates()  # type: ignore[assignment]  # so that dates count although the clock is a test's
-    await space.identify()
+    space._identity.read(space._wire.until(), opening=True)
     return LateStore(space, StoreOptions(operation_timeout=timeout, poll_interval=0.05)), door

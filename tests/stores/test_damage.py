@@ -247,6 +247,93 @@ async def test_damaged_dead_letters_are_listed_and_can_be_deleted(where: Place):
         assert await queue.dead.purge() == 3
 
 
+def no_count(key: str) -> str:
+    """The name says everything but how many."""
+    folder, _, name = key.rpartition("/")
+    block, _, *rest = name.split("-")
+    return f"{folder}/{'-'.join([block, 'x', *rest])}"
+
+
+BAD_NAMES: dict[str, Callable[[str], str]] = {
+    "no count": no_count,
+    "cut": lambda key: key[: key.index("-")],
+    "no id": lambda key: key[: key.rindex("/") + 1] + "0z" + key[key.rindex("/") + 3 :],
+    "foreign": lambda key: key[: key.rindex("/") + 1] + ".DS_Store",
+}
+
+
+@pytest.mark.parametrize("name", BAD_NAMES)
+@pytest.mark.parametrize("delay", [0, 0.05], ids=["inbox", "later"])
+async def test_a_damaged_name_holds_up_nothing(where: Place, name: str, delay: float):
+    async with holdfast.connect(where.url) as broker:
+        queue = await broker.queue("jobs")
+        (lost,) = await queue.enqueue_many(["lost"], delay=delay)
+    key = where.rename("/later/" if delay else "/inbox/", BAD_NAMES[name])
+    async with holdfast.connect(where.url) as broker:
+        queue = await broker.queue("jobs")
+        good = [*await queue.enqueue_many(range(5)), *[await queue.enqueue(n) for n in range(5, 10)]]
+        later = await queue.enqueue(10, delay=0.1)
+        assert [await queue.status(id) for id in good] == ["pending"] * 10
+        assert sorted(await drained(queue, 11)) == list(range(11))
+        assert await queue.dequeue() is None
+        assert (await queue.stats()).pending == 0
+        await broker.maintain()
+        assert [await queue.status(id) for id in (*good, later)] == ["completed"] * 11
+        if name in ("no count", "cut") and not delay:  # the name still tells whose messages these were
+            with pytest.raises(Damaged) as failure:
+                await queue.get(lost)
+            assert names_it(failure.value, key)
+        objects = next(check for check in await broker.check() if check.name == "objects")
+        assert objects.state == "fail"
+        assert key in objects.detail
+    assert key in where.objects(), "whoever mends its name has everything"
+
+
+@pytest.mark.parametrize("kind", CHANGED)
+async def test_a_damaged_bundle_holds_up_no_claim(tmp_path: Path, kind: str, caplog: pytest.LogCaptureFixture):
+    """A call over two priorities on a bucket: its blocks are there, and what names them is not."""
+    with place("s3", tmp_path) as bucket:
+        async with holdfast.connect(bucket.url) as broker:
+            queue = await broker.queue("jobs")
+            await queue.enqueue_many([holdfast.Message("high", priority=9), holdfast.Message("low")])
+        whole = bucket.objects()
+        key = bucket.spoil(".bundle", kind)
+        async with holdfast.connect(bucket.url) as broker:
+            queue = await broker.queue("jobs")
+            id = await queue.enqueue("good")
+            with caplog.at_level(logging.ERROR, "holdfast"):
+                assert await drained(queue, 1) == ["good"]
+                assert await queue.dequeue() is None
+            assert key in caplog.text
+            assert await queue.status(id) == "completed"
+            with pytest.raises(Damaged) as failure:
+                await queue.stats()
+            assert names_it(failure.value, key)
+            objects = next(check for check in await broker.check() if check.name == "objects")
+            assert key in objects.detail
+        bucket.write(key, whole[key])
+        async with holdfast.connect(bucket.url) as broker:
+            assert await drained(await broker.queue("jobs"), 2) == ["high", "low"]
+
+
+async def test_an_archive_file_with_a_damaged_name_holds_up_nothing(where: Place):
+    async with holdfast.connect(where.url) as broker:
+        queue = await broker.queue("jobs")
+        for value in range(2):
+            id = await queue.enqueue(value)
+            await (await queue.dequeue()).complete()
+            await broker.store._log("jobs").flusher.flush()
+    key = where.rename("/archive/", lambda key: key.replace(".parquet", ".parquet.part"))
+    async with holdfast.connect(where.url) as broker:
+        queue = await broker.queue("jobs")
+        assert [each.id for each in await queue.archive.list()] == [id]
+        assert await queue.status(id) == "completed"
+        await broker.maintain()
+        objects = next(check for check in await broker.check() if check.name == "objects")
+        assert objects.state == "fail"
+        assert key in objects.detail
+
+
 @pytest.mark.parametrize("kind", CHANGED)
 async def test_a_damaged_head_is_named_by_every_call(where: Place, kind: str):
     async with holdfast.connect(where.url) as broker:

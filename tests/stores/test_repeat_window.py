@@ -171,6 +171,20 @@ async def test_a_dedup_key_adds_one_message_although_its_block_comes_late(open_s
     assert await claimed(other) == ids
 
 
+async def test_a_lost_append_to_a_shard_can_be_repeated(open_store, clock) -> None:
+    store, door = await open_store(timeout=1.0)
+    await store.create_queue("q", QueueOptions(shards=2))
+    store._home = 1
+    door.fate = lambda kind, key: "fail" if "/inbox/" in key else "ok"
+    with pytest.raises(UnknownOutcome) as lost:
+        await store.append("q", [message()])
+    clock.advance(OVER)
+    door.fate = lambda kind, key: "ok"
+    assert await lost.value.retry() == lost.value.ids
+    clock.advance(5.0)
+    assert await claimed(store) == lost.value.ids
+
+
 async def test_repeating_a_lost_append_twice_adds_one_message(open_store, clock, bucket) -> None:
     """P1 for `UnknownOutcome.retry`: the block it writes may be on its way, too."""
     store, door = await open_store(timeout=1.0)

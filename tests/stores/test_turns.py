@@ -299,3 +299,34 @@ def test_a_head_keeps_whose_turn_it_is(time: Time) -> None:
     head = head_of(time, "two", one=0.5, two=0.1)
     assert headfile.decode(headfile.HeadWriter().encode(head)) == head
     assert headfile.decode(headfile.HeadWriter().encode(head_of(time, "", one=0.5))).beyond.turn == ""
+
+
+def test_who_asks_in_vain_comes_in_between(time) -> None:
+    """Where nobody replaces the head any more nobody hears it, however slow replacements are."""
+    newcomer = Process("new", time)
+    newcomer.turns._pace = 0.12
+    head = head_of(time, "", gone=60.0)
+    newcomer.turns.begun()
+    newcomer.turns.tried()
+    newcomer.turns.tried()
+    assert newcomer.turns.may_ask()
+    begun = time.now
+    while (pause := newcomer.wait(head)) > 0 and time.now < begun + 10.0:
+        if newcomer.turns.asks:
+            newcomer.turns.may_ask()
+        time.now += pause
+    assert time.now - begun < 2 * _OUTSIDE
+
+
+def test_guests_who_have_left_are_no_reason_to_end_a_turn(time) -> None:
+    """Who asked and is put in line may be known as one that does not use its turn: then nobody is left to name."""
+    process = Process("me", time)
+    head = process.replace(head_of(time, ""))
+    process.turns.asked(["guest"])
+    process.turns._absent["guest"] = 0
+    head.now = time.now
+    guests = process.turns.guests(head)
+    assert guests == ["guest"]
+    process.turns._absent["guest"] = 0
+    time.now += 2 * _HEARD
+    assert process.turns.next(window.seated(head, guests)) in ("", "me")

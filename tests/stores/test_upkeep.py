@@ -125,7 +125,7 @@ async def upkeep_of(bed: Bed, store: object) -> None:
 
 def file(day: int, second: int, rows: int) -> ArchiveName:
     flush = f"{id_bits.Ids().block(T0 + day * DAY + second):032x}"
-    return names.parse_archive(names.archive_key("a", "b", rows, flush))
+    return names.parse_archive(names.archive_key("a" * 32, "b" * 32, rows, flush))
 
 
 @pytest.mark.parametrize(

@@ -12,14 +12,13 @@ from .breach import Breach
 
 
 def contents(story: Story) -> Iterator[Breach]:
-    """A batch that is read again holds what it held, but for messages that had an end of their own."""
+    """Whoever reads a batch gets all of it, but for messages that had ended, or had an end of their own, by then."""
     for batch, reads in reads_of(story.calls).items():
-        for one, other in pairwise(reads):
-            before = {(each.id, each.token) for each in one.given}
-            after = {(each.id, each.token) for each in other.given}
-            missing = [each for each in before - after if not _had_its_own_end(story, *each, other)]
-            if after - before or missing:
-                yield Breach("a batch changed", f"batch {batch[1]}: new {sorted(after - before)}, missing {missing}")
+        rows = {(each.id, each.token) for read in reads for each in read.given}
+        for read in reads:
+            got = {(each.id, each.token) for each in read.given}
+            if missing := [each for each in sorted(rows - got) if not _had_its_own_end(story, *each, read)]:
+                yield Breach("a batch changed", f"batch {batch[1]}: {read.call} lacks {missing}")
 
 
 def _had_its_own_end(story: Story, id: str, token: str, read: Call) -> bool:

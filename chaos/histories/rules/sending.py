@@ -71,7 +71,8 @@ def dedup(story: Story) -> Iterator[Breach]:
         spans: dict[str, tuple[float, float]] = {}
         for call, id in found:
             made = story.sent[story.owner[id]].began if id in story.owner else call.began
-            spans[id] = made, min(call.ended, spans[id][1] if id in spans else call.ended)
+            known = spans.get(id, (made, call.ended))
+            spans[id] = min(made, known[0]), min(call.ended, known[1])
         spans |= _unanswered(story, key, known=set(spans))
         order = sorted(spans.items(), key=lambda each: (each[1][1], each[1][0]))
         for (one, first), (other, second) in pairwise(order):

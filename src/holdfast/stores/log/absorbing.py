@@ -67,6 +67,41 @@ def _listed(survey: Survey, tx: Transaction, demand: int) -> Absorbable:
         look = most
 
 
+def absorbable_named(survey: Survey, tx: Transaction, demand: int) -> Absorbable:
+    """The same where keys are listed that say nothing, and whoever claims goes on without them."""
+    seen, _ = survey(tx, _first_ranges)
+    return (seen, Absorb([], seen.ticket), None) if seen.rules.paused else _listed(_named(survey), tx, demand)
+
+
+def _named(survey: Survey) -> Survey:
+    """A survey without such keys."""
+
+    def look(view: Reading, ranges_of: RangesOf) -> tuple[Seen, list[list[str]]]:
+        seen: list[Seen] = []
+
+        def ask(more: int) -> list[list[str]]:
+            last, found = survey(view, lambda root, held: ranges_of(root, held + more))
+            seen.append(last)
+            return found
+
+        found = _without_unnamed(ask)
+        return seen[-1], found
+
+    return look
+
+
+def _without_unnamed(ask: Callable[[int], list[list[str]]]) -> list[list[str]]:
+    """Only keys that say something; `ask` lists so many more, for those that are left out."""
+    more = 0
+    while True:
+        listed = ask(more)
+        named = [[key for key in keys if names.is_block(key)] for keys in listed]
+        left_out = sum(map(len, listed)) - sum(map(len, named))
+        if left_out <= more:
+            return named
+        more = left_out
+
+
 def absorbable_late(
     survey: Survey, tx: Transaction, demand: int, late: Late, look: Callable[[Reading], Seen]
 ) -> Absorbable:
@@ -81,7 +116,7 @@ def absorbable_late(
         if absorb is not None:
             return seen, absorb, listing.next_due
     additions = late.additions
-    seen, found = survey(tx, ranges_at(tx.now, demand))
+    seen, found = _named(survey)(tx, ranges_at(tx.now, demand))
     if seen.rules.paused:
         return seen, Absorb([], seen.ticket), None
     listing = _listing_of(tx, seen.root, seen.ticket, found, seen.head.held + _look(demand))
@@ -92,7 +127,8 @@ def absorbable_late(
 def look_ahead(view: Reading, config: str, root: str, head: Head, demand: int) -> Listing:
     """A list for claims that will follow; the head is one that was there before it."""
     ticket = head.ticket()
-    found = view.survey([config], ranges_at(view.now, demand)(root, head.held))[1]
+    ranges_of = ranges_at(view.now, demand)
+    found = _without_unnamed(lambda more: view.survey([config], ranges_of(root, head.held + more))[1])
     return _listing_of(view, root, ticket, found, head.held + _look(demand))
 
 

@@ -2,12 +2,13 @@
 
 from __future__ import annotations
 
-from collections.abc import Sequence
+from collections.abc import Iterator, Sequence
+from contextlib import suppress
 from functools import cache
 from itertools import pairwise
 from typing import TYPE_CHECKING, Any
 
-from ...errors import StoreError
+from ...errors import Damaged, StoreError
 from ...messages import Stored
 from . import damage, names
 from .names import ArchiveName
@@ -175,11 +176,26 @@ def check_format(schema: Any) -> None:
 def files(view: Reading, root: str) -> list[ArchiveName]:
     """The archive files of a queue, by what their names say."""
     found: list[ArchiveName] = []
+    for key in _keys(view, root):
+        with suppress(names.BadKey):  # `unnamed` has it
+            found.append(names.parse_archive(key))
+    return found
+
+
+def unnamed(view: Reading, root: str) -> Iterator[Damaged]:
+    """Objects among them whose names say nothing."""
+    for key in _keys(view, root):
+        try:
+            names.parse_archive(key)
+        except names.BadKey as error:
+            yield damage.damaged(key, str(error))
+
+
+def _keys(view: Reading, root: str) -> Iterator[str]:
     after = ""
     while page := view.list(root + "archive/", after=after, limit=_PAGE):
         after = page[-1]
-        found += [names.parse_archive(key) for key in page]
-    return found
+        yield from page
 
 
 def holding(found: Sequence[ArchiveName], id: str) -> list[ArchiveName]:

@@ -10,11 +10,13 @@ from collections.abc import Iterable, Iterator, Sequence
 
 import msgspec
 
+from . import damage
 from .names import parse_block
 from .space import Buffer, Reading
 
 _END = ".bundle"
 FOLDER = "parts/"
+_DECODER = msgspec.msgpack.Decoder(list[str])
 
 
 class Bundle(msgspec.Struct, frozen=True):
@@ -38,9 +40,9 @@ def bundle(call: int, blocks: Sequence[tuple[str, Buffer]]) -> tuple[list[tuple[
 
 
 def parts(view: Reading, root: str, key: str) -> list[str]:
-    """The parts a bundle names; none when it is gone, since then they have been absorbed."""
+    """The parts a bundle names; none when it is gone, since then they have been absorbed. Damaged."""
     found = view.get(root + key)
-    return msgspec.msgpack.decode(found.data, type=list[str]) if found is not None else []
+    return damage.read(root + key, _DECODER.decode, found.data) if found is not None else []
 
 
 def expanded(view: Reading, root: str, keys: Iterable[str]) -> Iterator[tuple[str, Bundle | None]]:

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import asyncio
 import os
+import threading
 from collections.abc import Callable, Sequence
 from functools import partial
 from typing import TypeAlias, TypeVar, cast
@@ -77,6 +78,12 @@ class Request:
         return self.future is not None and self.future.cancelled()
 
 
+class Group(list[Request]):
+    """What one commit carries out; more joins while it has not begun to write."""
+
+    is_over = False  # its callers have been told; nobody else may join
+
+
 class Committer:
     """See the module. `written` is called with the head after every commit that wrote it."""
 
@@ -91,6 +98,7 @@ class Committer:
         self._timeout = timeout
         self._written = written
         self._waiting: list[Request] = []
+        self._joining = threading.Lock()  # held while a commit takes what waits, or is over
         self._under_way = False
         self._had_turn = False  # of the event loop
         self._was_alone = True  # what was begun last had no company
@@ -155,7 +163,7 @@ class Committer:
 
     def _begin(self) -> None:
         """Commit what waits; requests that arrive meanwhile share the next."""
-        taken: list[Request] = []
+        taken = Group()
         alone, self._was_alone = self._was_alone, len(self._waiting) == 1
         try:
             if alone and self._was_alone and self._at_once(taken):
@@ -170,7 +178,7 @@ class Committer:
         committed.add_done_callback(partial(self._ended, taken))
         self._under_way = True
 
-    def _at_once(self, taken: list[Request]) -> bool:
+    def _at_once(self, taken: Group) -> bool:
         """One such commit per turn of the event loop, so that others have theirs and requests can gather."""
         try:
             done = self._space.at_once(partial(self._step, taken), lasting=self._waiting[0].is_lasting)
@@ -192,8 +200,10 @@ class Committer:
         if self._waiting and not self._under_way:
             self._begin_soon()
 
-    def _ended(self, taken: list[Request], committed: asyncio.Future[Committed]) -> None:
+    def _ended(self, taken: Group, committed: asyncio.Future[Committed]) -> None:
         self._under_way = False
+        with self._joining:  # a step that outlived its deadline may still be running
+            taken.is_over = True
         error = Unavailable("the commit was cancelled") if committed.cancelled() else committed.exception()
         if error is not None:
             self._refuse(taken or self._take(), error)
@@ -255,8 +265,11 @@ class Committer:
 
     # What runs inside the transaction.
 
-    def _step(self, taken: list[Request], tx: Transaction) -> Committed:
-        taken.extend(request for request in self._take() if not request.is_abandoned)
+    def _step(self, taken: Group, tx: Transaction) -> Committed:
+        with self._joining:
+            if taken.is_over:
+                raise Unavailable("nobody waits for this commit any more")
+            taken.extend(request for request in self._take() if not request.is_abandoned)
         head = self._commit(tx, taken) if taken else None
         return head, [request.answer for request in taken]
 
@@ -349,7 +362,10 @@ class Committer:
 
     def _absorbable(self, tx: Transaction, demand: int) -> absorbing.Absorbable:
         if demand:
-            return absorbing.absorbable(self._survey, tx, demand)
+            try:
+                return absorbing.absorbable(self._survey, tx, demand)
+            except names.BadKey:
+                return absorbing.absorbable_named(self._survey, tx, demand)
         seen = self.look(tx)
         return seen, Absorb([], seen.ticket), None
 

@@ -54,12 +54,18 @@ class Finder:
             found = live.find(plain)
             if found is not None:
                 return live.record(found), found.state.token or _token(found)
+        looked = list(lives)
         if self._dead is not None:
             dead = self._glance(view, self._dead, lives)
             found = dead.find(plain)
             if found is not None:
                 return records.as_dead(dead.record(found), found.rows, found.place), _token(found)
-        return self._archived(view, lives, plain)
+            looked.append(dead)
+        archived = self._archived(view, lives, plain)
+        if archived[0] is None:
+            for glance in looked:
+                glance.refuse_unnamed(plain)
+        return archived
 
     def _archived(self, view: Reading, lives: list[Glance], plain: str) -> tuple[Stored | None, str | None]:
         for file in archive.holding(self.files(view, *lives), plain):

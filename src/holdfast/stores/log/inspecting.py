@@ -63,12 +63,15 @@ def _log(view: Reading, root: str, *, few: bool) -> Iterator[Damaged | None]:
         except Damaged as error:
             yield error
     for folder in ("inbox/", "later/"):
-        for key in view.list(root + folder, limit=_FEW if few else _BLOCKS):
-            if not bundles.is_bundle(key):
-                yield _block(view, key, few=few)
+        keys = view.list(root + folder, limit=_PAGE)
+        yield from (damage.damaged(key, "its name makes no sense") for key in keys if not names.is_block(key))
+        blocks = [key for key in keys if names.is_block(key)]
+        yield from (_block(view, key, few=few) for key in blocks[: _FEW if few else _BLOCKS])
 
 
 def _block(view: Reading, key: str, *, few: bool) -> Damaged | None:
+    if bundles.is_bundle(key):
+        return _bundle(view, key)
     stored = view.get(key)
     if stored is None:  # on a bucket it may just have been finished
         return None if few or not view.list(key, limit=1) else damage.missing(key)
@@ -79,7 +82,16 @@ def _block(view: Reading, key: str, *, few: bool) -> Damaged | None:
     return None
 
 
+def _bundle(view: Reading, key: str) -> Damaged | None:
+    try:
+        bundles.parts(view, "", key)
+    except Damaged as error:
+        return error
+    return None
+
+
 def _files(view: Reading, root: str, *, few: bool) -> Iterator[Damaged | None]:
+    yield from archive.unnamed(view, root)
     for file in archive.files(view, root)[-(_FEW if few else _FILES) :]:
         stored = view.get(file.key)
         try:

@@ -13,6 +13,7 @@ from collections.abc import Sequence
 import msgspec
 from msgspec.structs import replace
 
+from ...errors import Damaged
 from . import bundles, damage, headfile, window
 from .names import HEED, parse_block
 from .space import Plea, Reading
@@ -171,7 +172,13 @@ class Late:
 
     def _parts(self, view: Reading, root: str, key: str) -> list[str]:
         known = self._bundles.get(root + key)
-        return bundles.parts(view, root, key) if known is None else known
+        if known is not None:
+            return known
+        try:
+            return bundles.parts(view, root, key)
+        except Damaged as error:  # it stays where it is, for whoever restores it
+            damage.logger.error("%s. Its messages wait until it is restored", error)
+            return []
 
     # Burying.
 

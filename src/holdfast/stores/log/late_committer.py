@@ -17,7 +17,7 @@ from ...errors import HoldfastError, StoreError
 from . import absorbing, names, shards
 from .cache import BlockCache
 from .calendar import Calendar
-from .committer import Committed, Committer, Request
+from .committer import Committed, Committer, Group, Request
 from .late import Late
 from .queues import Address, Config
 from .rows import Rows
@@ -91,7 +91,7 @@ class LateCommitter(Committer):
         if not looking.cancelled():
             looking.exception()  # whoever needs a list asks again
 
-    def _ended(self, taken: list[Request], committed: asyncio.Future[Committed]) -> None:
+    def _ended(self, taken: Group, committed: asyncio.Future[Committed]) -> None:
         head = committed.result()[0] if not committed.cancelled() and committed.exception() is None else None
         if head is not None:
             self._sure = (self._sure[0], head)

@@ -79,6 +79,10 @@ class LateStore(LogStore):
         lives = [self._log(queues.shard(queue, number)).committer for number in range(count)]
         return Finder(lives, self._log(queue + DEAD).committer, self._cache)
 
+    async def _found(self, queue: str, ids: Sequence[str]) -> list[bool]:
+        """A shard asks, too: its messages are messages of the queue."""
+        return await super()._found(queues.address(queue).queue, ids)
+
     async def append(self, queue: str, messages: Sequence[Envelope]) -> list[str]:
         made = await super().append(queues.shard(queue, self._home % await self._shards(queue)), messages)
         self._appended[queue] += len(made)
@@ -343,11 +347,8 @@ class LateStore(LogStore):
         return Check("set aside", "warn", f"{named} are kept but not delivered: {why}; `holdfast recover`")
 
     async def _all_logs(self, queue: str) -> list[Log]:
-        """Those of a queue and its dead letters, as they are now."""
-        logs = [*await self._logs_of(queue), self._log(queue + DEAD)]
-        for log in logs:
-            await self._space.read(log.committer.look, deadline=self._timeout)
-        return logs
+        """Those of a queue and its dead letters."""
+        return [*await self._logs_of(queue), self._log(queue + DEAD)]
 
     def _recovery(self, queue: str, log: Log) -> Recovery:
         async def known(ids: set[str]) -> set[str]:

@@ -44,6 +44,8 @@ class Glance:
         self._cache = cache
         self._sure = sure
         self._bundles: dict[str, Bundle | None] = {}
+        self._strangers: dict[tuple[str, ...], window.Sorted] = {}
+        self._unnamed: list[str] = []  # listed keys that say nothing
         frozen = seen.head.frozen
         # On a bucket blocks are seen before the flush that writes them is done with: till then the head has the rows.
         self._hidden = [*hidden, *([frozen] if frozen is not None else [])] if seen.rules.window else []
@@ -65,8 +67,11 @@ class Glance:
     def _unabsorbed(self, *prefixes: str) -> Iterator[Block]:
         if not self.seen.rules.window:
             known = {block.key for block in self.seen.head.blocks.values()}
-            new = (key for prefix in prefixes for key in self.keys(prefix) if key not in known)
-            yield from (Block.of(0, key, calendar=self.seen.rules.calendar) for key in new)
+            for key in (key for prefix in prefixes for key in self.keys(prefix) if key not in known):
+                try:
+                    yield Block.of(0, key, calendar=self.seen.rules.calendar)
+                except names.BadKey:
+                    self._unnamed.append(key)
             return
         known = self._known()
         keys = [key for key in self.strangers(*prefixes).good if not any(each.wrote(key) for each in self._hidden)]
@@ -77,17 +82,21 @@ class Glance:
         return {block.key for block in self.seen.head.blocks.values()} | self.seen.head.beyond.refused
 
     def strangers(self, *prefixes: str) -> window.Sorted:
-        """Listed keys that the head does not know, bundles among them, by what becomes of them."""
-        known = self._known()
-        keys = [key for prefix in prefixes for key in self.keys(prefix) if key not in known]
-        made = {key: self.view.made(self.seen.root + key) for key in keys}
-        return window.sort_out(self.seen.head, keys, made, self.seen.rules)
+        """Listed keys that the head does not know, bundles among them, by what becomes of them; listed once."""
+        if prefixes not in self._strangers:
+            known = self._known()
+            listed = [key for prefix in prefixes for key in self.keys(prefix) if key not in known]
+            keys = [key for key in listed if names.is_block(key)]
+            self._unnamed += [key for key in listed if not names.is_block(key)]
+            made = {key: self.view.made(self.seen.root + key) for key in keys}
+            self._strangers[prefixes] = window.sort_out(self.seen.head, keys, made, self.seen.rules)
+        return self._strangers[prefixes]
 
     def set_aside(self) -> int:
         """How many messages are late: copied under `late/`, named in the head, or only listed so far."""
         if not self.seen.rules.window:
             return 0
-        copied = [names.parse_late(key)[0] for key in self.keys(names.LATE)]
+        copied = [names.parse_late(key)[0] for key in self.keys(names.LATE) if names.is_block(key)]
         late = [*self.seen.head.beyond.aside, *self.strangers("inbox/", "later/").late]
         found = {*copied, *(key for key, _ in bundles.expanded(self.view, self.seen.root, late))}
         return sum(names.parse_block(key).count for key in found)
@@ -132,13 +141,20 @@ class Glance:
                 return Found(block, rows, place, state)
         return None
 
+    def refuse_unnamed(self, id: str) -> None:
+        """Raise Damaged if a block was listed whose key says nothing, and the message may have been in it."""
+        block = f"{ids.block_of(int(id, 16)):032x}"
+        for key in self._unnamed:
+            if block in key or id in key:
+                raise damage.damaged(self.seen.root + key, "its name makes no sense")
+
     def _candidates(self, number: int) -> Iterator[Block]:
         """The head first, then where the bits of the id point, then wherever ids are stored as a column."""
         if ids.is_carried(number) or self.seen.root.endswith("/dead/"):
             yield from self.blocks()
             return
         yield from self.seen.head.blocks.values()
-        block = f"{ids.block_of(number):032x}-"
+        block = f"{ids.block_of(number):032x}"
         yield from self._unabsorbed(f"inbox/{255 - ids.priority_of(number):03d}/{block}", "later/")
 
     def record(self, found: Found) -> Stored:

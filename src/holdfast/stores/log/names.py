@@ -22,6 +22,10 @@ from ... import ids
 from .calendar import IN_STEP, Calendar
 
 CONFIGS = "queues/"
+_ID = "[0-9a-f]{32}"
+_BLOCK = re.compile(rf"({_ID})-([0-9]+)-([0-9]+)-([0-9]+)-([0-9]+)(c?)(?:-({_ID})-({_ID}))?")
+_LISTED = re.compile(rf"(?:.*/)?(?:inbox/[0-9]+|later/[0-9]+)/(?:{_BLOCK.pattern}|{_ID}\.bundle)")
+_ARCHIVED = re.compile(rf"({_ID})-({_ID})-([0-9]+)-({_ID})\.parquet")
 _SHARD = re.compile(r"s\d{4}")
 DATED = 500_000_000_000_000  # ms, added to instants of the calendar: the store's clock does not come so far
 UNDATED_END = str(DATED)[0]  # what keys of the store's clock are below
@@ -36,6 +40,10 @@ _SINGLE = f"head|{HINT}|{HEED}[^/]+|maintain|scanned"
 # Whoever removes a store goes by this: a kind of key that is not listed here would be left behind, and told.
 _OURS = re.compile(rf"{CONFIGS}{_QUEUE}|{_QUEUE}@[0-9a-f]{{8}}/((dead|s\d{{4}})/)?({_SINGLE}|({_FOLDERS})/.+)")
 _TOLD_MOST = 20  # names of what was left
+
+
+class BadKey(ValueError):
+    """A key that says nothing: whoever lists goes on without it, whoever needs it finds it damaged."""
 
 
 def is_ours(key: str) -> bool:
@@ -112,12 +120,17 @@ class BlockName(msgspec.Struct, frozen=True, gc=False):
 
 
 def parse_block(key: str) -> BlockName:
-    """The name in a block's key."""
-    parts = key[key.rindex("/") + 1 :].split("-")
-    first, last = parts[5:7] if len(parts) > 5 else ("", "")
-    attempts = int(parts[4].rstrip("c"))
-    crashed = parts[4].endswith("c")
-    return BlockName(parts[0], int(parts[1]), int(parts[2]), int(parts[3]), attempts, crashed, first, last)
+    """The name in a block's key; BadKey."""
+    found = _BLOCK.fullmatch(key, key.rfind("/") + 1)
+    if found is None:
+        raise BadKey(f"{key} is no block's key")
+    block, count, priority, most, attempts, crashed, first, last = found.groups("")
+    return BlockName(block, int(count), int(priority), int(most), int(attempts), bool(crashed), first, last)
+
+
+def is_block(key: str) -> bool:
+    """Whether it is the key of a block or a bundle, in an inbox or under `later/`."""
+    return _LISTED.fullmatch(key) is not None
 
 
 def order_of(key: str) -> str:
@@ -149,11 +162,16 @@ def block_number(key: str) -> int:
 
 
 def due_of(key: str, calendar: Calendar = IN_STEP) -> float:
-    """When a block under `later/` is due, by the store's clock; 0 in the inbox. Keys may be relative to the queue."""
+    """When a block under `later/` is due, by the store's clock; 0 in the inbox. BadKey.
+
+    Keys may be relative to the queue.
+    """
     folder, _, _ = key.rpartition("/")
     above, _, due = folder.rpartition("/")
     if not above.endswith("later"):
         return 0.0
+    if not due.isdecimal():
+        raise BadKey(f"{key} says no time")
     number = int(due)
     return number / 1000 if number < DATED else (number - DATED) / 1000 + calendar.ahead
 
@@ -194,7 +212,11 @@ def archive_key(first: str, last: str, rows: int, flush: str, calendar: Calendar
 
 
 def parse_archive(key: str) -> ArchiveName:
-    first, last, rows, flush = key[key.rindex("/") + 1 : -len(".parquet")].split("-")
+    """BadKey."""
+    found = _ARCHIVED.fullmatch(key, key.rfind("/") + 1)
+    if found is None:
+        raise BadKey(f"{key} is no archive file's key")
+    first, last, rows, flush = found.groups()
     return ArchiveName(key, first, last, int(rows), flush)
 
 

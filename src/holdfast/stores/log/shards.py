@@ -65,8 +65,9 @@ def _has_new(view: Reading, seen: Seen) -> bool:
     """A listed block that its head does not know; whether it may be absorbed is found out by whoever tries."""
     root, held = seen.root, seen.head.held
     known = {block.key for block in seen.head.blocks.values()} | seen.head.beyond.refused
-    due = [key for key in view.list(root + "later/", limit=held + 1) if names.due_of(key, view.calendar) <= view.now]
-    return any(key[len(root) :] not in known for key in (*view.list(root + "inbox/", limit=held + 1), *due))
+    inbox, later = (view.list(root + folder, limit=held + 1) for folder in ("inbox/", "later/"))
+    due = [key for key in later if names.is_block(key) and names.due_of(key, view.calendar) <= view.now]
+    return any(key[len(root) :] not in known for key in (*inbox, *due))
 
 
 def _has_ready(seen: Seen, now: float) -> bool:

@@ -20,7 +20,7 @@ class Topics:
         self._lock = threading.Lock()
         self._signals: Counter[str] = Counter()
         self._for_all = 0  # added to every topic's count, so that "everybody" costs nothing per topic
-        self._waiters: dict[str, set[asyncio.Future[bool]]] = {}
+        self._waiters: dict[str, dict[asyncio.Future[bool], None]] = {}  # who came first is woken first
 
     def ticket(self, topic: str) -> int:
         """The topic's count of signals."""
@@ -34,7 +34,7 @@ class Topics:
                 return True
             if timeout <= 0:
                 return False
-            self._waiters.setdefault(topic, set()).add(waiter)
+            self._waiters.setdefault(topic, {})[waiter] = None
         timer = waiter.get_loop().call_later(timeout, _answer, waiter, False)
         try:
             return await waiter
@@ -44,11 +44,11 @@ class Topics:
 
     def signal(self, topics: Iterable[str]) -> list[Outcome]:
         """Count a signal for each; the waiters are the caller's to `deliver`, together with what else it has."""
-        woken: set[asyncio.Future[bool]] = set()
+        woken: dict[asyncio.Future[bool], None] = {}
         with self._lock:
             for topic in topics:
                 self._signals[topic] += 1
-                woken |= self._waiters.pop(topic, set())
+                woken |= self._waiters.pop(topic, {})
         return [(waiter, True, None) for waiter in woken]
 
     def signal_all(self) -> list[Outcome]:
@@ -62,7 +62,7 @@ class Topics:
         with self._lock:
             waiters = self._waiters.get(topic)
             if waiters is not None:
-                waiters.discard(waiter)
+                waiters.pop(waiter, None)
                 if not waiters:
                     del self._waiters[topic]
 

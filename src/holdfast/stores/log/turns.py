@@ -166,8 +166,9 @@ class Turns:
         self._look(head, now)
         whose, is_outside = self._whose, self.is_outside(head)
         self.asks = is_outside and self._runs > 0
-        if not whose and is_outside and self._runs > 1 and now - self._asking < _ANSWERED * self._known_pace:
-            return self._looks  # who is faster again and again has heard us by now, most likely
+        is_heard = now - self._asking < _ANSWERED * self._known_pace and now - self._begun < _OUTSIDE
+        if not whose and is_outside and self._runs > 1 and is_heard:
+            return self._looks  # who is faster again and again has heard us by now, most likely; if there is anybody
         if whose in ("", self._name) or store_now - head.now > _OLD or now - self._begun > _PATIENCE:
             return 0.0
         if is_outside:
@@ -240,7 +241,7 @@ class Turns:
 
     def _next(self, head: Head, now: float) -> str:
         line = [each for each in self._line(head) if each != self._name]
-        if self._seating and now - self._heard > _HEARD:
+        if line and self._seating and now - self._heard > _HEARD:
             self._ours_since = None
             return line[0]
         if self._ours_since is None or self._whose != self._name:

@@ -10,11 +10,13 @@ from nats.js.api import ObjectMeta, ObjectMetaOptions, ObjectStoreConfig
 from nats.js.errors import APIError, BucketNotFoundError, NotFoundError, ObjectNotFoundError
 
 from ...errors import StoreError
+from ...ids import number
 from .faults import Lost
 from .link import Link
 
 LEAST_PAYLOAD = 65536  # bytes that a server must take in one message: room for a record, and as much for a task
 ROOM = 32768  # bytes of a message that are not its payload, at least: its record, and an error of 8 KiB
+RESULT = ".result"  # after the id, in the name of a result
 _CHUNK_BYTES = 128 << 10
 
 
@@ -68,13 +70,24 @@ class Blobs:
             except (nats.errors.Error, OSError) as error:
                 raise Lost("the object store did not answer") from error
 
-    async def drop(self) -> None:
-        """Remove the bucket."""
+    async def drop(self) -> list[str]:
+        """Remove all payloads and results, and the bucket when nothing else is in it; what is left, in words."""
+        try:
+            found = [info.name for info in await (await self._store()).list(ignore_deletes=True)]
+        except BucketNotFoundError:
+            return []
+        except NotFoundError:
+            found = []
+        own = [name for name in found if number(name.removesuffix(RESULT)) is not None]
         self._open = None
+        if len(own) < len(found):
+            await self.delete(own)
+            return [f"object store {self._bucket}, {len(found) - len(own)} objects"]
         try:
             await self._link.client.jetstream().delete_object_store(self._bucket)
         except (BucketNotFoundError, NotFoundError, APIError):
             pass
+        return []
 
     async def _store(self, *, create: bool = False) -> Any:
         if self._open is None or self._client is not self._link.client:

@@ -13,7 +13,7 @@ import msgspec
 from ...messages import Claimed, Claims, Expired
 from ...v1.task_pb2 import Record, Task
 from ..base import QueueInfo
-from . import state, tasks
+from . import state, tasks, wire
 from .clock import Moment
 from .faults import Lost, Refused
 from .lanes import Handed, Lane, nak
@@ -170,6 +170,7 @@ class Claimer:
         log, moment = self._log, self._log.link.moment()
         takes: list[_Candidate] = []
         expired: list[Expired] = []
+        too_early: list[bytes] = []  # what the server hears of those that are not due
         full = stop = False
         for one in candidates:
             seen = moment if one.record is None else log.seen(one.handed.id, one.record, moment)
@@ -186,11 +187,13 @@ class Claimer:
                 self._not_due += one.handed.delivered == 1
                 seconds = state.wait(one.record, one.task, seen)
                 self.expect(moment.now + seconds)
-                await log.link.send(one.handed.ack, nak(seconds))
+                too_early.append(wire.frame(one.handed.ack, nak(seconds)))
             elif what == "expired":
                 expired += await self._expire(info, one)
             else:
                 await self._settler.finish_ended(one.handed, one.task, one.record)
+        if too_early:
+            await wire.send(log.link.client, b"".join(too_early))
         return Claims(await self._take(info, takes, lease), expired), stop
 
     async def _expire(self, info: QueueInfo, one: _Candidate) -> list[Expired]:

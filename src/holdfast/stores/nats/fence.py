@@ -24,18 +24,18 @@ class Fence:
         self._stream = stream
         self._queue = queue
 
-    async def write(self, posts: Sequence[Post], extra: Post | None = None) -> tuple[list[int | None], int | None]:
-        """The new sequence of each, None where another was first; and that of `extra`, sent in the same breath.
+    async def write(self, posts: Sequence[Post], before: Post | None = None) -> tuple[list[int | None], int | None]:
+        """The new sequence of each, None where another was first; and that of `before`, sent in the same breath.
 
         Every post must be unlike any other, so that our own write is known again when its answer was lost.
         """
-        together = list(posts) if extra is None else [*posts, extra]
+        together = list(posts) if before is None else [before, *posts]
         answers = await self._link.store_each(together)
         done = [
             answer if isinstance(answer, int) else await self._again(post, answer)
             for post, answer in zip(together, answers, strict=True)
         ]
-        return done[: len(posts)], done[-1] if extra is not None else None
+        return (done, None) if before is None else (done[1:], done[0])
 
     async def _again(self, post: Post, answer: Exception) -> int | None:
         """What did not go in at once: another was first, or nobody answered."""

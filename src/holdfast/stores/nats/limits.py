@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import re
 from collections.abc import Mapping
 from typing import Any
 
@@ -10,8 +9,6 @@ from ...errors import UnsafeStore
 from . import names
 from .faults import STREAM_NOT_FOUND, Refused
 from .link import Link
-
-_KEPT = ("tasks", "done", "dead", names.MOVING)
 
 
 async def streams(link: Link, prefix: str) -> list[dict[str, Any]]:
@@ -22,13 +19,6 @@ async def streams(link: Link, prefix: str) -> list[dict[str, Any]]:
         found += page.get("streams") or []
         if not page.get("streams") or len(found) >= int(page.get("total", 0)):
             return found
-
-
-def is_ours(config: Mapping[str, Any], prefix: str) -> bool:
-    """Whether it is a stream that Holdfast makes, by its name and by everything that it stores."""
-    own = (names.queues_stream(prefix), names.gone_stream(prefix), names.reserve_stream(prefix))
-    made = config["name"] in own or bool(re.fullmatch(rf"{prefix}=[^=]+=({'|'.join(_KEPT)})", config["name"]))
-    return made and all(subject.startswith(f"{prefix}.") for subject in config.get("subjects") or [])
 
 
 def danger(config: Mapping[str, Any]) -> str | None:
@@ -54,7 +44,10 @@ def is_outdated(config: Mapping[str, Any]) -> bool:
 async def kept(link: Link, prefix: str) -> list[dict[str, Any]]:
     """The configurations of all streams that messages must not vanish from."""
     configs = [found["config"] for found in await streams(link, prefix)]
-    ours = [one for one in configs if is_ours(one, prefix) and one["name"] != names.gone_stream(prefix)]
+    gone = names.gone_stream(prefix)
+    ours = [
+        one for one in configs if one["name"] != gone and names.is_ours(prefix, one["name"], one.get("subjects") or [])
+    ]
     try:
         ours.append((await link.api(f"STREAM.INFO.OBJ_{prefix}-blobs"))["config"])
     except Refused as error:

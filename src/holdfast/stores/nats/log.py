@@ -22,7 +22,7 @@ from .faults import NO_ROOM, STREAM_NOT_FOUND, WRONG_SEQUENCE, Nobody, Refused
 from .fence import Fence
 from .lanes import Lanes
 from .link import Link
-from .names import LATER
+from .names import LATER, gone_stream
 from .queues import Register, missing
 from .reading import Found, Reader
 from .reserve import Reserve
@@ -64,7 +64,9 @@ class Log:
         self.names = register.names(self.queue)
         self.lanes = Lanes(link, self.stream, self.subject, self.queue)
         self.fence = Fence(link, reader, reserve, self.names.done_stream, self.queue)
-        self.tally = Tally(link, reader, self.names.done_stream, self.names.tally)
+        self.tally = Tally(
+            link, reader, self.names.done_stream, self.names.tally, records=self.records, traces=self.traces
+        )
         self.calls = Calls(link, reader, reserve, self.names)
         self.leases: dict[tuple[str, str], Lease] = {}
         self.settled: dict[tuple[str, str], str] = {}  # what this process has settled, by id and token
@@ -137,6 +139,16 @@ class Log:
         except Nobody:
             raise missing(self.queue) from None
         return {subject[len(start) :]: (one.sequence, read_record(one.data)) for subject, one in found.items()}
+
+    async def traces(self, ids: Sequence[str]) -> dict[str, float]:
+        """When those ended that are not kept, as long as that is remembered."""
+        start = self.names.gone
+        try:
+            found = await self.reader.last(gone_stream(self.register.prefix), [start + id for id in ids])
+        except Nobody:
+            return {}
+        words = {subject[len(start) :]: one.data.decode().split(" ") for subject, one in found.items()}
+        return {id: float(said[2]) for id, said in words.items() if len(said) > 2}
 
     async def record(self, id: str) -> tuple[int, Record] | None:
         """The same from the leader: never an old one."""

@@ -121,12 +121,13 @@ class Looker:
     async def stats(self) -> Stats:
         log, names = self._log, self._log.names
         await log.info()
-        counts, subjects = await log.tally.read()
+        counts, subjects, left = await log.tally.read()
         done = await log.link.api(f"STREAM.INFO.{names.done_stream}")
         letters = await log.link.api(f"STREAM.INFO.{names.dead_stream}")
         dead = int(letters["state"]["messages"])
         n, recorded, oldest, exact = await self._live()
-        archived = max(0, int(done["state"].get("num_subjects", 0)) - subjects - dead - recorded)
+        recorded |= left.keys()
+        archived = max(0, int(done["state"].get("num_subjects", 0)) - subjects - dead - len(recorded))
         if log.dead:
             archived, dead = 0, 0  # the archive is that of the queue
         n = {**n, "dead": dead, "archive": archived}
@@ -144,8 +145,8 @@ class Looker:
             exact,
         )
 
-    async def _live(self) -> tuple[dict[str, int], int, float | None, bool]:
-        """Counts by view, how many of them have a record, the age of the oldest, and whether all were looked at."""
+    async def _live(self) -> tuple[dict[str, int], set[str], float | None, bool]:
+        """Counts by view, which of them have a record, the age of the oldest, and whether all were looked at."""
         log, now = self._log, self._log.link.now()
         lanes, later = await self._lanes()
         all_known = await self._learn(later)
@@ -168,7 +169,8 @@ class Looker:
         if not exact:  # what was not looked at is most likely waiting for its retry
             n["retry"] += max(0, handed_out - len(found) - len(later))
         since += await self._first_waiting(lanes)
-        return n, len(records), max((max(0.0, now - at) for at in since), default=None), exact
+        recorded = {id for id, (_, record) in records.items() if record.place == state.LIVE or record.gone}
+        return n, recorded, max((max(0.0, now - at) for at in since), default=None), exact
 
     async def _learn(self, later: Sequence[str]) -> bool:
         """Read those of what was enqueued with a delay that are not known yet; whether all are known now."""

@@ -71,8 +71,24 @@ class Names:
         self.moved = f"{prefix}._.moved.{q}"  # nobody publishes there
         self.moving_stream = f"{prefix}={q}={MOVING}"
 
-    def streams(self) -> tuple[str, ...]:
-        return self.task_stream, self.done_stream, self.dead_stream, self.moving_stream
+    def streams(self) -> dict[str, list[str]]:
+        """Every stream of the queue, and the subjects that it may have."""
+        of_before = [f"{self.old_later}*.*", self.moved]
+        return {
+            self.task_stream: [*self.task_subjects(), *of_before],
+            self.done_stream: self.done_subjects(),
+            self.dead_stream: self.dead_subjects(),
+            self.moving_stream: [f"{self.moving}>"],
+        }
+
+    def task_subjects(self) -> list[str]:
+        return [f"{self.task}*.*", self.later, f"{self.key}*", f"{self.call}*", f"{self.once}*"]
+
+    def done_subjects(self) -> list[str]:
+        return [f"{self.done}*", f"{self.tally}*"]
+
+    def dead_subjects(self) -> list[str]:
+        return [f"{self.dead}*.*"]
 
     def task_of(self, priority: int, id: str, *, later: bool = False) -> str:
         """The subject of a task."""
@@ -102,6 +118,24 @@ def queues_stream(prefix: str) -> str:
 
 def gone_stream(prefix: str) -> str:
     return f"{prefix}=gone"
+
+
+def shared_streams(prefix: str) -> dict[str, list[str]]:
+    """The streams that all queues share, and their subjects."""
+    return {
+        queues_stream(prefix): [f"{prefix}._.queue.*", f"{prefix}._.lock.*"],
+        gone_stream(prefix): [f"{prefix}._.gone.*.*"],
+        reserve_stream(prefix): [f"{reserve_subject(prefix)}.*"],
+    }
+
+
+def is_ours(prefix: str, stream: str, subjects: Iterable[str]) -> bool:
+    """Whether Holdfast makes a stream of this name, with nothing but these subjects."""
+    made = shared_streams(prefix)
+    words = stream.split("=")
+    if len(words) == 3 and words[0] == prefix:
+        made |= Names(prefix, queue_of(words[1])).streams()
+    return stream in made and set(subjects) <= set(made[stream])
 
 
 def moving(prefix: str, streams: Iterable[str]) -> set[str]:

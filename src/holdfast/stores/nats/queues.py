@@ -53,13 +53,10 @@ class Register:
         """The streams that all queues share."""
         if self._installed:
             return
-        shared = [f"{self.prefix}._.queue.*", f"{self.prefix}._.lock.*"]
-        await self._make(self._stream, shared, max_msgs_per_subject=1)
-        gone = [f"{self.prefix}._.gone.*.*"]
         hour = {"max_age": _GONE_FOR * 10**9, "discard": "old"}
-        await self._make(names.gone_stream(self.prefix), gone, max_msgs_per_subject=1, **hour)
-        reserve = [f"{names.reserve_subject(self.prefix)}.*"]
-        await self._make(names.reserve_stream(self.prefix), reserve, max_msgs_per_subject=1)
+        for stream, subjects in names.shared_streams(self.prefix).items():
+            more = hour if stream == names.gone_stream(self.prefix) else {}
+            await self._make(stream, subjects, max_msgs_per_subject=1, **more)
         self._installed = True
 
     async def is_installed(self) -> bool:
@@ -94,7 +91,9 @@ class Register:
                 raise
             await self._link.api(f"STREAM.CREATE.{name}", config)
             return
-        old = found["subjects"]
+        old = found.get("subjects") or []
+        if not names.is_ours(self.prefix, name, old):
+            raise StoreError(f"nats: there is a stream {name!r} that is not Holdfast's; choose another prefix")
         better = {**found, "subjects": [*old, *sorted(set(subjects) - set(old))]}
         if not found.get("allow_msg_schedules"):  # else it takes more than that: see upgrading.py
             better["discard"] = config["discard"]
@@ -105,10 +104,9 @@ class Register:
         """The three streams of a queue, idempotently."""
         n = self.names(queue)
         tasks: dict[str, Any] = {"retention": "workqueue", "max_msgs_per_subject": 1}
-        subjects = [f"{n.task}*.*", n.later, f"{n.key}*", f"{n.call}*", f"{n.once}*"]
-        await self._make(n.task_stream, subjects, duplicate_window=_SAME_ID * 10**9, **tasks)
-        await self._make(n.done_stream, [f"{n.done}*", f"{n.tally}*"], max_msgs_per_subject=1)
-        await self._make(n.dead_stream, [f"{n.dead}*.*"], max_msgs_per_subject=1)
+        await self._make(n.task_stream, n.task_subjects(), duplicate_window=_SAME_ID * 10**9, **tasks)
+        await self._make(n.done_stream, n.done_subjects(), max_msgs_per_subject=1)
+        await self._make(n.dead_stream, n.dead_subjects(), max_msgs_per_subject=1)
 
     async def make_moving(self, queue: str) -> None:
         """The stream beside, for an upgrade."""
@@ -216,14 +214,32 @@ class Register:
         for stream in self.names(queue).streams():
             await self.drop_stream(stream)
 
-    async def uninstall(self) -> None:
-        for info in await self.all():
-            await self.delete(info.name)
+    async def uninstall(self) -> list[str]:
+        """Remove every stream that Holdfast makes under this prefix; what else lies there, in words."""
         self._known.clear()
         self._installed = False
-        await self.drop_stream(self._stream)
-        await self.drop_stream(names.gone_stream(self.prefix))
-        await self.drop_stream(names.reserve_stream(self.prefix))
+        left: list[str] = []
+        for name, subjects in (await self._streams()).items():
+            if names.is_ours(self.prefix, name, subjects):
+                await self.drop_stream(name)
+            else:
+                left.append(f"stream {name}")
+        return left
+
+    async def _streams(self) -> dict[str, list[str]]:
+        """Streams with a name or a subject of this prefix, and their subjects."""
+        found: dict[str, list[str]] = {}
+        seen = 0
+        while True:
+            page = await self._link.api("STREAM.LIST", {"offset": seen})
+            for one in page.get("streams") or []:
+                name, subjects = one["config"]["name"], one["config"].get("subjects") or []
+                own = (f"{self.prefix}.", f"{self.prefix}=")
+                if any(each.startswith(own) for each in (name, *subjects)):
+                    found[name] = subjects
+            seen += len(page.get("streams") or [])
+            if not page.get("streams") or seen >= int(page.get("total", 0)):
+                return found
 
 
 def missing(queue: str) -> QueueNotFound:

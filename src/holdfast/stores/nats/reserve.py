@@ -70,16 +70,15 @@ class Reserve:
         if self._was_just_given_up:
             return False
         piece = min(_PIECE_BYTES, self._link.max_payload // 2)
-        try:
-            for place in range(-(-RESERVE_BYTES // piece)):
-                await self._link.store([Post(f"{self._subject}.{place}", bytes(piece))])
-        except Refused as error:
-            if error.code not in NO_ROOM:
-                raise
-            await self._link.api(f"STREAM.PURGE.{self._stream}")
-            return False
-        self._is_there = True
-        return True
+        posts = [Post(f"{self._subject}.{place}", bytes(piece)) for place in range(-(-RESERVE_BYTES // piece))]
+        refused = [answer for answer in await self._link.store_each(posts) if isinstance(answer, Exception)]
+        if not refused:
+            self._is_there = True
+            return True
+        await self._link.api(f"STREAM.PURGE.{self._stream}")
+        if not isinstance(refused[0], Refused) or refused[0].code not in NO_ROOM:
+            raise refused[0]
+        return False
 
     async def mend(self) -> int:
         """Make it again if it was given up; how often that was done."""
@@ -94,6 +93,6 @@ class Reserve:
         """Before an enqueue; Unavailable while the room is for those who drain."""
         if self._in_doubt:
             await self.look()
-            self._in_doubt = not self._is_there
         if not self._is_there and not await self.refill():
             raise Unavailable("nats: the server has no room: complete or delete messages, or give it more storage")
+        self._in_doubt = False

@@ -11,6 +11,7 @@ from ...messages import Answer, Settlement
 from ...v1.task_pb2 import Record, Task
 from ..base import QueueInfo
 from . import state, tasks, wire
+from .blobs import RESULT
 from .faults import Lost, Nobody
 from .lanes import Handed, nak
 from .log import Lease, Log, is_id
@@ -20,6 +21,7 @@ from .tally import Counts
 from .wire import Post
 
 _TRIES = 10
+_AT_ONCE = 255  # outcomes in one write, with the word before them
 
 
 class _Work(msgspec.Struct, gc=False):
@@ -106,8 +108,9 @@ class Settler:
             work.append(_Work(index, lease, await self._fit(new, lease)))
             if kind:
                 shared[kind] = (new, new.SerializeToString())
-        written = await self._write(work)
-        await self._carry_out([(one.lease, one.new) for one, ok in zip(work, written, strict=True) if ok])
+        written: list[bool] = []
+        for start in range(0, len(work), _AT_ONCE):
+            written += await self._do(work[start : start + _AT_ONCE])
         for one, ok in zip(work, written, strict=True):
             index, s = one.index, settlements[one.index]
             self._log.leases.pop((s.id, s.token), None)
@@ -140,7 +143,7 @@ class Settler:
         found = await self._log.reader.last_exact(stream, self._log.names.gone + s.id)
         if found is None:
             return "unknown"
-        return "ok" if found.data.decode() == f"{s.token} {s.action}" else "lost"
+        return "ok" if s.token and found.data.decode().split(" ")[:2] == [s.token, s.action] else "lost"
 
     async def _fit(self, record: Record, lease: Lease) -> Record:
         """A result too large for its record goes to the object store, and so does a task."""
@@ -148,27 +151,29 @@ class Settler:
         if record.place == state.LIVE or log.blobs.fits(len(lease.raw) + len(record.result)):
             return record
         if record.result:
-            record.result_blob = await log.blobs.put(f"{lease.id}.result", record.result)
+            record.result_blob = await log.blobs.put(lease.id + RESULT, record.result)
             record.ClearField("result")
         lease.task, lease.raw = await tasks.fitted(lease.task, lease.raw, log.blobs)
         if record.HasField("task"):
             record.task.CopyFrom(lease.task)
         return record
 
-    async def _write(self, work: Sequence[_Work]) -> list[bool]:
-        """Into the fence, with the counts of what ended."""
-        if not work:
-            return []
-        log = self._log
-        more, slot = _counts([one.new for one in work]), log.tally.take()
-        extra = slot.post(more) if more.completed or more.failed else None
+    async def _do(self, work: Sequence[_Work]) -> list[bool]:
+        """Into the fence, after the word of what is about to end, and what follows from it."""
+        log, slot = self._log, self._log.tally.take()
+        ended = [(one.lease.id, one.new) for one in work if one.new.place == state.ARCHIVE]
+        fresh = any(one.lease.sequence == 0 for one in work)
         posts = [log.post(one.lease, one.new, one.body) for one in work]
-        sequences, counted = await log.fence.write(posts, extra)
+        sequences, announced = await log.fence.write(posts, slot.post(ended, fresh=fresh) if ended else None)
+        took = [sequence is not None for sequence in sequences]
         for one, sequence in zip(work, sequences, strict=True):
             one.lease.sequence = sequence or one.lease.sequence
-        took = [one.new for one, sequence in zip(work, sequences, strict=True) if sequence is not None]
-        await log.tally.count(slot, more if len(took) == len(work) else _counts(took), counted, planned=more)
-        return [sequence is not None for sequence in sequences]
+        if ended:
+            more = _counts([one.new for one, ok in zip(work, took, strict=True) if ok])
+            slot = await log.tally.count(slot, more, announced, sure=all(took) and not fresh)
+        await self._carry_out([(one.lease, one.new) for one, ok in zip(work, took, strict=True) if ok])
+        log.tally.give_back(slot)  # not before: it tells of records that are still to be removed
+        return took
 
     async def bury(self, info: QueueInfo, lease: Lease, reason: str) -> bool:
         """End a message whose last lease ran out; False: another was quicker."""
@@ -178,9 +183,8 @@ class Settler:
 
     async def end(self, lease: Lease, new: Record) -> bool:
         """Write what nobody's lease decided, and carry it out; False: another was quicker."""
-        [took] = await self._write([_Work(0, lease, await self._fit(new, lease))])
+        [took] = await self._do([_Work(0, lease, await self._fit(new, lease))])
         if took:
-            await self._carry_out([(lease, new)])
             await self._log.note(b"done")
             self._log.wake()
         return took
@@ -229,7 +233,7 @@ class Settler:
         if record.moving_to:
             await self._mover.move(lease.task, record)
         if record.gone:
-            trace = f"{record.last_token} {record.last_action}".encode()
+            trace = f"{record.last_token} {record.last_action} {record.finished_at!r}".encode()
             await self._log.store(Post(self._log.names.gone + lease.id, trace))
 
     async def _forget(self, lease: Lease, record: Record) -> None:

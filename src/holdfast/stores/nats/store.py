@@ -123,11 +123,10 @@ class NatsStore:
             *upgraded,
         ]
 
-    async def uninstall(self) -> None:
+    async def uninstall(self) -> list[str]:
         with mapped("uninstalling"):
             self._close_parts(list(self._parts))
-            await self.register.uninstall()
-            await self.blobs.drop()
+            return [*await self.register.uninstall(), *await self.blobs.drop()]
 
     async def close(self) -> None:
         self._close_parts(list(self._parts))

@@ -1,26 +1,83 @@
-"""How many messages ended, ever: each client counts its own, in the same batch as the outcomes."""
+"""How many messages ended, ever: each client counts its own.
+
+A count and the outcomes it is about are several messages, and a kill may come between any two. So a client says first
+what it is about to end, beside what it has counted before; whether that happened is read from the records.
+"""
 
 from __future__ import annotations
 
 import os
-from collections.abc import Sequence
+from collections.abc import Awaitable, Callable, Iterable, Sequence
+from typing import NamedTuple
 
 import msgspec
 
+from ...v1.task_pb2 import Record
 from .faults import WRONG_SEQUENCE, Refused
 from .link import Link
-from .reading import Reader
+from .reading import Found, Reader
 from .wire import Post
 
 _SLOTS = 32  # more than these are folded into one
 _FOLDED = 500  # at once
+_SURELY_OVER = 3600.0  # seconds after which what was announced and has not happened never will
+
+Records = Callable[[Sequence[str]], Awaitable[dict[str, tuple[int, Record]]]]
+Traces = Callable[[Sequence[str]], Awaitable[dict[str, float]]]
 
 
-class Counts(msgspec.Struct):
+class Counts(msgspec.Struct, frozen=True):
     """Since the creation of the queue."""
 
     completed: int = 0
     failed: int = 0
+
+    def plus(self, other: Counts) -> Counts:
+        return Counts(self.completed + other.completed, self.failed + other.failed)
+
+
+class Entry(msgspec.Struct, frozen=True, omit_defaults=True):
+    """What one client says."""
+
+    completed: int = 0  # for sure
+    failed: int = 0
+    at: float = 0.0  # when those below end, by their records
+    completing: list[str] = []  # ids that were about to end when this was written
+    failing: list[str] = []
+    fresh: bool = False  # those had no record before
+
+    def about(self) -> list[str]:
+        return [*self.completing, *self.failing]
+
+
+class Left(NamedTuple):
+    """A message that ended, is not kept, and still has its record: somebody stopped before the last step."""
+
+    sequence: int
+    record: Record
+
+
+class Known(NamedTuple):
+    """What is known of messages that were announced."""
+
+    records: dict[str, tuple[int, Record]]
+    traces: dict[str, float]  # when those without a record ended, as long as that is remembered
+
+    def came_true(self, entry: Entry, id: str) -> bool:
+        """Whether it ended as announced. The record of an ended message stays as it is until it is deleted."""
+        if id in self.records:
+            record = self.records[id][1]
+            return record.place == Record.ARCHIVE and record.finished_at == entry.at
+        return not entry.fresh and self.traces.get(id, entry.at) == entry.at
+
+    def counts(self, entry: Entry) -> Counts:
+        """What an entry counts, with what came true of what it announced."""
+        completed, failed = (sum(self.came_true(entry, id) for id in ids) for ids in (entry.completing, entry.failing))
+        return Counts(entry.completed + completed, entry.failed + failed)
+
+    def is_over(self, entry: Entry) -> bool:
+        """Whether all that was announced has happened: then its client is at nothing, or gone."""
+        return all(self.came_true(entry, id) for id in entry.about())
 
 
 class Slot:
@@ -31,74 +88,107 @@ class Slot:
         self.counts = Counts()
         self.sequence = 0
 
-    def post(self, more: Counts) -> Post:
-        total = Counts(self.counts.completed + more.completed, self.counts.failed + more.failed)
-        return Post(self.subject, msgspec.json.encode(total), "", self.sequence)
+    def post(self, ended: Sequence[tuple[str, Record]], *, fresh: bool = False) -> Post:
+        """What has been counted, and what is about to end; with nothing to end, just the counts."""
+        entry = Entry(
+            self.counts.completed,
+            self.counts.failed,
+            ended[0][1].finished_at if ended else 0.0,
+            [id for id, record in ended if record.status == "completed"],
+            [id for id, record in ended if record.status != "completed"],
+            fresh,
+        )
+        return Post(self.subject, msgspec.json.encode(entry), "", self.sequence)
 
 
 class Tally:
     """The counts of this client for one queue."""
 
-    def __init__(self, link: Link, reader: Reader, stream: str, subject: str) -> None:
+    def __init__(
+        self, link: Link, reader: Reader, stream: str, subject: str, *, records: Records, traces: Traces
+    ) -> None:
         self._link = link
         self._reader = reader
         self._stream = stream
         self._subject = subject
+        self._records = records
+        self._traces = traces
         self._free: list[Slot] = []
 
     def take(self) -> Slot:
-        """A slot of our own; `count` gives it back. One that is not given back stays as it is."""
+        """A slot of our own; `give_back` it. One that is not given back stays as it is."""
         return self._free.pop() if self._free else Slot(self._subject + os.urandom(6).hex())
 
-    async def count(self, slot: Slot, more: Counts, sequence: int | None, *, planned: Counts) -> None:
-        """Remember what ended; what was planned has gone in as this sequence, and is mended when it was too much."""
-        if more != planned or (sequence is None and planned != Counts()):
-            slot.sequence = sequence or slot.sequence
-            slot, sequence = await self._write(slot, more)
-        slot.counts.completed += more.completed
-        slot.counts.failed += more.failed
-        slot.sequence = sequence or slot.sequence
+    def give_back(self, slot: Slot) -> None:
         self._free.append(slot)
 
-    async def _write(self, slot: Slot, more: Counts) -> tuple[Slot, int]:
-        try:
-            return slot, (await self._link.store([slot.post(more)]))[0]
-        except Refused as error:
-            if error.code != WRONG_SEQUENCE:
-                raise
-        fresh = Slot(self._subject + os.urandom(6).hex())  # the old one was folded by another in between
-        return fresh, (await self._link.store([fresh.post(more)]))[0]
+    async def count(self, slot: Slot, more: Counts, sequence: int | None, *, sure: bool) -> Slot:
+        """Remember what ended, announced as this sequence; unless all of that came true (`sure`) it is written down."""
+        if sequence is None:  # another has folded the slot
+            slot, sure = Slot(self._subject + os.urandom(6).hex()), False
+        slot.counts, slot.sequence = slot.counts.plus(more), sequence or 0
+        if not sure:
+            slot.sequence = (await self._link.store([slot.post([])]))[0]
+        return slot
 
-    async def fold(self) -> int:
+    # ------------------------------------------------------------------ reading
+
+    async def read(self) -> tuple[Counts, int, dict[str, Left]]:
+        """The sum over all clients, of how many subjects, and what is left of messages that are not kept."""
+        found = await self._reader.last(self._stream, [f"{self._subject}*"])
+        entries = [_entry(one) for one in found.values()]
+        known, total = await self._known(entries), Counts()
+        for entry in entries:
+            total = total.plus(known.counts(entry))
+        left = {id: Left(sequence, record) for id, (sequence, record) in known.records.items() if record.gone}
+        return total, len(found), left
+
+    async def _known(self, entries: Iterable[Entry]) -> Known:
+        ids = list(dict.fromkeys(id for entry in entries for id in entry.about()))
+        records = await self._records(ids) if ids else {}
+        unrecorded = [id for id in ids if id not in records]
+        return Known(records, await self._traces(unrecorded) if unrecorded else {})
+
+    # ------------------------------------------------------------------ maintenance
+
+    async def maintain(self) -> int:
+        """Write down what can only be read for a while, and fold slots; how many."""
+        found = await self._reader.last(self._stream, [f"{self._subject}*"])
+        slots = [(one, _entry(one)) for one in found.values()]
+        known, before = await self._known([entry for _, entry in slots]), self._link.now() - _SURELY_OVER
+        mended = 0
+        for one, entry in slots:
+            if 0.0 < entry.at < before and not known.is_over(entry):  # its client was killed
+                clean = msgspec.json.encode(known.counts(entry))
+                mended += await self._replace([Post(one.subject, clean, "", one.sequence)]) is not None
+        return mended or await self._fold(found.pop(f"{self._subject}sum", None), slots, known)
+
+    async def _fold(self, old: Found | None, slots: Sequence[tuple[Found, Entry]], known: Known) -> int:
         """Many slots into one, since clients come and go; how many. Their owners, if they live, take fresh ones."""
-        if not self._link.features.batches:  # it must happen to all or to none
+        others = [(one, entry) for one, entry in slots if one != old and known.is_over(entry)][:_FOLDED]
+        if len(others) <= _SLOTS or not self._link.features.batches:  # it must happen to all or to none
             return 0
-        found = await self._reader.last(self._stream, [f"{self._subject}*"])
-        sum_subject = f"{self._subject}sum"
-        slots = [one for subject, one in found.items() if subject != sum_subject][:_FOLDED]
-        if len(slots) <= _SLOTS:
-            return 0
-        old = found.get(sum_subject)
-        total = _total([one.data for one in [*slots, *([old] if old else [])]])
-        zero = msgspec.json.encode(Counts())
-        posts = [Post(sum_subject, msgspec.json.encode(total), "", old.sequence if old else 0)]
-        posts += [Post(one.subject, zero, "", one.sequence) for one in slots]
+        total = known.counts(_entry(old)) if old else Counts()
+        for _, entry in others:
+            total = total.plus(known.counts(entry))
+        zero = msgspec.json.encode(Entry())
+        posts = [Post(f"{self._subject}sum", msgspec.json.encode(total), "", old.sequence if old else 0)]
+        posts += [Post(one.subject, zero, "", one.sequence) for one, _ in others]
+        if (stored := await self._replace(posts)) is None:
+            return 0  # one of them was counting just now; the next time is soon
+        for sequence in stored[1:]:
+            await self._link.api(f"STREAM.MSG.DELETE.{self._stream}", {"seq": sequence, "no_erase": True})
+        return len(others)
+
+    async def _replace(self, posts: Sequence[Post]) -> list[int] | None:
+        """Their sequences; None: another wrote one of them since we looked."""
         try:
-            _, *zeros = await self._link.store(posts)
+            return await self._link.store(posts)
         except Refused as error:
             if error.code != WRONG_SEQUENCE:
                 raise
-            return 0  # one of them was counting just now; the next time is soon
-        for sequence in zeros:
-            await self._link.api(f"STREAM.MSG.DELETE.{self._stream}", {"seq": sequence, "no_erase": True})
-        return len(slots)
-
-    async def read(self) -> tuple[Counts, int]:
-        """The sum over all clients, and of how many subjects."""
-        found = await self._reader.last(self._stream, [f"{self._subject}*"])
-        return _total([one.data for one in found.values()]), len(found)
+            return None
 
 
-def _total(slots: Sequence[bytes]) -> Counts:
-    counts = [msgspec.json.decode(data, type=Counts) for data in slots]
-    return Counts(sum(one.completed for one in counts), sum(one.failed for one in counts))
+def _entry(found: Found) -> Entry:
+    return msgspec.json.decode(found.data, type=Entry)

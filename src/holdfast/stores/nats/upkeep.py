@@ -26,14 +26,25 @@ async def maintain(log: Log, letters: Letters, mover: Mover) -> dict[str, int]:
         return {}
     try:
         before = log.link.now() - info.options.archive_days * 86400
-        done = {"archive": await letters.discard("archive", None, before=before), "tallies": await log.tally.fold()}
-        done["reserve"] = await log.reserve.mend()
+        done = {"archive": await letters.discard("archive", None, before=before), "tallies": await log.tally.maintain()}
+        done["reserve"], done["gone"] = await log.reserve.mend(), await forget(log)
         if time.monotonic() - log.swept_at > _SWEEP:
             log.swept_at = time.monotonic()
             done["marks"] = await sweep(log, mover, older_than=max(_OLD, info.options.dedup_window))
         return done
     finally:
         await _unlock(log, sequence)
+
+
+async def forget(log: Log) -> int:
+    """Records of messages that ended, are not kept and have left their stream: who ended them stopped before that."""
+    _, _, left = await log.tally.read()
+    live = await log.tasks(list(left)) if left else {}
+    over = [one for id, one in left.items() if id not in live]
+    for sequence, record in over:
+        await log.delete(log.names.done_stream, sequence)
+        await log.blobs.delete([name for name in (record.task.blob, record.result_blob) if name])
+    return len(over)
 
 
 async def sweep(log: Log, mover: Mover, *, older_than: float) -> int:

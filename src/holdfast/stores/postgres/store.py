@@ -26,6 +26,8 @@ from .topic import Topic
 from .wake import Bell, Listener, Notifier
 from .watching import Endings
 
+_HEARD_SECONDS = 10.0  # after so long a smaller lead is believed too: the server's clock may have been set back
+
 
 class PostgresStore:
     """See `stores/base.py` for the promises."""
@@ -49,6 +51,7 @@ class PostgresStore:
         self._topics: dict[str, Topic] = {}
         self._ids = Ids()
         self._ahead = 0.0  # seconds the store's clock is ahead of our monotonic one
+        self._heard_at = float("-inf")  # when that was learnt
         self._background: set[asyncio.Task[Any]] = set()
         self.batches = PostgresBatches(
             self._pool, self._registry, self._topic, self._bell, poll_interval=options.poll_interval,
@@ -80,7 +83,10 @@ class PostgresStore:
         return self._ids.block(time.monotonic() + self._ahead)
 
     def _heard(self, now: float) -> None:
-        self._ahead = now - time.monotonic()
+        """An answer that comes late tells too little, as after a stop: the most of the last seconds counts."""
+        here = time.monotonic()
+        if now - here >= self._ahead or here - self._heard_at > _HEARD_SECONDS:
+            self._ahead, self._heard_at = now - here, here
 
     def channel(self, queue: str) -> str | None:
         """Where an append of its own shall notify; see `News`."""

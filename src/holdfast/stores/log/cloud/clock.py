@@ -15,6 +15,7 @@ from ..folder.clock import since_boot
 _DRIFT = 1e-4
 _SLEW = 0.01
 FAR = 5.0  # seconds: the window for late writes has to do with less, so that nobody may be wrong by more for long
+ROUGH_S = 1.5  # a clock that may be wrong by more says little: less than what others' leases are given beyond their end
 
 
 def ticks() -> float:
@@ -45,7 +46,7 @@ class StoreClock:
                     return  # not in the future: somebody has written the object again since, as it was
                 # else one of the clocks was set: only the newest date counts
             middle = (low + high) / 2
-            if self._sampled is None or abs(middle - self._offset) > FAR:
+            if self._sampled is None or self.doubt > ROUGH_S or abs(middle - self._offset) > FAR:
                 self._offset, self._read = middle, max(self._read, ended)
             self._low, self._high, self._sampled = low, high, ended
 

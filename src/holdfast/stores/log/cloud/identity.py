@@ -20,6 +20,7 @@ from .wire import Got, Pause, Wire
 KEY = "identity"
 FORMAT = 1
 COPIED_AFTER_SECONDS = 15.0  # between `made_at` and the object's date; a slow write of our own is not a copy
+REWRITE_SECONDS = 60.0  # after which whoever is at work takes a rewrite in place as finished: it goes object by object
 
 
 class Identity(msgspec.Struct, frozen=True, kw_only=True):
@@ -46,13 +47,17 @@ class IdentityKeeper:
     def epoch(self) -> float:
         return self.current.epoch if self.current is not None else 0.0
 
-    def read(self, until: float) -> None:
-        """Learn the identity; make one where there is none, and a new one where it was copied."""
+    def read(self, until: float, *, opening: bool = False) -> None:
+        """Learn the identity; make one where there is none, and a new one where it was copied.
+
+        Objects that a rewrite in place reaches after the epoch look late, so who is at work waits until it is over.
+        Whoever opens the bucket does not wait.
+        """
         pause = Pause(until, self._wire.ending)
         while True:
             got = self._wire.get(KEY, until)
             found = damage.read(KEY, _decoded, got.data) if got is not None else None
-            if got is not None and found is not None and not self._is_copied(got, found):
+            if got is not None and found is not None and not self._is_copied(got, found, opening=opening):
                 self.current = found
                 return
             new = self._next(found, until)
@@ -66,10 +71,12 @@ class IdentityKeeper:
                 self.current = new
                 return
 
-    def _is_copied(self, got: Got, found: Identity) -> bool:
+    def _is_copied(self, got: Got, found: Identity, *, opening: bool) -> bool:
         if found.place != self._wire.place:
             return True
-        return self._has_dates() and got.made - found.made_at > COPIED_AFTER_SECONDS
+        if not self._has_dates() or got.made - found.made_at <= COPIED_AFTER_SECONDS:
+            return False
+        return opening or self._clock() - got.made > REWRITE_SECONDS
 
     def _next(self, found: Identity | None, until: float) -> Identity:
         now, place = self._clock(), self._wire.place

@@ -10,7 +10,7 @@ from contextlib import suppress
 from uuid import uuid4
 
 from ....errors import StoreError, Unavailable, UnsafeStore
-from .clock import StoreClock, ticks
+from .clock import ROUGH_S, StoreClock, ticks
 from .faults import Absent, Doubt, Refused
 from .wire import Pause, Tag, Wire
 
@@ -54,6 +54,11 @@ def _create(wire: Wire, key: str, clock: StoreClock | None, until: float) -> Tag
         if found is not None:
             if clock is not None:
                 clock.sample(began, ended, found.made)
+                if clock.doubt > ROUGH_S:  # the request was held up on its way: its date says little
+                    if pause.over():
+                        raise Doubt("its time could not be read")
+                    wire.delete([key], until)
+                    continue
             return found.tag
 
 

@@ -92,7 +92,7 @@ class CloudSpace:
     def _probe(self, until: float, seconds: float) -> None:
         try:
             probe(self._wire, self._dates, until)
-            self._identity.read(until)
+            self._identity.read(until, opening=True)
         except (Absent, Doubt, Refused) as error:
             raise unanswered(self._wire.place, seconds, error) from None
 

@@ -65,6 +65,7 @@ class Committer:
         try:
             # Only now: a caller who gave up while another process had the lock must not see its step happen.
             rest = [work for work in works if work.begin()]
+            self._identity.check_seldom()
             view = self._view or self._open_database()
             begun = time.perf_counter()
             while rest:
@@ -87,6 +88,7 @@ class Committer:
             return None
         topics: list[str] = []
         try:
+            self._identity.check_seldom()
             begun = time.perf_counter()
             work.prepare()
             if work.error is None:
@@ -167,11 +169,9 @@ class Committer:
             self._wal.make_room()
         lasts = view.commit()
         # Whoever waits learns of nothing before this. A lease promises nothing, so that one may be handed out of a
-        # folder that is gone since a moment.
+        # folder that is gone since a moment: for it the look before the transaction is enough.
         if lasts and view.wrote:
             self._identity.check()
-        else:
-            self._identity.check_seldom()
         if not lasts and self._wal is not None:
             self._wal.is_behind = True
             # A file must not go before the disk knows that nobody needs it; the sweep finds what stays behind.

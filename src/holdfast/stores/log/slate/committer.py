@@ -230,6 +230,10 @@ class Reader:
             for work in works:
                 if work.begin():
                     _read(view, work)
+            try:
+                state.database.refuse_moved()
+            except (OSError, Unavailable) as error:
+                fail_all(works, error)
 
 
 def _run_step(group: Group, work: Work) -> bool:

@@ -10,13 +10,14 @@ from collections.abc import Callable
 from concurrent.futures import ThreadPoolExecutor
 
 from ....config import StoreOptions
-from ....errors import ConfigError
+from ....errors import ConfigError, Unavailable
 from ..folder import opening
 from ..folder.lane import Lane
 from ..topics import Topics, deliver
 from .binding import Caller
 from .committer import Committer, Reader
 from .database import Database, full_disk
+from .pinned import Pinned
 from .place import Place
 from .removing import remove
 
@@ -38,6 +39,7 @@ class Core:
         self.flush_interval = place.flush_interval(options)
         self._options = options
         self._caller = Caller()
+        self._pinned = Pinned(place.folder, place.path) if place.is_local else None
         self._timeout = options.operation_timeout
         self._connect_timeout = options.connect_timeout
         self.committer = Committer(
@@ -55,11 +57,13 @@ class Core:
             on_advance(lambda *_: deliver(self.topics.signal_all()))
 
     def database(self) -> Database:
-        return Database(self.place, self._caller, timeout=self._connect_timeout)
+        return Database(self.place, self._caller, timeout=self._connect_timeout, pinned=self._pinned)
 
     def remove(self) -> list[str]:
         """Everything of the database, after the core was stopped; what was left, in words."""
         try:
+            if self._pinned is not None:
+                self._pinned.check()
             return remove(self.place, self._options)
         finally:
             self._caller.close()
@@ -83,7 +87,7 @@ class Core:
             if state is not None and state.database.failed is None:
                 try:
                     state.database.sync()
-                except OSError as error:
+                except (OSError, Unavailable) as error:
                     logger.warning("files of %s cannot be synced: %s", self.place.text, error)
 
     def _prepare(self) -> list[str]:
@@ -114,6 +118,8 @@ class Core:
             self.committer.finish()
         finally:
             self._caller.close()
+            if self._pinned is not None:
+                self._pinned.close()
 
 
 _cores: dict[Place, Core] = {}

@@ -14,6 +14,7 @@ from .binding import Caller, slatedb
 from .disk import Disk
 from .faults import FENCED, another, translated
 from .index import Entry
+from .pinned import Pinned
 from .place import Place
 
 T = TypeVar("T")
@@ -36,8 +37,9 @@ class Opened(msgspec.Struct):
 class Database:
     """One life of a writer: after an error that leaves a write in doubt it is not used again."""
 
-    def __init__(self, place: Place, caller: Caller, *, timeout: float) -> None:
+    def __init__(self, place: Place, caller: Caller, *, timeout: float, pinned: Pinned | None) -> None:
         self._place = place
+        self._pinned = pinned
         self._call = caller
         self._timeout = timeout
         self._db: Any = None
@@ -58,6 +60,8 @@ class Database:
 
     async def _open(self, only_after: int | None) -> Opened:
         package = slatedb()
+        if self._pinned is not None:
+            self._pinned.check()  # or a new database would be made where the old one was
         store = self._place.object_store()
         self._admin = admin = package.AdminBuilder(self._place.path, store).build()
         if only_after is not None and await _epoch(admin) != only_after:
@@ -75,6 +79,9 @@ class Database:
             await self._durable(batch)
         if self._disk is not None:
             self._disk.sync_everything()
+        if self._pinned is not None:
+            self._pinned.pin()
+            self._pinned.check()
         return found
 
     async def _mend(self, disk: Disk, store: Any) -> None:
@@ -131,12 +138,24 @@ class Database:
         if self.failed is not None:
             raise another(self.failed)
 
+    def refuse_moved(self) -> None:
+        """Before anything is written, and before anybody is told of it; without this SlateDB would not notice."""
+        if self._pinned is None:
+            return
+        try:
+            self._pinned.check()
+        except Unavailable as error:
+            if self.failed is None:
+                self.failed = error
+            raise
+
     def get(self, row: bytes) -> bytes | None:
         found: bytes | None = self._run(lambda: self._db.get(row))
         return found
 
     def write(self, operations: Iterable[tuple[bytes, bytes | None]], *, durable: bool = True) -> None:
         """All or nothing; None deletes. Returns when it is durable, or at least in the hands of the next flush."""
+        self.refuse_moved()
         batch = slatedb().WriteBatch()
         for row, value in operations:
             if value is None:
@@ -147,12 +166,14 @@ class Database:
             self._run(lambda: self._durable(batch) if durable else self._db.write(batch))
             if durable and self._disk is not None:
                 self._disk.sync()
+                self.refuse_moved()
         except OSError as error:
             raise self._give_up(error) from error
 
     def sync(self) -> None:
         """Local disk: what SlateDB has written by now survives a power cut."""
         if self._disk is not None:
+            self.refuse_moved()
             self._disk.sync()
 
     async def _durable(self, batch: Any) -> None:
@@ -164,14 +185,14 @@ class Database:
     def close(self) -> None:
         """Without a last flush when it has failed: what was not acknowledged need not be."""
         db, self._db = self._db, None
-        if db is None:
-            return
+        if db is None or self._moved() is not None:
+            return  # a shutdown would write a manifest, by its path: into whatever lies there now
         package = slatedb()
         how = None if self.failed is not None else package.FlushType.WAL
         try:
             self._call(db.shutdown_with_options(package.CloseOptions(flush_type=how)), timeout=self._timeout)
             self.sync()
-        except (package.Error, OSError, TimeoutError):
+        except (package.Error, OSError, TimeoutError, Unavailable):
             pass  # everything acknowledged is durable already
 
     def _run(self, call: Callable[[], Coroutine[Any, Any, T]]) -> T:
@@ -192,9 +213,19 @@ class Database:
             now = self._epoch  # opening again looks once more
         return Fenced(FENCED) if now != self._epoch else Unavailable(_CONFLICT)
 
+    def _moved(self) -> Unavailable | None:
+        """What SlateDB makes of files that it cannot find may be anything."""
+        try:
+            self.refuse_moved()
+        except Unavailable as error:
+            return error
+        except OSError:  # the disk fails: that is what the caller is told
+            pass
+        return None
+
     def _give_up(self, error: BaseException, *, opening: str = "") -> BaseException:
         """What the caller is told, and everybody after him."""
-        ours = translated(error, opening=opening)
+        ours = self._moved() or translated(error, opening=opening)
         if type(ours) is Fenced and not opening:
             ours = self._fenced()
         if type(ours) is Unavailable and self._place.is_local:
