@@ -98,6 +98,11 @@ def kept_text(text: str) -> str:
     return data[: TEXT_BYTES - len(CUT_MARK.encode())].decode("utf-8", "ignore") + CUT_MARK
 
 
+def in_ascii(text: str | None) -> str | None:
+    """The text in letters that every store has, with escapes for all others; kept as any text is."""
+    return None if text is None else kept_text(text.encode("ascii", "backslashreplace").decode())
+
+
 def _below(frames: int, call: Callable[[], T]) -> T:
     """The call, made from so many frames further down."""
     return call() if frames <= 0 else _below(frames - 1, call)

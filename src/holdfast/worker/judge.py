@@ -2,13 +2,18 @@
 
 from __future__ import annotations
 
-from ..limits import check_result, kept_text
+from collections.abc import Iterator
+
+import msgspec
+
+from ..limits import check_result, in_ascii, kept_text
 from ..messages import Settlement
 from ..outcome import Decision, decide, describe
 from ..retry import RetryFunction, RetryPolicy
 from .job import Job
 from .source import Source
 
+_WHEN_REFUSED = 60.0  # seconds until a message runs again of which the store takes no outcome
 _WHEN_THE_POLICY_ENDS = 300.0  # seconds until a dead letter is shown again though its policy has no further try
 
 
@@ -38,6 +43,17 @@ class Judge:
     def unreadable(self, job: Job, error: BaseException) -> Settlement:
         return self._settlement(job, Decision("dead", 0.0, kept_text(f"undecodable payload: {describe(error)}")))
 
+    def instead(self, job: Job, error: Exception) -> Iterator[Settlement]:
+        """What else may be told of an outcome that the store refuses, the nearest to it first, in plain letters."""
+        was = job.settlement
+        if was is not None and _plain(was) != was:
+            yield _plain(was)
+        if was is not None and was.action == "complete":
+            yield _plain(self.failed(job, error))
+        reason = f"its outcome could not be stored: {describe(error)}"
+        yield _plain(self._settlement(job, Decision("dead", 0.0, reason)))
+        yield msgspec.structs.replace(self.released(job), delay=_WHEN_REFUSED, worker=None)
+
     def released(self, job: Job) -> Settlement:
         message = job.message
         return Settlement(message.id, message.token, "release", worker=self._worker_id)
@@ -51,3 +67,8 @@ class Judge:
     def _backoff(self, attempt: int) -> float:
         delay = self._source.options.retry.after(attempt)
         return _WHEN_THE_POLICY_ENDS if delay is None else delay
+
+
+def _plain(settlement: Settlement) -> Settlement:
+    """The same with text that every store has letters for."""
+    return msgspec.structs.replace(settlement, error=in_ascii(settlement.error), worker=in_ascii(settlement.worker))

@@ -8,13 +8,22 @@ import random
 from collections.abc import Awaitable, Callable
 from typing import TypeVar
 
-from ..errors import ConfigError, Fenced, HoldfastError, MessageError, UnsafeStore
+from ..errors import ConfigError, Fenced, HoldfastError, MessageError, Unavailable, UnknownOutcome, UnsafeStore
 
 LONGEST_PAUSE = 5.0
 _FIRST_PAUSE = 0.05
 _LOG = logging.getLogger("holdfast.worker")
-_FINAL = (ConfigError, Fenced, UnsafeStore, MessageError)  # trying again cannot help
+PASSING = (Unavailable, UnknownOutcome, OSError, TimeoutError)  # the store is away, whatever it was asked
+FINAL = (ConfigError, Fenced, UnsafeStore, MessageError)  # trying again cannot help
 T = TypeVar("T")
+
+
+class Refused(Exception):
+    """The store is there and said no: to one of the things it was asked, or to all."""
+
+    def __init__(self, error: Exception) -> None:
+        super().__init__(str(error))
+        self.error = error
 
 
 class Outage:
@@ -52,16 +61,17 @@ class Patience:
         while True:
             try:
                 answer = await call()
-            except _FINAL:
+            except (*FINAL, Refused):
                 raise
             except Exception as error:  # noqa: BLE001 - a store that breaks must not end the worker
-                await self._pause(error)
+                await self.pause(error)
             else:
                 if self._failures:
                     self._recover()
                 return answer
 
-    async def _pause(self, error: Exception) -> None:
+    async def pause(self, error: Exception) -> None:
+        """Nothing works now: others hear of it, and a while passes."""
         self._outage.failed(self._doing, error)
         self._failures += 1
         self.well.clear()

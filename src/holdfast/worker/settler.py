@@ -5,27 +5,38 @@ from __future__ import annotations
 import asyncio
 import logging
 from collections.abc import Iterable, Sequence
+from contextlib import suppress
 
-from ..errors import MessageError, QueueNotFound
+from ..errors import HoldfastError, MessageError, QueueNotFound
 from ..messages import Answer, Settlement
 from .herald import Herald
 from .job import Hands, Job
 from .judge import Judge
-from .patience import Outage, Patience
+from .patience import FINAL, LONGEST_PAUSE, PASSING, Outage, Patience, Refused
 from .source import Source
 
 _LOG = logging.getLogger("holdfast.worker")
+_FIRST_PAUSE = 0.05  # seconds until an outcome that was refused is tried again, doubled each time
+_ROUNDS = 4  # refusals of one outcome by the store's own word, while there is no other, before it ends otherwise
+_ROUNDS_AT_MOST = 5  # some three seconds: the same, whatever its words, where a stop or all other messages wait for it
 
 
 class Settler:
-    """One loop. Outcomes are kept until the store has answered; a repeat with the same token is harmless."""
+    """One loop. Outcomes are kept until the store has answered; a repeat with the same token is harmless.
+
+    An outcome that the store refuses for good must not hold up the others: it is found by halves, and ends otherwise.
+    """
 
     def __init__(self, source: Source, hands: Hands, judge: Judge, herald: Herald, outage: Outage) -> None:
         self._source = source
         self._hands = hands
         self._judge = judge
         self._herald = herald
-        self._patience = Patience(outage, f"settle in {source.name}")
+        self._outage = outage
+        self._doing = f"settle in {source.name}"
+        self._patience = Patience(outage, self._doing)
+        self._aside: list[Job] = []  # refused, and nobody knows yet whether the store or the outcome is to blame
+        self._rounds = 0
         self._closing = False
 
     @property
@@ -48,8 +59,9 @@ class Settler:
 
     async def _run(self) -> None:
         while True:
-            await self._hands.news.wait()
-            jobs = self._hands.take_finished()
+            await self._news()
+            jobs = [*self._aside, *self._hands.take_finished()]
+            self._aside = []
             if jobs:
                 await self._settle(jobs)
             elif self._closing:
@@ -57,34 +69,106 @@ class Settler:
             if self._closing:
                 self._hands.news.set()
 
-    async def _settle(self, jobs: Sequence[Job]) -> None:
-        try:
-            answers = await self._told(jobs)
-        except MessageError as error:
-            await self._settle_without(jobs, error)
+    async def _news(self) -> None:
+        """Something waits to be settled, or it is time to try again what was refused."""
+        if not self._aside:
+            await self._hands.news.wait()
             return
+        pause = min(LONGEST_PAUSE, _FIRST_PAUSE * 2.0 ** min(self._rounds, 16))
+        news = asyncio.Event() if self._closing else self._hands.news  # which is always set on the way out
+        with suppress(TimeoutError):
+            await asyncio.wait_for(news.wait(), pause)
+
+    async def _settle(self, jobs: Sequence[Job]) -> None:
+        refused = await self._taken(jobs)
+        if refused:
+            is_waited_for = self._closing or any(job.message.alone for job, _ in refused)
+            is_over = is_waited_for and self._rounds >= _ROUNDS_AT_MOST
+            await self._deal_with(refused, is_theirs=len(refused) < len(jobs) or is_over)
+        if self._rounds and not self._aside:
+            self._rounds = 0
+            self._outage.worked(self._doing)
+
+    async def _deal_with(self, refused: Sequence[tuple[Job, Exception]], *, is_theirs: bool) -> None:
+        """What is refused while others are taken, or in the store's own words for a while, ends otherwise."""
+        self._rounds += 1
+        if is_theirs or (self._rounds >= _ROUNDS and isinstance(refused[-1][1], HoldfastError)):
+            refused = [(job, error) for job, error in refused if not await self._taken_otherwise(job, error)]
+        if refused and is_theirs:
+            self._give_up(refused)
+        elif refused:
+            await self._put_aside(refused)
+
+    async def _put_aside(self, refused: Sequence[tuple[Job, Exception]]) -> None:
+        """Nobody knows yet whether it is them or the store: one waits for what the next gets, several for the store."""
+        self._aside = [job for job, _ in refused]
+        error = refused[-1][1]
+        if len(refused) > 1:
+            await self._patience.pause(error)
+            self._hands.news.set()
+        else:
+            self._outage.failed(self._doing, error)
+
+    def _give_up(self, refused: Sequence[tuple[Job, Exception]]) -> None:
+        for job, error in refused:
+            _LOG.error("the outcome of %s cannot be stored; its lease will expire: %s", job.message.id, error)
+        self._hands.settled([job for job, _ in refused])
+
+    async def _taken(self, jobs: Sequence[Job]) -> list[tuple[Job, Exception]]:
+        """Tell the store; those it refuses, found by halves, and why."""
+        try:
+            answers = await self._told([job.settlement for job in jobs if job.settlement is not None])
+        except MessageError as error:
+            return await self._apart(jobs) if len(jobs) > 1 else await self._too_much(jobs[0], error)
+        except Refused as refusal:
+            return await self._apart(jobs) if len(jobs) > 1 else [(jobs[0], refusal.error)]
         self._hands.settled(jobs)
         await self._herald.settled(jobs, answers)
+        return []
 
-    async def _told(self, jobs: Sequence[Job]) -> list[Answer]:
-        settlements = [job.settlement for job in jobs if job.settlement is not None]
+    async def _apart(self, jobs: Sequence[Job]) -> list[tuple[Job, Exception]]:
+        half = len(jobs) // 2
+        return [*await self._taken(jobs[:half]), *await self._taken(jobs[half:])]
+
+    async def _too_much(self, job: Job, error: MessageError) -> list[tuple[Job, Exception]]:
+        """The store says what is wrong with this very one, such as a result too large for it: no need to try again."""
+        if not await self._taken_otherwise(job, error):
+            self._give_up([(job, error)])
+        return []
+
+    async def _taken_otherwise(self, job: Job, error: Exception) -> bool:
+        """End a message of which the store refuses the outcome, as near to it as can be; False: it refuses all."""
+        outcome = job.settlement
+        for other in self._judge.instead(job, error):
+            for settlement in (outcome, other):  # the outcome itself again: the store may be well by now
+                if settlement is not None and await self._is_taken(job, settlement, error):
+                    return True
+        job.settlement = outcome
+        return False
+
+    async def _is_taken(self, job: Job, settlement: Settlement, error: Exception) -> bool:
+        try:
+            answers = await self._told([settlement])
+        except (MessageError, Refused):
+            return False
+        if settlement is not job.settlement:
+            _LOG.warning("the outcome of %s was refused, so it is %s: %s", job.message.id, settlement.action, error)
+            if job.settlement is not None and settlement.action != job.settlement.action:
+                job.error = job.error or error
+            job.settlement = settlement
+        self._hands.settled((job,))
+        await self._herald.settled((job,), answers)
+        return True
+
+    async def _told(self, settlements: Sequence[Settlement]) -> list[Answer]:
         return await self._patience.until_done(lambda: self._tell(settlements))
 
     async def _tell(self, settlements: Sequence[Settlement]) -> list[Answer]:
         try:
-            return await self._source.settle(settlements)
+            return await self._source.store.settle(self._source.name, settlements)
         except QueueNotFound:  # the messages went with their queue
             return ["unknown"] * len(settlements)
-
-    async def _settle_without(self, jobs: Sequence[Job], error: MessageError) -> None:
-        """One of these the store will never take, a result too large for it: the others must not wait for it."""
-        if len(jobs) > 1:
-            for job in jobs:
-                await self._settle([job])
-        elif jobs[0].error is None:
-            jobs[0].error = error
-            jobs[0].settlement = self._judge.failed(jobs[0], error)
-            await self._settle(jobs)
-        else:
-            _LOG.error("the outcome of %s cannot be stored; its lease will expire: %s", jobs[0].message.id, error)
-            self._hands.settled(jobs)
+        except (*PASSING, *FINAL):
+            raise
+        except Exception as error:  # whatever a store says no with
+            raise Refused(error) from error

@@ -28,6 +28,11 @@ def passes(error: BaseException) -> bool:
     return isinstance(error, asyncpg.InterfaceError | asyncpg.InternalClientError | OSError | EOFError | TimeoutError)
 
 
+def lacks_letters(error: StoreError) -> bool:
+    """Whether the encoding of the database has no letters for a text it was given."""
+    return getattr(error.__cause__, "sqlstate", None) == "22P05"
+
+
 def spares_connection(error: BaseException) -> bool:
     """Whether the connection is as good as before: the server itself said no, and is still there."""
     return isinstance(error, asyncpg.PostgresError) and not passes(error)

@@ -8,6 +8,7 @@ from typing import Any
 import msgspec
 
 from ... import ids as makers
+from ... import limits
 from ...messages import JSON, Claimed, Envelope, Settlement, Stored
 
 _TOKEN_BITS = 60
@@ -83,6 +84,13 @@ def headers_from(text: str | None) -> dict[str, str] | None:
 def plain(text: str | None) -> str | None:
     """Text as the database can keep it: without NUL."""
     return text if text is None or "\0" not in text else text.replace("\0", "\N{REPLACEMENT CHARACTER}")
+
+
+def in_ascii(settlement: Settlement) -> Settlement:
+    """Text that a database of any encoding can keep."""
+    return msgspec.structs.replace(
+        settlement, error=limits.in_ascii(settlement.error), worker=limits.in_ascii(settlement.worker)
+    )
 
 
 def content_type(text: str) -> str | None:

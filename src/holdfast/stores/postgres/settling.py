@@ -6,8 +6,9 @@ from collections.abc import Awaitable, Callable, Sequence
 from typing import Any, TypeAlias
 
 from ... import ids as makers
+from ...errors import StoreError
 from ...messages import JSON, Answer, Envelope, Settlement
-from . import rows
+from . import faults, rows
 from .pool import Pool
 from .statements import Statements
 
@@ -38,6 +39,15 @@ class Settler:
         self._move = move
 
     async def settle(self, settlements: Sequence[Settlement], *, dead: bool = False) -> list[Answer]:
+        try:
+            return await self._settle(settlements, dead=dead)
+        except StoreError as error:
+            if not faults.lacks_letters(error):
+                raise
+        # A failed attempt must be able to say so. What happened before the refusal is a repeat now, which is success.
+        return await self._settle([rows.in_ascii(each) for each in settlements], dead=dead)
+
+    async def _settle(self, settlements: Sequence[Settlement], *, dead: bool) -> list[Answer]:
         alike = None if dead else rows.alike(settlements)
         done = set[Key]() if alike is None else await self._complete_alike(alike)
         if alike is not None and len(done) == len(settlements):
