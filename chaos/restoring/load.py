@@ -13,16 +13,16 @@ from holdfast.sync import Broker, Queue
 
 QUEUE = "restored"
 LEASE = 3.0  # seconds: what nobody finished comes back soon
-_PAUSE = 0.02  # seconds between two calls of a thread
 _GRACE = 30.0  # seconds in which a thread must end
 
 
 class Load:
     """While the context lasts, or until `stop`. Instants are by the monotonic clock."""
 
-    def __init__(self, broker: Broker, *, seed: int) -> None:
+    def __init__(self, broker: Broker, *, seed: int, pause: float) -> None:
         self._queue: Queue[Any] = broker.queue(QUEUE, create=False)
         self._seed = seed
+        self._pause = pause  # seconds at most between two calls of a thread
         self._over = threading.Event()
         self._threads = [
             threading.Thread(target=self._repeat, args=(do, number), daemon=True)
@@ -54,7 +54,7 @@ class Load:
                 do(chance)
             except holdfast.HoldfastError as error:
                 self.errors.append(repr(error)[:300])
-            self._over.wait(_PAUSE * chance.random())
+            self._over.wait(self._pause * chance.random())
 
     def _send(self, chance: random.Random) -> None:
         values = [{"body": "x" * chance.choice((10, 10, 10, 100_000))} for _ in range(chance.randint(1, 6))]

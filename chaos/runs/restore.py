@@ -14,6 +14,7 @@ from typing import Any
 import msgspec
 
 import holdfast
+from holdfast import admin
 from holdfast.sync import Queue
 
 from ..restoring.load import LEASE, QUEUE, Load
@@ -25,6 +26,8 @@ STORES = ("file", "postgres", "s3", "azure", "nats", "slatedb")
 _ATTEMPTS = 50  # this run is about losing nothing, not about poison
 _DRAIN = 120.0  # seconds in which everything must come out
 _MANY = 200
+_PAUSE = 0.02  # seconds at most between two calls of a thread
+_PACE = 0.3  # the same where messages have to age, so that not too many wait
 
 
 async def restore(settings: Settings) -> Verdict:
@@ -56,6 +59,7 @@ class Found(msgspec.Struct):
     ended: set[str]
     errors: list[str]
     left: int  # live messages that did not come out
+    set_aside: int = 0  # kept, but delivered only after `holdfast recover`
 
     @property
     def all(self) -> set[str]:
@@ -96,7 +100,7 @@ class _Trial:
 
     def _under_load(self) -> None:
         with holdfast.sync.connect(self._place.url) as broker:
-            with Load(broker, seed=self._settings.seed) as load:
+            with Load(broker, seed=self._settings.seed, pause=_PACE if self._place.ages else _PAUSE) as load:
                 time.sleep(self._settings.seconds + self._place.ages)
                 began, copy = time.monotonic(), self._place.copy_under_load()
                 copied = time.monotonic()
@@ -119,7 +123,7 @@ class _Trial:
     def _filled(self) -> Load:
         """Some messages in every state; whoever wrote them is gone."""
         with holdfast.sync.connect(self._place.url) as broker:
-            with Load(broker, seed=self._settings.seed) as load:
+            with Load(broker, seed=self._settings.seed, pause=_PACE if self._place.ages else _PAUSE) as load:
                 time.sleep(self._settings.seconds)
             for error in load.errors:
                 self._verdict.failures.append(f"{self._name}: while it was filled: {error}")
@@ -140,6 +144,8 @@ class _Trial:
             self._verdict.failures.append(f"{self._name}: {what} raises {error}")
         self._note(f"{what}, must be there", len(must))
         self._note(f"{what}, drained", len(found.drained))
+        if found.set_aside:
+            self._note(f"{what}, set aside until recover", found.set_aside)
 
     def _judge_returned(self, what: str, found: Found, *, done: set[str]) -> None:
         returned = found.drained & done
@@ -165,21 +171,35 @@ def _drained(url: str) -> Found:
     with holdfast.sync.connect(url) as broker:
         queue: Queue[Any] = broker.queue(QUEUE, create=False)
         broker.maintain()
-        deadline = time.monotonic() + _DRAIN
-        while (left := _live(queue)) and time.monotonic() < deadline and len(found.errors) < EXAMPLES:
-            try:
-                deliveries = queue.dequeue_many(_MANY, lease=60.0, wait=1.0)
-                queue.complete_many(deliveries)
-                found.drained |= {delivery.id for delivery in deliveries}
-            except holdfast.HoldfastError as error:
-                found.errors.append(repr(error)[:300])
-        found.left = left
+        _drain(queue, found)
+        found.set_aside = queue.stats().set_aside
+        if found.set_aside:
+            asyncio.run(_recover(url))
+            _drain(queue, found)
         for letters in (queue.dead, queue.archive):
             last = None
             while page := letters.list(_MANY, last):
                 found.ended |= {record.id for record in page}
                 last = page[-1].id
     return found
+
+
+def _drain(queue: Queue[Any], found: Found) -> None:
+    deadline = time.monotonic() + _DRAIN
+    while (left := _live(queue)) and time.monotonic() < deadline and len(found.errors) < EXAMPLES:
+        try:
+            deliveries = queue.dequeue_many(_MANY, lease=60.0, wait=1.0)
+            queue.complete_many(deliveries)
+            found.drained |= {delivery.id for delivery in deliveries}
+        except holdfast.HoldfastError as error:
+            found.errors.append(repr(error)[:300])
+    found.left = left
+
+
+async def _recover(url: str) -> None:
+    """What an operator does about messages that are set aside."""
+    async with holdfast.connect(url) as broker:
+        await admin.recover(broker, [QUEUE])
 
 
 def _live(queue: Queue[Any]) -> int:
