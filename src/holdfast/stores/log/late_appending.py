@@ -154,5 +154,6 @@ class LateAppender(Appender):
         columns = Rows(
             [message.payload], message.content_type, [message.headers] if message.headers else None, [own], [born]
         )
-        key = name.later_key(max(due, now))  # where an id is looked for that its block's name does not show
+        # Where an id is looked for that its block's name does not show; long due is due by anybody's clock.
+        key = name.later_key(due or born)
         return Block(key, rows.encode(columns), (message.priority, due, 0), number, 1)
