@@ -35,8 +35,8 @@ MUTATIONS = {
         "",
     ),
     "a block counts that is not due yet": (
-        "block.name.count if not rules.margin or block.is_due(now, rules) else 0",
-        "block.name.count",
+        "count if Block.of(0, key).is_due(now, rules) else 0",
+        "count",
     ),
     "a crash is forgotten by a retry": (
         "due, attempts, lease.crashed, intent.error",

@@ -78,12 +78,10 @@ def wanted(
     """
     known = {block.key for block in head.blocks.values()} | head.beyond.refused
     now = max(head.now, rules.now)
-    candidates = [Block.of(0, key, calendar=rules.calendar) for key in keys if key not in known]
-    # What is listed is due by some clock, and counts as soon as it is by ours.
-    stock = [
-        (block.order, block.name.count if not rules.margin or block.is_due(now, rules) else 0, block.key)
-        for block in candidates
-    ]
+    candidates = [(names.parse_block(key), key) for key in keys if key not in known]
+    stock = [(name.order, name.count, key) for name, key in candidates]
+    if rules.margin:  # what is listed is due by some clock, and counts as soon as it is by ours
+        stock = [(order, count if Block.of(0, key).is_due(now, rules) else 0, key) for order, count, key in stock]
     horizon = names.order_of(upto) if upto else ""
     stock += [
         (block.order, block.ready(now, rules), "")

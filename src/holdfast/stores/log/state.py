@@ -97,7 +97,7 @@ class Block(msgspec.Struct, frozen=True, gc=False):
         return rules.come_at(born + lasting(self.due - born), is_own=self.key in rules.own_blocks)
 
     def is_due(self, now: float, rules: Rules) -> bool:
-        if not self.due or not rules.margin:
+        if self.due > now or not self.due or not rules.margin:
             return self.due <= now
         return self.due_at(rules) <= (rules.now if rules.now and self.key in rules.own_blocks else now)
 
