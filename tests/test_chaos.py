@@ -155,8 +155,9 @@ def test_an_invalid_run_exits_with_one(monkeypatch: pytest.MonkeyPatch, capsys: 
 
 
 def patient(run) -> object:
-    """A JVM takes its time."""
-    return pytest.param(run, id=run.name, marks=pytest.mark.timeout(500 if "spark" in run.name else 180))
+    """A JVM takes its time, and so do some hundred seeds."""
+    is_long = "spark" in run.name or run.name == "simulate"
+    return pytest.param(run, id=run.name, marks=pytest.mark.timeout(500 if is_long else 180))
 
 
 @pytest.mark.parametrize("run", [patient(run) for run in RUNS])

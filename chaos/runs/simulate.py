@@ -23,6 +23,7 @@ _ROOT = Path(__file__).resolve().parents[2]
 _RESULTS = _ROOT / "chaos-results"
 _CHUNK = 25  # seeds of one task
 _BUG_SEEDS = 5000  # after which a known bug counts as not found
+_SMALLER = 2  # seeds of a policy that are made smaller
 _FAILURES = 50  # kept in the progress file
 
 
@@ -37,7 +38,7 @@ class Progress(msgspec.Struct):
     calls: int = 0
     delivered: int = 0
     bad: int = 0  # seeds with violations
-    seconds: float = 0.0
+    seconds: float = 0.0  # of processor time
     hits: dict[str, int] = {}
     failures: list[Failure] = []
 
@@ -61,6 +62,7 @@ class Progress(msgspec.Struct):
         self.calls += done.calls
         self.delivered += done.delivered
         self.bad += len(done.failures)
+        self.seconds += done.seconds
         self.hits = dict(Counter(self.hits) + Counter(done.hits))
         self.failures = (self.failures + done.failures)[:_FAILURES]
 
@@ -124,48 +126,62 @@ async def simulate(settings: Settings) -> Verdict:
         return _replay(settings, policies)
     verdict = Verdict(run="simulate")
     rows: list[tuple[str, ...]] = [
-        ("policy", "seeds", "twice", "seeds/s", "calls", "delivered", "faults that hit", "violations")
+        ("policy", "seeds", "twice", "seeds/s a core", "calls", "delivered", "faults that hit", "violations")
     ]
-    for policy in policies:
-        progress = _run(settings, policy)
-        verdict.attempted += progress.calls
-        verdict.acknowledged += progress.delivered
-        rate = f"{progress.seeds / progress.seconds:.1f}" if progress.seconds else "-"
-        faults = sum(progress.hits.values())
-        rows.append(
-            (
-                policy,
-                *map(
-                    str,
-                    (progress.seeds, progress.twice, rate, progress.calls, progress.delivered, faults, progress.bad),
-                ),
-            )
-        )
-        for kind, count in sorted(progress.hits.items()):
-            verdict.notes[f"{policy}: {kind}"] = count
-        for failure in progress.failures[:EXAMPLES]:
-            verdict.expect(False, f"{policy} seed {failure.seed}: {failure.violations[0]}")
-        verdict.expect(not progress.bad, f"{policy}: {progress.bad} of {progress.seeds} seeds break a promise")
+    rows += [_judged(progress, verdict) for progress in _run(settings, policies)]
     print(table(rows), flush=True)
     return verdict
 
 
-def _run(settings: Settings, policy: str) -> Progress:
-    progress = Progress.of(policy, code_of())
-    chunks = [chunk for chunk in range(-(-settings.seeds // _CHUNK)) if chunk not in progress.chunks]
-    tasks = (Task(policy=policy, first=1 + chunk * _CHUNK, count=_CHUNK) for chunk in chunks)
-    before, begun, told, fresh = progress.seconds, time.monotonic(), 0.0, 0
-    for done in played(tasks) if chunks else ():
+def _judged(progress: Progress, verdict: Verdict) -> tuple[str, ...]:
+    """A row of the table, and what the run has to say."""
+    policy = progress.policy
+    verdict.attempted += progress.calls
+    verdict.acknowledged += progress.delivered
+    for kind, count in sorted(progress.hits.items()):
+        verdict.notes[f"{policy}: {kind}"] = count
+    for failure in progress.failures[:EXAMPLES]:
+        verdict.expect(False, f"{policy} seed {failure.seed}: {failure.violations[0]}")
+    for line in _made_smaller(progress):
+        verdict.expect(False, line)
+    verdict.expect(not progress.bad, f"{policy}: {progress.bad} of {progress.seeds} seeds break a promise")
+    rate = f"{progress.seeds / progress.seconds:.1f}" if progress.seconds else "-"
+    counts = progress.calls, progress.delivered, sum(progress.hits.values()), progress.bad
+    return policy, str(progress.seeds), str(progress.twice), rate, *map(str, counts)
+
+
+def _made_smaller(progress: Progress) -> list[str]:
+    """The first seeds that fail, with as little as makes them fail."""
+    some = [failure.seed for failure in progress.failures[:_SMALLER]]
+    tasks = [Task(policy=progress.policy, first=seed, count=1, shrinks=True) for seed in some]
+    found = [failure for done in played(iter(tasks)) for failure in done.failures] if tasks else []
+    return [f"{progress.policy} seed {each.seed}, made smaller: {each.smaller}" for each in found]
+
+
+def _run(settings: Settings, policies: tuple[str, ...]) -> list[Progress]:
+    is_kept = not settings.quiet  # a test runs all of its seeds each time
+    code = code_of() if is_kept else ""
+    all_of = {policy: Progress.of(policy, code) if is_kept else Progress(policy, code) for policy in policies}
+    tasks = [
+        Task(policy=policy, first=1 + chunk * _CHUNK, count=_CHUNK)
+        for policy, progress in all_of.items()
+        for chunk in range(-(-settings.seeds // _CHUNK))
+        if chunk not in progress.chunks
+    ]
+    begun, told, fresh = time.monotonic(), 0.0, 0
+    for done in played(iter(tasks)) if tasks else ():
+        progress = all_of[done.policy]
         progress.add(done)
         fresh += done.count
-        progress.seconds = before + time.monotonic() - begun
-        progress.save()
-        if not settings.quiet and time.monotonic() > told + 5.0:
+        if is_kept:
+            progress.save()
+        if is_kept and time.monotonic() > told + 5.0:
             told = time.monotonic()
             rate = fresh / (told - begun)
-            sys.stderr.write(f"simulate {policy}: {progress.seeds:,} seeds, {rate:.1f} a second, {progress.bad} bad\n")
+            said = f"{progress.seeds:,} seeds, {rate:.1f} a second, {progress.bad} bad"
+            sys.stderr.write(f"simulate {progress.policy}: {said}\n")
             sys.stderr.flush()
-    return progress
+    return list(all_of.values())
 
 
 def _replay(settings: Settings, policies: tuple[str, ...]) -> Verdict:

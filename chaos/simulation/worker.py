@@ -8,6 +8,7 @@ from __future__ import annotations
 import os
 import subprocess
 import sys
+import time
 from collections import Counter
 from pathlib import Path
 from typing import IO
@@ -50,6 +51,7 @@ class Done(msgspec.Struct):
     delivered: int
     failures: list[Failure]
     twice: int  # seeds that ran a second time
+    seconds: float = 0.0  # of processor time
     bug: str = ""
     shown: list[str] = []  # the calls, where that was asked for
     found: int = 0  # with a bug: how many seeds that took; 0: not found
@@ -57,6 +59,7 @@ class Done(msgspec.Struct):
 
 def work(task: Task) -> Done:
     hits: Counter[str] = Counter()
+    begun = time.process_time()
     done = Done(task.policy, task.first, task.count, {}, 0, 0, [], 0, bug=task.bug)
     with bugs.seeded(task.bug):
         for seed in range(task.first, task.first + task.count):
@@ -77,6 +80,7 @@ def work(task: Task) -> Done:
                 if task.shrinks:
                     done.failures[-1].smaller = _smaller(_plan(task, seed), outcome)
     done.hits = dict(hits)
+    done.seconds = time.process_time() - begun
     return done
 
 
