@@ -21,6 +21,9 @@ with sync.connect(sys.argv[1]) as broker:
 """
 
 
+_LOOKED = 0.1  # seconds: who gets the lock after this looks first, and claims nothing that the copy has not given
+
+
 class Fault(msgspec.Struct):
     """One time: of which kind, from when on nothing may be answered, and until when."""
 
@@ -106,6 +109,7 @@ class Hurting:
                     copy = path.with_name(f".{name}")
                     shutil.copy2(path, copy)
                     copy.rename(path)
+            time.sleep(_LOOKED)
 
 
 _KINDS: dict[str, Callable[[Hurting], None]] = {

@@ -51,7 +51,11 @@ async def identity(settings: Settings) -> Verdict:
 
 async def _at_work(settings: Settings, hurting: Hurting) -> Verdict:
     async with staged(
-        "identity", settings, url=f"file://{hurting.folder}", max_attempts=_ATTEMPTS, retry=Fixed(0.1)
+        "identity",
+        settings,
+        url=f"file://{hurting.folder}?connect_timeout={_START:g}",
+        max_attempts=_ATTEMPTS,
+        retry=Fixed(0.1),
     ) as stage:
         stage.start_workers()
         each = 2 * settings.interval + 1.0

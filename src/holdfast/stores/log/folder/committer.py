@@ -214,7 +214,9 @@ class Committer:
         if not self._identity.knows(DATABASE):
             self._identity.note(DATABASE, os.stat(DATABASE, dir_fd=self._files.inside))
         if is_moved(connection):
-            raise Unavailable(f"{path} was replaced while it was being opened; try again")
+            raise Unavailable(
+                f"the store at {path.parent} was moved, removed or replaced while it was opened; try again"
+            )
         fd = os.open(LOG, os.O_RDWR | os.O_CLOEXEC, dir_fd=self._files.inside)
         wal = WriteAheadLog(connection, fd, PAGE_SIZE)
         try:
