@@ -320,9 +320,9 @@ class Ghost:
         calls: dict[int, set[bool]] = {}
         for id, sent in self.sent.items():
             there = id in self.filed or id in self.moved
-            if id in self.brought_back:
-                continue  # perhaps never acknowledged, and sent again under another id, as with dedup keys
-            if there and id[0] not in ("again", "replay") and values.setdefault(sent.value, id) != id:
+            # What is brought back may have been sent again under another id meanwhile, as with dedup keys.
+            once = id[0] not in ("again", "replay") and id not in self.brought_back
+            if there and once and values.setdefault(sent.value, id) != id:
                 broken("what was sent once is there once", sent.value)
             if not self._excused(sent):
                 self._judge(id, sent, there=there)
