@@ -51,12 +51,13 @@ def _survey(honest: Any) -> Any:
                 root, known = known.root, self._known_from(stored)
                 if root != known.root:
                     continue
-            new = self._decoded(found[0], known.root)
+            new = self._decoded(found[0], known.root, view.calendar)
             if ranges_of and new.held > before.held:
                 keys = view.survey([], ranges_of(known.root, new.held))[1]
             elif ranges_of and new.ticket() != before.ticket():
                 continue
-            return Seen(known.config, self._rules(known.config), known.root, new, new.ticket()), keys
+            rules = self._rules(known.config, view.calendar)
+            return Seen(known.config, rules, known.root, new, new.ticket()), keys
 
     return survey
 
