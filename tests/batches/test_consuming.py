@@ -121,6 +121,28 @@ async def test_messages_can_be_settled_one_by_one(store):
     assert (after.completed, after.dead, after.retry, after.processing) == (5, 2, 3, 0)
 
 
+async def test_a_slice_reads_the_same_when_its_messages_have_ended(store):
+    """A task that is tried again, or comes late: what a store still shows says by which token it was held."""
+    await fill(store, 10)
+    owner = await own(store)
+    await store.batches.claim_batch(owner, after=0, limit=10)
+    _, slices = await store.batches.manifest(owner, 0, 1)
+
+    async def read():
+        return [row for each in slices async for batch in store.batches.read_slice(each) for row in batch.to_pylist()]
+
+    before = await read()
+    assert await store.settle(QUEUE, [Settlement(row["id"], row["token"], "complete") for row in before]) == ["ok"] * 10
+    async with asyncio.timeout(30):
+        while (await store.stats(QUEUE)).archived < 10 or not await store.scan(QUEUE, "archive"):
+            await asyncio.sleep(0.05)
+        await store.maintain(QUEUE)
+    after = await read()
+    assert [(row["id"], row["token"], row["value"]) for row in after] == [
+        (row["id"], row["token"], row["value"]) for row in before[: len(after)]
+    ]
+
+
 async def test_a_consumer_has_one_owner(store):
     await fill(store, 10)
     owner = await own(store, "driver 1")

@@ -49,7 +49,12 @@ def _epoch(own: Call) -> int:
 
 
 def _alive_until(story: Story, own: Call) -> float:
-    """By the machine's clock; an owner that may have left is not alive, nor is one whose claims were released."""
-    left = [call for call in story.of("beat") if call.epoch == _epoch(own) and call.may_have_happened]
+    """By the machine's clock; an owner that may have left, or have owned anew, need not be alive after that."""
+    left = [
+        call
+        for call in story.of("own")
+        if call.outcome == "unknown" and _holder(call) == _holder(own) and call.began > own.began
+    ]
+    left += [call for call in story.of("beat") if call.epoch == _epoch(own) and call.may_have_happened]
     left += [call for call in story.of("release batches") if call.may_have_happened and call.ended > own.began]
     return min([own.began + own.lease, *(call.began for call in left)])

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable, Sequence
+from collections.abc import Callable, Mapping, Sequence
 from functools import cache
 from typing import Any
 
@@ -60,10 +60,14 @@ def of_block(
         stored = _picked(stored, places)
     source = _Source(name, stored, places, group, calendar)
     made = _assembled(source, queue, _schema(view, only), limit, result)
-    if not hold or (only is not None and "token" not in only):
+    if not _shows_tokens(hold, only):
         return made
     ids = made.column("id") if "id" in made.schema.names else source.id()
     return made.append_column("token", _tokens(hold, places, ids))
+
+
+def _shows_tokens(hold: str, only: tuple[str, ...] | None) -> bool:
+    return bool(hold) and (only is None or "token" in only)
 
 
 def of_settled(
@@ -243,10 +247,23 @@ def of_file(data: bytes, view: View, only: tuple[str, ...] | None = None) -> lis
 
 
 def of_records(
-    found: Sequence[Stored], group: Group, *, queue: str, view: View, only: tuple[str, ...] | None = None
+    found: Mapping[int, Stored],
+    group: Group,
+    *,
+    queue: str,
+    view: View,
+    hold: str = "",
+    only: tuple[str, ...] | None = None,
 ) -> pa.RecordBatch:
-    """Messages found one by one, in the state of the group."""
-    schema = _schema(view, only)
+    """Messages found one by one, by their places, in the state of the group; with tokens as `of_block` has them."""
+    made = _of_records(list(found.values()), group, queue, _schema(view, only))
+    if not _shows_tokens(hold, only):
+        return made
+    ids = pa.array([each.id for each in found.values()], pa.string())
+    return made.append_column("token", _tokens(hold, found, ids))
+
+
+def _of_records(found: Sequence[Stored], group: Group, queue: str, schema: pa.Schema) -> pa.RecordBatch:
     told = {
         "queue": queue,
         "status": group.status,

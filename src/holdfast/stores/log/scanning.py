@@ -296,13 +296,13 @@ class SliceReader:
             return
         finder = self._finder(asked.part.queue)
         texts = ids.texts(int(name.block, 16), name.count)
-        found = [finder.find(view, texts[place]) for place in group.places(name.count)]
-        if not asked.lenient and None in found:
+        found = {place: finder.find(view, texts[place]) for place in group.places(name.count)}
+        kept = {place: stored for place, stored in found.items() if stored is not None}
+        if not asked.lenient and len(kept) < len(found):
             raise columns.missing(f"the block {each.key}")
-        kept = [stored for stored in found if stored is not None]
         if kept:
             part = asked.part
-            yield columns.of_records(kept, group, queue=part.queue, view=part.view, only=asked.only)
+            yield columns.of_records(kept, group, queue=part.queue, view=part.view, hold=each.hold, only=asked.only)
 
 
 def _joined(batches: list[pa.RecordBatch]) -> pa.RecordBatch:
