@@ -99,8 +99,13 @@ class Letters:
         return int(gone)
 
     async def purge(self, *, dead: bool) -> int:
-        [(gone,)] = await self._fetch("purge_dead" if dead else "purge")
-        return int(gone)
+        """Two statements for what waits: the second sees what became ready while the first was at work."""
+        names = ["purge_dead"] if dead else ["purge_waiting", "purge_ready"]
+
+        async def step(connection: Any) -> int:
+            return sum([int((await connection.fetch(self._sql[name], self._queue))[0][0]) for name in names])
+
+        return await self._pool.transact(step, queue=self._queue)
 
     async def _fetch(self, name: str, *args: Any) -> list[Any]:
         return await self._pool.fetch(self._sql[name], self._queue, *args, queue=self._queue)
