@@ -142,6 +142,26 @@ async def test_a_rewrite_in_place_may_reach_the_identity_first(open_store: Open,
     assert await set_aside(store) == 0
 
 
+async def test_a_tool_that_goes_by_keys_comes_to_the_identity_last(open_store: Open, clock, bucket: FarBucket) -> None:
+    """However long it takes, and whoever looks meanwhile: nothing is rewritten after the bucket knows."""
+    store, _ = await open_store()
+    await store.create_queue("z" * 128, QueueOptions())
+    await store.append("z" * 128, [message()])
+    ids = await fill(store)
+    clock.advance(3600.0)
+    for key in bucket.named():
+        if key in bucket.objects:  # else it was set aside meanwhile
+            bucket.rewrite([key])
+        clock.advance(identity.REWRITE_SECONDS)
+        await store.maintain("q")
+    assert await set_aside(store) > 0
+    clock.advance(5.0)
+    await store.maintain("q")
+    assert await drain(store, clock) == Counter(ids)
+    assert await set_aside(store) == 0
+    assert bucket.named()[-1] == identity.KEY
+
+
 async def test_touched_blocks_are_set_aside_and_come_back_once(open_store: Open, clock, bucket, monkeypatch) -> None:
     """Only the blocks were rewritten: nobody can tell them from late ones. They are kept, shown, and brought back."""
     monkeypatch.setattr(quarantine, "_NAMED_MOST", 3)  # a head names some at a time
