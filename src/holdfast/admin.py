@@ -107,14 +107,20 @@ async def maintain(broker: Broker, names: Sequence[str] | None = None) -> dict[s
 
 
 async def recover(
-    broker: Broker, names: Sequence[str] | None = None, *, delete: bool = False
+    broker: Broker,
+    names: Sequence[str] | None = None,
+    *,
+    delete: bool = False,
+    on_progress: Callable[[int], None] | None = None,
 ) -> dict[str, base.Recovered]:
-    """Bring back, or delete, what was set aside in these queues or in all."""
+    """Bring back, or delete, what was set aside in these queues or in all; tells how many messages more are done."""
     known = [info.name for info in await broker.store.queues()]
     for name in names or ():
         if name not in known:
             raise QueueNotFound(f"there is no queue {name!r}")
-    return {name: await base.recover(broker.store, name, delete=delete) for name in names or known}
+    return {
+        name: await base.recover(broker.store, name, delete=delete, on_progress=on_progress) for name in names or known
+    }
 
 
 async def send(queue: Queue[Any], values: Iterable[Any], *, dedup_key: str | None = None, **terms: Any) -> list[str]:

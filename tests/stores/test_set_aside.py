@@ -7,6 +7,7 @@ rules (A3, F4) and says why they are needed; `tests/s3/test_copied_bucket.py` do
 from __future__ import annotations
 
 import asyncio
+import threading
 from collections import Counter
 from collections.abc import AsyncIterator, Awaitable, Callable
 
@@ -89,10 +90,11 @@ async def drain(store: LateStore, clock: ManualClock, queue: str = "q") -> Count
 
 
 async def settled(store: LateStore, queue: str = "q") -> None:
-    """Until what a claim has begun to set aside is set aside."""
-    log = store._log(queue)
-    if log.quarantine._task is not None:
-        await asyncio.wait([log.quarantine._task], timeout=30.0)
+    """Until what a claim has begun to set aside is set aside, and what it brings back has come."""
+    setting_aside = store._log(queue).quarantine._task
+    begun = {*store._fetching, *([setting_aside] if setting_aside is not None else [])}
+    if begun:
+        await asyncio.wait(begun, timeout=30.0)
 
 
 async def set_aside(store: LateStore) -> int:
@@ -142,6 +144,26 @@ async def test_a_rewrite_in_place_may_reach_the_identity_first(open_store: Open,
     assert await set_aside(store) == 0
 
 
+async def test_a_tool_that_goes_by_keys_comes_to_the_identity_last(open_store: Open, clock, bucket: FarBucket) -> None:
+    """However long it takes, and whoever looks meanwhile: nothing is rewritten after the bucket knows."""
+    store, _ = await open_store()
+    await store.create_queue("z" * 128, QueueOptions())
+    await store.append("z" * 128, [message()])
+    ids = await fill(store)
+    clock.advance(3600.0)
+    for key in bucket.named():
+        if key in bucket.objects:  # else it was set aside meanwhile
+            bucket.rewrite([key])
+        clock.advance(identity.REWRITE_SECONDS)
+        await store.maintain("q")
+    assert await set_aside(store) > 0
+    clock.advance(5.0)
+    await store.maintain("q")
+    assert await drain(store, clock) == Counter(ids)
+    assert await set_aside(store) == 0
+    assert bucket.named()[-1] == identity.KEY
+
+
 async def test_touched_blocks_are_set_aside_and_come_back_once(open_store: Open, clock, bucket, monkeypatch) -> None:
     """Only the blocks were rewritten: nobody can tell them from late ones. They are kept, shown, and brought back."""
     monkeypatch.setattr(quarantine, "_NAMED_MOST", 3)  # a head names some at a time
@@ -178,6 +200,20 @@ async def test_what_was_set_aside_before_the_identity_was_rewritten_comes_back(o
     assert (await store.maintain("q"))["recovered"] == PENDING
     assert await drain(store, clock) == Counter(ids)
     assert await set_aside(store) == 0
+
+
+async def test_who_opens_a_rewritten_bucket_needs_no_maintenance(open_store: Open, clock, bucket: FarBucket) -> None:
+    """It was rewritten while others were at work; then they ended. A program that only claims gets it all."""
+    store, _ = await open_store()
+    ids = await fill(store)
+    clock.advance(3600.0)
+    bucket.rewrite(blocks(bucket))
+    assert await drain(store, clock) == Counter()
+    bucket.rewrite([identity.KEY])
+    clock.advance(5.0)
+    opened, _ = await open_store()
+    assert await drain(opened, clock) == Counter(ids)
+    assert await set_aside(opened) == 0
 
 
 async def late_write(bucket: FarBucket, clock: ManualClock) -> tuple[str, bytes]:
@@ -276,6 +312,68 @@ async def test_what_arrived_late_and_was_not_repeated_can_be_brought_back(open_s
     assert await drain(store, clock) == Counter(lost.value.ids)
 
 
+async def test_two_late_writes_of_one_message_come_back_once(open_store: Open, clock, bucket: FarBucket) -> None:
+    """The request and its repeat, under another name, were both too late, and are recovered together."""
+    store, door = await open_store(timeout=1.0)
+    await store.create_queue("q", QueueOptions())
+    door.fate = lambda kind, key: "late" if "/inbox/" in key or "/later/" in key else "ok"
+    with pytest.raises(UnknownOutcome) as lost:
+        await store.append("q", [message()])
+    clock.advance(OVER)
+    with pytest.raises(UnknownOutcome):
+        await lost.value.retry()
+    clock.advance(OVER)
+    door.fate = lambda kind, key: "ok"
+    assert bucket.deliver() > 1
+    assert await set_aside(store) == 2
+    recovered = await store.recover("q")
+    assert (recovered.recovered, recovered.known) == (1, 1)
+    assert await drain(store, clock) == Counter(lost.value.ids)
+
+
+async def test_blocks_are_brought_back_together(open_store: Open, clock, bucket: FarBucket) -> None:
+    """One after the other, a thousand blocks took ten minutes."""
+    store, door = await open_store()
+    await store.create_queue("q", QueueOptions())
+    ids = [id for number in range(20) for id in await store.append("q", [message(str(number))])]
+    clock.advance(3600.0)
+    bucket.rewrite(blocks(bucket))
+    await drain(store, clock)
+    pairs, told = threading.Barrier(2), []
+
+    def meet(kind: str, key: str) -> str:
+        if "/later/" in key:
+            pairs.wait(10.0)  # raises when nobody else is creating a block
+        return "ok"
+
+    door.fate = meet
+    done = await store.recover("q", on_progress=told.append)
+    assert (done.recovered, sum(told)) == (20, 20)
+    assert len(told) > 1
+    assert await drain(store, clock) == Counter(ids)
+
+
+async def test_what_nobody_set_aside_is_left_alone(open_store: Open, clock, bucket: FarBucket, caplog) -> None:
+    store, _ = await open_store()
+    ids = await fill(store)
+    clock.advance(3600.0)
+    bucket.rewrite(blocks(bucket))
+    await drain(store, clock)
+    copy = bucket.named("/late/")[0]
+    queue, _, name = copy.partition("/late/")
+    written, _, block = name.partition("/")
+    strange = [f"{queue}/late/{name}" for name in ("note.txt", f"soon/{block}", f"{written}/inbox")]
+    for key in strange:
+        bucket.write(key, b"mine", "create")
+    assert await set_aside(store) == PENDING
+    with caplog.at_level("ERROR"):
+        done = await store.recover("q")
+    assert (done.recovered, done.damaged) == (PENDING, len(strange))
+    assert all(key in caplog.text for key in strange)
+    assert bucket.named("/late/") == sorted(strange)
+    assert await drain(store, clock) == Counter(ids)
+
+
 async def test_recover_can_throw_it_away(open_store: Open, clock, bucket: FarBucket) -> None:
     store, _ = await open_store()
     await fill(store)
@@ -323,6 +421,25 @@ async def die(store: LateStore) -> None:
     """Every message of the queue fails for good."""
     claims = await store.claim("q", 1000, 60.0)
     await store.settle("q", [Settlement(each.id, each.token, "dead", error="no") for each in claims.messages])
+
+
+async def test_dead_letters_come_back_to_who_opens_a_rewritten_bucket(open_store: Open, clock, bucket) -> None:
+    """To who has only claimed from the queue itself."""
+    store, _ = await open_store()
+    await store.create_queue("q", QueueOptions())
+    (id,) = await store.append("q", [message()])
+    await die(store)
+    await store._log("q").flusher.flush_all()
+    clock.advance(3600.0)
+    bucket.rewrite(bucket.named("/dead/inbox/"))
+    await store.maintain("q")
+    assert (await set_aside(store), await store.scan("q", "dead")) == (1, [])
+    bucket.rewrite([identity.KEY])
+    clock.advance(5.0)
+    opened, _ = await open_store()
+    assert await drain(opened, clock) == Counter()
+    assert await set_aside(opened) == 0
+    assert [each.id for each in await opened.scan("q", "dead")] == [id]
 
 
 async def test_a_flush_that_a_copy_interrupts_writes_its_dead_letters_once(open_store: Open, clock, bucket) -> None:

@@ -87,7 +87,8 @@ async def recover(
     async with shell.broker() as broker:
         if delete:
             shell.confirm("Delete every message that was set aside?", yes=yes)
-        found = await admin.recover(broker, queue, delete=delete)
+        with shell.progress("deleting" if delete else "recovering") as advance:
+            found = await admin.recover(broker, queue, delete=delete, on_progress=advance)
     if shell.json:
         return shell.document([{"queue": name, "done": done} for name, done in found.items()])
     for name, done in found.items():

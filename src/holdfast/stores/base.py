@@ -154,10 +154,12 @@ class Recovered(msgspec.Struct, frozen=True):
         return Recovered(*(one + another for one, another in pairs))
 
 
-async def recover(store: Store, queue: str, *, delete: bool = False) -> Recovered:
+async def recover(
+    store: Store, queue: str, *, delete: bool = False, on_progress: Callable[[int], None] | None = None
+) -> Recovered:
     """Bring back, or delete, what a store has set aside because it was written late; most stores never do that."""
     does = getattr(store, "recover", None)
-    return Recovered() if does is None else await does(queue, delete=delete)
+    return Recovered() if does is None else await does(queue, delete=delete, on_progress=on_progress)
 
 
 def crowd(store: Store, queue: str) -> int:

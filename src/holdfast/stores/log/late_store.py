@@ -56,6 +56,7 @@ class LateStore(LogStore):
         self._fetching: set[asyncio.Future[Any]] = set()
         self._ahead = Ahead(self._claim_somewhere, self._settle)
         self._looks: dict[str, tuple[float, asyncio.Future[list[shards.Busy]]]] = {}  # at all shards, and when begun
+        self._passed: dict[str, float] = {}  # by which epoch messages came back, by queue
         self._home = random.getrandbits(30)  # a producer stays on one shard
 
     # Shards.
@@ -207,6 +208,7 @@ class LateStore(LogStore):
     async def _claim_somewhere(self, queue: str, limit: int, lease: float) -> tuple[Claims, float | None]:
         """From one's own shard while it has messages and no other waits for somebody; else from the others."""
         count = await self._shards(queue)
+        self._bring_back_meanwhile(queue)
         if count == 1:
             return await self._claim(queue, limit, lease)
         round = self._rounds.get(queue)
@@ -323,13 +325,27 @@ class LateStore(LogStore):
                 back += await self._recovery(queue, log).bring_back(epoch=space.epoch)
         return done | {"blocks_set_aside": set_aside, "recovered": back.recovered}
 
-    async def recover(self, queue: str, *, delete: bool = False) -> Recovered:
+    def _bring_back_meanwhile(self, queue: str) -> None:
+        """Once for every epoch, also where nobody runs `maintain`: what was set aside before may pass now."""
+        queue, epoch = queues.address(queue).queue, cast(Copyable, self._space).epoch
+        if epoch > self._passed.get(queue, 0.0):
+            self._passed[queue] = epoch
+            self._meanwhile(self._bring_back(queue, epoch))
+
+    async def _bring_back(self, queue: str, epoch: float) -> None:
+        for log in await self._all_logs(queue):
+            await self._space.read(log.committer.look, deadline=self._timeout)  # where it lies: nobody has used it yet
+            await self._recovery(queue, log).bring_back(epoch=epoch)
+
+    async def recover(
+        self, queue: str, *, delete: bool = False, on_progress: Callable[[int], None] | None = None
+    ) -> Recovered:
         """Bring back everything that was set aside, exactly once; or delete it."""
         await cast(Copyable, self._space).identify()
         done = Recovered()
         for log in await self._all_logs(queue):
             await log.quarantine.tend()
-            done += await self._recovery(queue, log).bring_back(delete=delete)
+            done += await self._recovery(queue, log).bring_back(delete=delete, on_progress=on_progress)
         return done
 
     async def check(self) -> list[Check]:

@@ -96,7 +96,7 @@ class Glance:
         """How many messages are late: copied under `late/`, named in the head, or only listed so far."""
         if not self.seen.rules.window:
             return 0
-        copied = [names.parse_late(key)[0] for key in self.keys(names.LATE) if names.is_block(key)]
+        copied = [copy[0] for key in self.keys(names.LATE) if (copy := names.parse_late(key)) is not None]
         late = [*self.seen.head.beyond.aside, *self.strangers("inbox/", "later/").late]
         found = {*copied, *(key for key, _ in bundles.expanded(self.view, self.seen.root, late))}
         return sum(names.parse_block(key).count for key in found)

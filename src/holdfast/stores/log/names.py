@@ -181,9 +181,11 @@ def late_key(key: str, made: float) -> str:
     return f"{LATE}{milliseconds(made):015d}/{key}"
 
 
-def parse_late(key: str) -> tuple[str, float]:
-    """The same back, from a key relative to the log."""
+def parse_late(key: str) -> tuple[str, float] | None:
+    """The same back, from a key relative to the log; None: the name of nothing that was set aside."""
     made, _, block = key.removeprefix(LATE).partition("/")
+    if not made.isdecimal() or not is_block(block) or _BLOCK.fullmatch(block, block.rfind("/") + 1) is None:
+        return None
     return block, int(made) / 1000
 
 

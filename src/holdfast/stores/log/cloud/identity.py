@@ -17,10 +17,10 @@ from ..names import CONFIGS
 from .faults import Doubt, Refused, unanswered
 from .wire import Got, Pause, Wire
 
-KEY = "identity"
+KEY = "~identity"  # behind every queue's keys: what rewrites a bucket in order of its keys comes to it last
 FORMAT = 1
 COPIED_AFTER_SECONDS = 15.0  # between `made_at` and the object's date; a slow write of our own is not a copy
-REWRITE_SECONDS = 60.0  # after which whoever is at work takes a rewrite in place as finished: it goes object by object
+REWRITE_SECONDS = 60.0  # after which whoever is at work takes a rewrite in place as finished: tools write many at once
 
 
 class Identity(msgspec.Struct, frozen=True, kw_only=True):
