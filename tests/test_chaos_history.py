@@ -16,7 +16,7 @@ from holdfast.testing.proxy import Faults, Proxy
 from holdfast.testing.s3 import driver
 
 [SHORT] = [run.short for run in RUNS if run.name == "history"]
-PLACES = [(store, 1) for store in STORES if store not in (SHORT.store, "nats")] + [("s3", 4)]
+PLACES = [(store, 1) for store in STORES if store != SHORT.store] + [("s3", 4)]
 
 
 @pytest.mark.timeout(120)

@@ -22,7 +22,6 @@ class Doubt(msgspec.Struct, frozen=True):
     foreign: float = 0.0  # by which another's lease may outlast its end
     pausing: float = 0.0  # until every process knows that a queue is paused
     ahead: bool = False  # whether messages are claimed before they are asked for
-    returned_later: bool = False  # whether one that was delayed or given out before may come after newer ones
 
 
 class Delivery(msgspec.Struct, frozen=True):

@@ -4,7 +4,6 @@ from __future__ import annotations
 
 from collections.abc import Iterator
 
-from ..calls import Call, Given
 from ..story import Story
 from .breach import Breach
 
@@ -21,7 +20,7 @@ def in_the_quiet(story: Story) -> Iterator[Breach]:
     newest: dict[tuple[str, int], tuple[float, int, str]] = {}
     for each in story.rest.drained:
         sent = story.sent.get(each.given.uid)
-        if sent is None or each.given.origin or (story.doubt.returned_later and _is_returned(story, each.given, sent)):
+        if sent is None or each.given.origin:
             continue
         place = sent.uids.index(each.given.uid)
         for who, room in ((sent.process, 0.0), ("", ACROSS + story.doubt.clocks)):
@@ -31,7 +30,3 @@ def in_the_quiet(story: Story) -> Iterator[Breach]:
                 yield Breach(kind, f"{each.given.id}, {at - sent.ended:.3f} s")
             if sent.began > at or sent.call == call:
                 newest[who, each.given.priority] = sent.began, place, sent.call
-
-
-def _is_returned(story: Story, given: Given, sent: Call) -> bool:
-    return bool(sent.terms.delay) or given.attempt > 1 or len(story.messages[given.id].deliveries) > 1

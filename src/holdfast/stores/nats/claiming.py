@@ -17,7 +17,7 @@ from . import state, tasks, wire
 from .clock import Moment
 from .faults import Lost, Refused
 from .lanes import Handed, Lane, nak
-from .log import BEHIND, Lease, Log
+from .log import BEHIND, SURE, Lease, Log
 from .settling import Settler
 from .wire import Post
 
@@ -38,6 +38,7 @@ class _Candidate(msgspec.Struct):
     task: Task
     record: Record | None = None
     sequence: int = 0  # of the record; 0: there is none
+    seen: float = 0.0  # by our own clock: its task was there after that
 
 
 class Claimer:
@@ -138,7 +139,9 @@ class Claimer:
     async def _look(
         self, info: QueueInfo, found: Sequence[tuple[Lane, Handed]], lease: float, *, joining: bool
     ) -> tuple[Claims, bool]:
-        candidates = [_Candidate(lane, handed, tasks.read_task(handed.data)) for lane, handed in found]
+        candidates = [
+            _Candidate(lane, handed, tasks.read_task(handed.data), seen=handed.asked) for lane, handed in found
+        ]
         if any(one.task.call for one in candidates) and not self._log.dead:
             candidates = [one for one in candidates if not one.task.call or await self._counts(one)]
         await self._read([one for one in candidates if one.handed.delivered > 1 or self._log.dead])
@@ -216,7 +219,8 @@ class Claimer:
     # ------------------------------------------------------------------ taking
 
     async def _take(self, info: QueueInfo, takes: Sequence[_Candidate], lease: float) -> list[Claimed]:
-        log = self._log
+        log, removed = self._log, await self._removed(takes)
+        takes = [one for one in takes if one.handed.id not in removed]
         if not takes:
             return []
         for one in takes:
@@ -232,14 +236,14 @@ class Claimer:
             raise
         claimed: list[Claimed] = []
         kept: list[Lease] = []
+        removed = await self._removed(takes)
         for one, each, sequence in zip(takes, leases, sequences, strict=True):
-            if sequence is None:
-                await self._lost(info, one)
+            if sequence is None or one.handed.id in removed:
+                await self._not_taken(info, one, sequence)
                 continue
             each.sequence = sequence
             kept.append(each)
-            payload = await tasks.payload(each.task, log.blobs) if each.task.blob else each.task.data
-            claimed.append(_claimed(info, each, payload))
+            claimed.append(_claimed(info, each, await tasks.payload(each.task, log.blobs)))
             if one.record is not None:
                 claimed[-1].recovered = bool(one.record.token)
                 claimed[-1].alone = state.must_be_alone(one.record, one.task, info.options) and not log.dead
@@ -247,6 +251,24 @@ class Claimer:
         if claimed:
             self.expect(moment.now + lease)
         return claimed
+
+    async def _removed(self, takes: Sequence[_Candidate]) -> set[str]:
+        """Ids of those that may have been removed since they were handed to us, so that no record tells, and were."""
+        now = time.monotonic()
+        unsure = [one for one in takes if one.record is None and now - one.seen > SURE]
+        if not unsure:
+            return set()
+        found = await asyncio.gather(*[self._log.reader.at(self._log.stream, one.handed.sequence) for one in unsure])
+        for one in unsure:
+            one.seen = now
+        return {one.handed.id for one, task in zip(unsure, found, strict=True) if task is None}
+
+    async def _not_taken(self, info: QueueInfo, one: _Candidate, sequence: int | None) -> None:
+        """Another was quicker, or it was removed before we wrote this record of it."""
+        if sequence is None:
+            await self._lost(info, one)
+        else:
+            await self._log.delete(self._log.names.done_stream, sequence)
 
     def _leases(self, takes: Sequence[_Candidate], lease: float, moment: Moment) -> tuple[list[Lease], list[Post]]:
         """Leases as they are to be, and what has to be written for that. What nobody held before shares a record."""

@@ -33,6 +33,7 @@ class Handed(msgspec.Struct, order=True, gc=False):
     data: bytes
     delivered: int  # how often the server has handed it to anybody
     sequence: int
+    asked: float = 0.0  # by our own clock: it was handed out after that
 
 
 class Lane:
@@ -44,7 +45,7 @@ class Lane:
         self.buffer: deque[Handed] = deque()
         self.lock = asyncio.Lock()
         self.standing: str = ""  # the pull that waits for the next message
-        self.standing_until = 0.0
+        self.standing_since = self.standing_until = 0.0
         self.wake: Any = None  # called when something came and nobody was pulling
         self.broken = False  # the consumer is not on the server any more
         self._link = link
@@ -53,6 +54,7 @@ class Lane:
         self._inbox = ""
         self._pull: asyncio.Future[None] | None = None
         self._pull_name = ""
+        self._pulled_at = 0.0
         self._left = 0
         self._sorted_until = float("-inf")  # by our own clock
 
@@ -84,7 +86,7 @@ class Lane:
     async def _ask(self, count: int) -> None:
         await self._link.connected(_ANSWER)
         self._pull = asyncio.get_running_loop().create_future()
-        self._pull_name, self._left = f"n{next(self._numbers)}", count
+        self._pull_name, self._left, self._pulled_at = f"n{next(self._numbers)}", count, time.monotonic()
         body = msgspec.json.encode({"batch": count, "no_wait": True})
         try:
             await self._link.send(self._next, body, f"{self._inbox}.{self._pull_name}")
@@ -99,7 +101,8 @@ class Lane:
         """Ask to be handed the next message, whenever it comes."""
         if self.standing and time.monotonic() < self.standing_until:
             return
-        self.standing, self.standing_until = f"s{next(self._numbers)}", time.monotonic() + seconds
+        self.standing, self.standing_since = f"s{next(self._numbers)}", time.monotonic()
+        self.standing_until = self.standing_since + seconds
         body = msgspec.json.encode({"batch": 1, "expires": int(seconds * 1e9)})
         await self._link.send(self._next, body, f"{self._inbox}.{self.standing}")
 
@@ -107,7 +110,7 @@ class Lane:
         if not message.reply:
             self._ended(message)
             return
-        self.buffer.append(handed(message))
+        self.buffer.append(handed(message, self._asked()))
         if self._pull is not None:
             self._left -= 1
             if self._left <= 0 and not self._pull.done():
@@ -115,6 +118,11 @@ class Lane:
         elif self.wake is not None:
             self.standing = ""
             self.wake()
+
+    def _asked(self) -> float:
+        """When what comes now was asked for, at the earliest; a pull may be answered after it was given up."""
+        waits = self._pull is None or bool(self.standing)
+        return min(self.standing_since, self._pulled_at) if waits else self._pulled_at
 
     def _ended(self, message: Word) -> None:
         name, headers = message.subject[len(self._inbox) + 1 :], message.headers or {}
@@ -360,13 +368,12 @@ class Lanes:
                 raise
 
 
-def handed(message: Word) -> Handed:
+def handed(message: Word, asked: float) -> Handed:
     """From a message of a pull; the reply subject tells how often it was handed out, and its place in the stream."""
     words = message.reply.split(".")
     at = 4 if len(words) == 9 else 6  # the longer form names domain and account first
-    return Handed(
-        id_of(message.subject), message.subject, message.reply, message.data, int(words[at]), int(words[at + 1])
-    )
+    delivered, sequence = int(words[at]), int(words[at + 1])
+    return Handed(id_of(message.subject), message.subject, message.reply, message.data, delivered, sequence, asked)
 
 
 def nak(delay: float) -> bytes:

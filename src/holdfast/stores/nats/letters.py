@@ -10,17 +10,18 @@ from ...errors import MessageNotFound
 from ...messages import View
 from ...v1.task_pb2 import Record, Task
 from . import state
-from .lanes import nak
 from .log import Lease, Log, is_id
 from .looking import Looker
 from .moving import Mover
 from .names import id_of
 from .reading import Found
-from .settling import Settler
+from .settling import AT_ONCE, Settler
+from .tasks import read_task
 
 T = TypeVar("T")
 _TOGETHER = 64  # requests under way at once
 _CHUNK = 200
+_PURGED = 8 * AT_ONCE  # messages that are purged at once
 
 
 class Letters:
@@ -50,8 +51,7 @@ class Letters:
             new.error, new.claimed_at = state.CANCELLED, 0.0
             new = state.ended(new, "failed", info.options, self._log.link.now())
             lease = Lease(id, record, sequence, live[1], live[0].data, record.ack)
-            if await self._settler.end(lease, new):
-                await self._log.delete(self._log.names.task_stream, live[0].sequence)
+            if await self._settler.end(lease, new, live[0].sequence):
                 return True
 
     # ------------------------------------------------------------------ purge
@@ -63,48 +63,40 @@ class Letters:
         if log.dead:
             return await self.discard("dead", None, before=None, spare_held=True)
         gone = await self._purge_subjects(f"{names.old_later}*.*")
-        found = await self._looker.delivered(await log.lanes.look())
-        records = await log.records([id_of(one.subject) for one in found])
-        free = [one for one in found if not self._held(records, id_of(one.subject))]
-        await together([self._drop(one, records) for one in free])
-        gone += len(free)
-        if len(free) == len(found):
-            gone += await self._purge_subjects(f"{names.task}*.>")
-        else:
-            gone += await self._drain()
+        last = int((await log.link.api(f"STREAM.INFO.{names.task_stream}"))["state"]["last_seq"])
+        start = 1
+        while page := await log.reader.run(names.task_stream, f"{names.task}*.>", start, _PURGED):
+            found = [one for one in page if one.sequence <= last]
+            parts = [found[at : at + AT_ONCE] for at in range(0, len(found), AT_ONCE)]
+            gone += sum(await together([self._drop(part) for part in parts]))
+            start = page[-1].sequence + 1
         log.wake()
         return gone
 
-    def _held(self, records: dict[str, tuple[int, Record]], id: str) -> bool:
-        record = records.get(id)
-        return record is not None and state.held(record[1], self._log.seen(id, record[1]))
+    async def _drop(self, found: Sequence[Found]) -> int:
+        """Those of these tasks that nobody holds, each by its record, so that it has one end; how many."""
+        gone, left = 0, {id_of(one.subject): one for one in found}
+        while left:
+            records = await self._log.records(list(left))
+            free = [self._lease(one, records.get(id)) for id, one in left.items() if self._is_free(id, records)]
+            took = await self._settler.purge(free) if free else []
+            gone += sum(took)
+            left = {lease.id: left[lease.id] for (lease, _), ok in zip(free, took, strict=True) if not ok}
+        return gone
 
-    async def _drop(self, one: Found, records: dict[str, tuple[int, Record]]) -> None:
-        """One message with its record; acknowledged where it was handed out, so that nobody waits for it."""
-        if (record := records.get(id_of(one.subject))) is not None:
-            await self._log.delete(self._log.names.done_stream, record[0])
-        await self._log.delete(self._log.names.task_stream, one.sequence)
+    def _is_free(self, id: str, records: dict[str, tuple[int, Record]]) -> bool:
+        record = records[id][1] if id in records else None
+        return record is None or (record.place == state.LIVE and not state.held(record, self._log.seen(id, record)))
+
+    def _lease(self, one: Found, known: tuple[int, Record] | None) -> tuple[Lease, int]:
+        """What ends a task that nobody holds, and the task's place; its record need not tell what it was."""
+        sequence, record = known or (0, Record(format=state.FORMAT))
+        task = Task(blob=read_task(one.data).blob)
+        return Lease(id_of(one.subject), record, sequence, task, b"", record.ack), one.sequence
 
     async def _purge_subjects(self, pattern: str) -> int:
         answer = await self._log.link.api(f"STREAM.PURGE.{self._log.names.task_stream}", {"filter": pattern})
         return int(answer.get("purged", 0))
-
-    async def _drain(self) -> int:
-        """Take what was not handed out yet, while others hold messages of the same stream."""
-        gone = 0
-        while found := await self._log.lanes.fetch(500):
-            records = await self._log.records([handed.id for _, handed in found])
-            moment = self._log.link.moment()
-            for _, handed in found:
-                record = records.get(handed.id)
-                if record is not None and self._held(records, handed.id):
-                    await self._log.link.send(handed.ack, nak(record[1].lease_end - moment.earliest))
-                    continue
-                if record is not None:
-                    await self._log.delete(self._log.names.done_stream, record[0])
-                await self._log.link.request(handed.ack, b"+ACK")
-                gone += 1
-        return gone
 
     # ------------------------------------------------------------------ replay and discard
 
@@ -142,8 +134,9 @@ class Letters:
                 if (before is None or record.finished_at < before)
                 and not (spare_held and state.held(record, log.seen(id, record)))
             }
-            await together([self._remove(view, id, sequence, record) for id, (sequence, record) in old.items()])
-            gone += len(old)
+            gone += sum(
+                await together([self._remove(view, id, sequence, record) for id, (sequence, record) in old.items()])
+            )
         return gone
 
     async def _ended(self, view: View, ids: Sequence[str]) -> dict[str, tuple[int, Record]]:
@@ -151,13 +144,15 @@ class Letters:
         found = await self._log.records(ids)
         return {id: found[id] for id in ids if id in found and found[id][1].place == place and not found[id][1].gone}
 
-    async def _remove(self, view: View, id: str, sequence: int, record: Record) -> None:
-        """The record first: it is what everybody asks; a letter without one is swept."""
+    async def _remove(self, view: View, id: str, sequence: int, record: Record) -> bool:
+        """The record first: it is what everybody asks; a letter without one is swept. False: another was quicker."""
         log = self._log
-        await log.delete(log.names.done_stream, sequence)
+        if not await log.delete(log.names.done_stream, sequence):
+            return False
         if view == "dead" and (letter := await log.dead_letter(id)) is not None:
             await log.delete(log.names.dead_stream, letter.sequence)
         await log.blobs.delete([name for name in (_blob(record.task), record.result_blob) if name])
+        return True
 
 
 def _blob(task: Task) -> str:

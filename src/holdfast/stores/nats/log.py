@@ -46,6 +46,10 @@ class Lease(msgspec.Struct):
 
 
 BEHIND = 0.1  # seconds a consumer may be behind its stream
+# A record that is deleted looks to a claim like one that was never written. So the record of what was removed while
+# nobody held it outlasts its task by so long, and a claim that took longer looks at its tasks once more.
+OUTLASTS = 0.2  # seconds
+SURE = OUTLASTS / 2  # seconds since a message was asked for: within them its record is still there
 
 
 class Log:

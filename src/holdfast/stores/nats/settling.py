@@ -14,14 +14,14 @@ from . import state, tasks, wire
 from .blobs import RESULT
 from .faults import Lost, Nobody
 from .lanes import Handed, nak
-from .log import Lease, Log, is_id
+from .log import OUTLASTS, Lease, Log, is_id
 from .moving import Mover
 from .names import gone_stream
 from .tally import Counts
 from .wire import Post
 
 _TRIES = 10
-_AT_ONCE = 255  # outcomes in one write, with the word before them
+AT_ONCE = 255  # outcomes in one write, with the word before them
 
 
 class _Work(msgspec.Struct, gc=False):
@@ -31,6 +31,11 @@ class _Work(msgspec.Struct, gc=False):
     lease: Lease
     new: Record
     body: bytes | None = None  # the record as bytes, where many share it
+    place: int = 0  # of the task in its stream, where nobody holds it and it has to be removed
+
+    @property
+    def is_removed(self) -> bool:
+        return self.new.gone and self.place > 0
 
 
 class Settler:
@@ -109,8 +114,8 @@ class Settler:
             if kind:
                 shared[kind] = (new, new.SerializeToString())
         written: list[bool] = []
-        for start in range(0, len(work), _AT_ONCE):
-            written += await self._do(work[start : start + _AT_ONCE])
+        for start in range(0, len(work), AT_ONCE):
+            written += await self._do(work[start : start + AT_ONCE])
         for one, ok in zip(work, written, strict=True):
             index, s = one.index, settlements[one.index]
             self._log.leases.pop((s.id, s.token), None)
@@ -163,6 +168,7 @@ class Settler:
         log, slot = self._log, self._log.tally.take()
         ended = [(one.lease.id, one.new) for one in work if one.new.place == state.ARCHIVE]
         fresh = any(one.lease.sequence == 0 for one in work)
+        slot.removing = [one.lease.id for one in work if one.is_removed]
         posts = [log.post(one.lease, one.new, one.body) for one in work]
         sequences, announced = await log.fence.write(posts, slot.post(ended, fresh=fresh) if ended else None)
         took = [sequence is not None for sequence in sequences]
@@ -171,7 +177,7 @@ class Settler:
         if ended:
             more = _counts([one.new for one, ok in zip(work, took, strict=True) if ok])
             slot = await log.tally.count(slot, more, announced, sure=all(took) and not fresh)
-        await self._carry_out([(one.lease, one.new) for one, ok in zip(work, took, strict=True) if ok])
+        await self._carry_out([one for one, ok in zip(work, took, strict=True) if ok])
         log.tally.give_back(slot)  # not before: it tells of records that are still to be removed
         return took
 
@@ -181,21 +187,26 @@ class Settler:
         new.CopyFrom(lease.record)
         return await self.end(lease, state.buried(new, reason, info.options, self._log.link.now()))
 
-    async def end(self, lease: Lease, new: Record) -> bool:
-        """Write what nobody's lease decided, and carry it out; False: another was quicker."""
-        [took] = await self._do([_Work(0, lease, await self._fit(new, lease))])
+    async def end(self, lease: Lease, new: Record, place: int = 0) -> bool:
+        """Write what nobody's lease decided, and carry it out; False: another was quicker. `place`: of its task."""
+        [took] = await self._do([_Work(0, lease, await self._fit(new, lease), place=place)])
         if took:
             await self._log.note(b"done")
             self._log.wake()
         return took
 
+    async def purge(self, free: Sequence[tuple[Lease, int]]) -> list[bool]:
+        """Remove messages that nobody holds, with the places of their tasks; False: another was quicker."""
+        now = self._log.link.now()
+        return await self._do([_Work(0, lease, state.purged(lease.record, now), place=place) for lease, place in free])
+
     # ------------------------------------------------------------------ what follows
 
-    async def _carry_out(self, ended: Sequence[tuple[Lease, Record]]) -> None:
+    async def _carry_out(self, work: Sequence[_Work]) -> None:
         """What the records say, in the streams of tasks and dead letters. A crash in between is made good later."""
         words: list[tuple[str, bytes]] = []  # for the server: acknowledged, or to be handed out again when
         now = self._log.link.now()
-        for lease, record in ended:
+        for lease, record in [(one.lease, one.new) for one in work]:
             if record.place == state.ARCHIVE:
                 if record.moving_to or record.gone:
                     await self._leave(lease, record)
@@ -210,8 +221,11 @@ class Settler:
                 words.append((lease.ack, nak(record.visible_at - now)))
                 self._expect(record.visible_at)
         await self._say(words)
-        gone = [(lease, record) for lease, record in ended if record.gone and record.place == state.ARCHIVE]
-        await _together([self._forget(lease, record) for lease, record in gone])
+        await _together([self._log.delete(self._log.names.task_stream, one.place) for one in work if one.place])
+        if any(one.is_removed for one in work):
+            await asyncio.sleep(OUTLASTS)  # others may have been handed it, and know of no record
+        gone = [one for one in work if one.new.gone and one.new.place == state.ARCHIVE]
+        await _together([self._forget(one.lease, one.new) for one in gone])
 
     async def _say(self, words: Sequence[tuple[str, bytes]]) -> None:
         """The last word of each lane is answered, and with it all before it."""
@@ -251,7 +265,9 @@ class Settler:
         elif record is not None and record.moving_to:
             await self._mover.move(task, record)
         await self._say_one(handed.ack, b"+ACK")
-        if record is not None and record.gone and (found := await log.record(task.id)) is not None:
+        if record is None or not record.gone or record.status == state.PURGED:
+            return  # of what is purged the record must outlast the task
+        if (found := await log.record(task.id)) is not None:
             await self._forget(Lease(task.id, record, found[0], task, b"", handed.ack), record)
 
 
@@ -266,6 +282,6 @@ def _sequence(ack: str) -> int:
     return int(words[5 if len(words) == 9 else 7])
 
 
-async def _together(calls: Sequence[Awaitable[None]]) -> None:
+async def _together(calls: Sequence[Awaitable[object]]) -> None:
     if calls:
         await asyncio.gather(*calls)

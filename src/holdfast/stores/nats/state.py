@@ -13,6 +13,7 @@ from .clock import Moment
 
 EXPIRED = "lease expired"
 CANCELLED = "cancelled"
+PURGED = "purged"
 FORMAT = 1
 _ERROR = 8192  # bytes of an error that are kept
 _WORKER = 1024  # bytes of a worker's name that are kept
@@ -140,6 +141,15 @@ def ended(record: Record, status: Status, options: QueueOptions, now: float, *, 
     record.place, record.status, record.token, record.finished_at = ARCHIVE, status, "", now
     record.gone = not (options.archive if keep is None else keep)
     return record
+
+
+def purged(record: Record, now: float) -> Record:
+    """Out of sight, and counted nowhere; its record stays for a moment, for whoever was handed it before."""
+    new = Record(format=FORMAT)
+    new.CopyFrom(record)
+    new.place, new.status, new.token, new.finished_at = ARCHIVE, PURGED, "", now
+    new.gone = True
+    return new
 
 
 def buried(record: Record, reason: str, options: QueueOptions, now: float) -> Record:

@@ -45,6 +45,7 @@ class Entry(msgspec.Struct, frozen=True, omit_defaults=True):
     completing: list[str] = []  # ids that were about to end when this was written
     failing: list[str] = []
     fresh: bool = False  # those had no record before
+    removing: list[str] = []  # ids whose records go away once their tasks have; counted above, or nowhere
 
     def about(self) -> list[str]:
         return [*self.completing, *self.failing]
@@ -79,6 +80,10 @@ class Known(NamedTuple):
         """Whether all that was announced has happened: then its client is at nothing, or gone."""
         return all(self.came_true(entry, id) for id in entry.about())
 
+    def leaves(self, entry: Entry) -> bool:
+        """Whether records are left that only this entry tells of."""
+        return any(id in self.records and self.records[id][1].gone for id in (*entry.about(), *entry.removing))
+
 
 class Slot:
     """One subject, one writer at a time."""
@@ -87,6 +92,7 @@ class Slot:
         self.subject = subject
         self.counts = Counts()
         self.sequence = 0
+        self.removing: list[str] = []
 
     def post(self, ended: Sequence[tuple[str, Record]], *, fresh: bool = False) -> Post:
         """What has been counted, and what is about to end; with nothing to end, just the counts."""
@@ -95,8 +101,9 @@ class Slot:
             self.counts.failed,
             ended[0][1].finished_at if ended else 0.0,
             [id for id, record in ended if record.status == "completed"],
-            [id for id, record in ended if record.status != "completed"],
+            [id for id, record in ended if record.status == "failed"],
             fresh,
+            self.removing,
         )
         return Post(self.subject, msgspec.json.encode(entry), "", self.sequence)
 
@@ -120,12 +127,14 @@ class Tally:
         return self._free.pop() if self._free else Slot(self._subject + os.urandom(6).hex())
 
     def give_back(self, slot: Slot) -> None:
+        slot.removing = []
         self._free.append(slot)
 
     async def count(self, slot: Slot, more: Counts, sequence: int | None, *, sure: bool) -> Slot:
         """Remember what ended, announced as this sequence; unless all of that came true (`sure`) it is written down."""
         if sequence is None:  # another has folded the slot
-            slot, sure = Slot(self._subject + os.urandom(6).hex()), False
+            removing, slot, sure = slot.removing, Slot(self._subject + os.urandom(6).hex()), False
+            slot.removing = removing
         slot.counts, slot.sequence = slot.counts.plus(more), sequence or 0
         if not sure:
             slot.sequence = (await self._link.store([slot.post([])]))[0]
@@ -144,9 +153,10 @@ class Tally:
         return total, len(found), left
 
     async def _known(self, entries: Iterable[Entry]) -> Known:
-        ids = list(dict.fromkeys(id for entry in entries for id in entry.about()))
+        announced = list(dict.fromkeys(id for entry in entries for id in entry.about()))
+        ids = list(dict.fromkeys([*announced, *(id for entry in entries for id in entry.removing)]))
         records = await self._records(ids) if ids else {}
-        unrecorded = [id for id in ids if id not in records]
+        unrecorded = [id for id in announced if id not in records]
         return Known(records, await self._traces(unrecorded) if unrecorded else {})
 
     # ------------------------------------------------------------------ maintenance
@@ -158,14 +168,14 @@ class Tally:
         known, before = await self._known([entry for _, entry in slots]), self._link.now() - _SURELY_OVER
         mended = 0
         for one, entry in slots:
-            if 0.0 < entry.at < before and not known.is_over(entry):  # its client was killed
+            if 0.0 < entry.at < before and not (known.is_over(entry) or known.leaves(entry)):  # its client was killed
                 clean = msgspec.json.encode(known.counts(entry))
                 mended += await self._replace([Post(one.subject, clean, "", one.sequence)]) is not None
         return mended or await self._fold(found.pop(f"{self._subject}sum", None), slots, known)
 
     async def _fold(self, old: Found | None, slots: Sequence[tuple[Found, Entry]], known: Known) -> int:
         """Many slots into one, since clients come and go; how many. Their owners, if they live, take fresh ones."""
-        others = [(one, entry) for one, entry in slots if one != old and known.is_over(entry)][:_FOLDED]
+        others = [(one, entry) for one, entry in slots if one != old and _is_idle(known, entry)][:_FOLDED]
         if len(others) <= _SLOTS or not self._link.features.batches:  # it must happen to all or to none
             return 0
         total = known.counts(_entry(old)) if old else Counts()
@@ -188,6 +198,10 @@ class Tally:
             if error.code != WRONG_SEQUENCE:
                 raise
             return None
+
+
+def _is_idle(known: Known, entry: Entry) -> bool:
+    return known.is_over(entry) and not known.leaves(entry)
 
 
 def _entry(found: Found) -> Entry:

@@ -2,17 +2,21 @@
 
 from __future__ import annotations
 
+import asyncio
 import time
 
 import msgspec
 
+from ...v1.task_pb2 import Record
+from . import state
 from .faults import WRONG_SEQUENCE, Refused
 from .letters import Letters
-from .log import Log
+from .log import OUTLASTS, Log
 from .moving import Mover
-from .names import lock_subject, queues_stream
+from .names import id_of, lock_subject, queues_stream
 from .wire import Post
 
+_CHUNK = 200  # records read at once
 _SWEEP = 3600.0  # seconds between two looks for marks that nobody needs any more
 _OLD = 86400.0  # seconds that they are kept in any case, for whoever is late
 _LOCKED = 60.0  # seconds a lock is believed, should its holder be gone
@@ -26,11 +30,12 @@ async def maintain(log: Log, letters: Letters, mover: Mover) -> dict[str, int]:
         return {}
     try:
         before = log.link.now() - info.options.archive_days * 86400
-        done = {"archive": await letters.discard("archive", None, before=before), "tallies": await log.tally.maintain()}
-        done["reserve"], done["gone"] = await log.reserve.mend(), await forget(log)
+        done = {"archive": await letters.discard("archive", None, before=before), "gone": await forget(log)}
+        done["reserve"], done["tallies"] = await log.reserve.mend(), await log.tally.maintain()
         if time.monotonic() - log.swept_at > _SWEEP:
             log.swept_at = time.monotonic()
             done["marks"] = await sweep(log, mover, older_than=max(_OLD, info.options.dedup_window))
+            done["alone"] = await sweep_records(log, older_than=_OLD)
         return done
     finally:
         await _unlock(log, sequence)
@@ -41,6 +46,8 @@ async def forget(log: Log) -> int:
     _, _, left = await log.tally.read()
     live = await log.tasks(list(left)) if left else {}
     over = [one for id, one in left.items() if id not in live]
+    if over:
+        await asyncio.sleep(OUTLASTS)  # others may have been handed them, and know of no record
     for sequence, record in over:
         await log.delete(log.names.done_stream, sequence)
         await log.blobs.delete([name for name in (record.task.blob, record.result_blob) if name])
@@ -55,6 +62,23 @@ async def sweep(log: Log, mover: Mover, *, older_than: float) -> int:
     return await mover.sweep(older_than=older_than) + await log.calls.sweep(
         older_than=older_than, nothing_waits=not later
     )
+
+
+async def sweep_records(log: Log, *, older_than: float) -> int:
+    """Records of messages that have no end and no task: an earlier purge took the task alone. How many."""
+    before, swept = log.link.now() - older_than, 0
+    ids = [id_of(one) for one in await log.reader.subjects(log.names.done_stream, f"{log.names.done}*")]
+    for start in range(0, len(ids), _CHUNK):
+        found = await log.records(ids[start : start + _CHUNK])
+        live = {id: sequence for id, (sequence, record) in found.items() if _is_live_since(record, before)}
+        tasks = await log.tasks(list(live)) if live else {}
+        for sequence in [sequence for id, sequence in live.items() if id not in tasks]:
+            swept += await log.delete(log.names.done_stream, sequence)
+    return swept
+
+
+def _is_live_since(record: Record, before: float) -> bool:
+    return record.place == state.LIVE and max(record.lease_end, record.visible_at) < before
 
 
 async def _lock(log: Log) -> int | None:
