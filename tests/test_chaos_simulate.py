@@ -15,8 +15,8 @@ from chaos.simulation.plan import plan_of
 from chaos.simulation.policies import POLICIES
 from chaos.simulation.worker import Task, ask, start
 
-# The policy and the seed at which each shows. The seeds that all of them take, from the first on, and the bugs that
-# need hundreds: `make chaos RUN=simulate ARGS="--bug all"`.
+# The policy and a seed at which each shows: change what a seed does, and they are others. How many seeds that takes
+# from the first on says `make chaos RUN=simulate ARGS="--bug all"`.
 FOUND_AT = {
     "an old list is judged by a newer head": ("bucket", 137),
     "dates decide over deletion": ("bucket", 19),
@@ -26,6 +26,7 @@ FOUND_AT = {
     "lost replies are failures": ("bucket", 241),
     "If-Match ignored": ("bucket", 3),
     "client clock in leases": ("bucket", 2),
+    "the graveyard forgets at once": ("bucket", 785),
     "no fence against late writes": ("bucket", 148),
     "released too early": ("folder", 2),
     "no token check": ("folder", 4),
@@ -74,6 +75,7 @@ def test_what_fails_is_made_smaller(worker: subprocess.Popen[str]) -> None:
 
 
 def test_every_bug_names_what_is_there() -> None:
+    assert set(FOUND_AT) == set(BUGS)
     for bug in BUGS.values():
         for where, name, _ in bug.changes:
             assert name in vars(where), (where, name)
