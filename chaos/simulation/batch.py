@@ -15,7 +15,6 @@ from . import seams
 from .plan import plan_of
 from .scene import play
 
-_COLLECT_EVERY = 5
 _COLLECT_ALL_EVERY = 200
 
 
@@ -53,8 +52,5 @@ def ready() -> Iterator[None]:
 
 
 def tidy(count: int) -> None:
-    """Now and then, between two seeds: collection must not run finalizers inside one."""
-    if count % _COLLECT_EVERY == 0:
-        gc.collect(0)
-    if count % _COLLECT_ALL_EVERY == 0:
-        gc.collect()
+    """Between two seeds: collection must not run finalizers inside one."""
+    gc.collect(0 if count % _COLLECT_ALL_EVERY else 2)

@@ -18,6 +18,7 @@ from .baton import EPOCH, Bell, World
 from .faults import Dice
 
 Bytes = bytes  # `bytes` is a method below
+_SLOW_LIST_S = 12.0  # at most
 _FOR_ONCE = ("probe/", "queues/")  # nothing happens to what opens a store and makes a queue
 
 
@@ -154,7 +155,7 @@ class Door:
     def list(self, prefix: str | None = None, *, offset: str | None = None, chunk_size: int = 50) -> Iterator[Any]:
         folder, after = f"{prefix}/" if prefix else "", offset or ""
         while True:
-            page = self._request(folder, faults.READS, lambda after=after: self._bucket.page(folder, after, chunk_size))  # type: ignore[misc]
+            page = self._request(folder, faults.LISTS, lambda after=after: self._bucket.page(folder, after, chunk_size))  # type: ignore[misc]
             if not page:
                 return
             yield page
@@ -176,6 +177,8 @@ class Door:
         if fault == "slow":
             part = much * min(1.5 * self._timeout, 20.0)
             there, back = (there + part, back) if there < back else (there, back + part)
+        elif fault == "slow list":  # it was made at once
+            back += much * _SLOW_LIST_S
         if fault == "refused":  # it never arrives
             world.at(back, lambda: reply.give(None, GenericError("the connection failed")))
         elif fault in ("unavailable", "conflict"):

@@ -242,7 +242,9 @@ BUGS: dict[str, Bug] = {
         _BUCKET,
         ("absorbed twice", "came back", "completed twice"),
     ),
-    "dates decide over deletion": Bug([(window, "fate", _dates_decide)], _BUCKET, ("lost",)),
+    "dates decide over deletion": Bug(
+        [(window, "fate", _dates_decide), (window, "is_copied", _always(False))], _BUCKET, ("lost",)
+    ),
     "a used list hides better blocks": Bug(
         [(absorbing, "absorbable_late", _used_list), (late.Late, "choose", _marks_used)], _BUCKET, ("priority", "order")
     ),

@@ -9,9 +9,10 @@ import msgspec
 
 WRITES = ("unavailable", "conflict", "refused", "lost", "repeated", "late", "double", "slow")
 READS = ("unavailable", "refused", "slow")
+LISTS = (*READS, "slow list")
 WHOLE = ("freeze", "kill", "rewrite", "clocks", "lazy")
 SPACE = ("unavailable", "refused", "doubt", "slow", "fence")
-KINDS = tuple(dict.fromkeys((*WRITES, *SPACE, *WHOLE)))
+KINDS = tuple(dict.fromkeys((*WRITES, *LISTS, *SPACE, *WHOLE)))
 
 
 class Mix(msgspec.Struct, frozen=True, kw_only=True):

@@ -5,6 +5,7 @@ from __future__ import annotations
 import random
 
 import msgspec
+from msgspec.structs import replace
 
 from .faults import Mix
 
@@ -25,6 +26,8 @@ OPERATIONS = {  # how often each is chosen
     "burst": 2,
 }
 _ALWAYS = ("append", "claim", "settle", "idle")
+_LASTING = 0.15  # of the seeds on buckets
+_LASTING_RATES: tuple[dict[str, float], ...] = ({"slow list": 0.3}, {"slow list": 0.1}, {"double": 0.3, "late": 0.05})
 _RATES = {
     "bucket": {
         "unavailable": 0.04,
@@ -35,6 +38,7 @@ _RATES = {
         "late": 0.04,
         "double": 0.04,
         "slow": 0.05,
+        "slow list": 0.05,
     },
     "folder": {"unavailable": 0.03, "refused": 0.03, "slow": 0.05},
     "slatedb": {"unavailable": 0.02, "doubt": 0.04, "slow": 0.05, "fence": 0.01},
@@ -70,12 +74,12 @@ def plan_of(policy: str, seed: int) -> Plan:
     harm = dice.choice((0.0, 0.3, 1.0, 1.0, 2.5))
     rates = {kind: rate * harm * dice.random() * 2 for kind, rate in _RATES[policy].items() if dice.random() < 0.6}
     bucket = policy == "bucket"
-    return Plan(
+    plan = Plan(
         policy=policy,
         seed=seed,
-        processes=dice.choice((2, 2, 3, 3, 4)) if policy != "slatedb" else dice.randint(1, 2),
-        clients=dice.choice((1, 1, 1, 2)),
-        steps=dice.randint(8, 20) if bucket else dice.randint(15, 40),
+        processes=dice.choice((2, 2, 2, 3)) if policy != "slatedb" else dice.randint(1, 2),
+        clients=dice.choice((1, 1, 1, 1, 2)),
+        steps=dice.randint(4, 9) if bucket else dice.randint(8, 20),
         pace=dice.choice((0.05, 0.5, 1.5, 3.0)),
         shards=dice.choice((1, 1, 1, 1, 2)) if bucket else 1,
         archive=dice.random() < 0.85,
@@ -91,4 +95,20 @@ def plan_of(policy: str, seed: int) -> Plan:
             clocks=dice.random() < 0.7,
             laziness=dice.choice((0.0, 0.0, 0.002, 0.01)),
         ),
+    )
+    return _lasting(plan, dice) if bucket and dice.random() < _LASTING else plan
+
+
+def _lasting(plan: Plan, dice: random.Random) -> Plan:
+    """Longer than a repeat window: finished blocks are deleted and forgotten while others list and commit."""
+    return replace(
+        plan,
+        processes=3,
+        clients=1,
+        steps=dice.randint(12, 16),
+        pace=dice.choice((1.5, 2.5)),
+        shards=1,
+        operations={name: OPERATIONS[name] for name in ("append", "claim", "settle", "burst")},
+        timeout=30.0,
+        mix=replace(plan.mix, rates=dice.choice(_LASTING_RATES), rewrites=0, freezes=0, kills=0),
     )

@@ -32,6 +32,8 @@ _ALL_OVER_S = 60.0  # every lease, delay and late write is over after this
 _DRAINS = 60
 _FORGOTTEN_S = 25.0  # the repeat window and more
 _REQUESTS_A_STEP = 4
+_REWRITES_AT_REST = 0.5  # of the seeds with rewritten dates
+_SURGES = 0.15  # of the seeds
 
 
 class Outcome(msgspec.Struct):
@@ -92,6 +94,8 @@ class Scene:
         self.dice.is_quiet = True
         self.world.laziness = 0.0
         self.world.sleep(_ALL_OVER_S)
+        if self.plan.mix.rewrites and self.random.random() < _REWRITES_AT_REST and self.dice.happens("rewrite"):
+            self._rewrite()
         self.rest.began = self.world.now
         self._spawn(self._process("drain"), self._drain)
         self._until_all_ended()
@@ -163,12 +167,15 @@ class Scene:
         if kind == "freeze":
             victim.frozen_until = self.world.now + length
         elif kind == "rewrite":
-            self.space.rewrite(self.random.choice((0.3, 1.0)), keep_tags=self.random.random() < 0.5)
+            self._rewrite()
         else:
             name, steps = victim.name[:-1], [max(2, count // 2) for _, count in self._clients[victim.name]]
             self._alive += 1  # whoever waits for all to end waits for the next life too
             self._over(victim)
             self.world.at(length / 4, lambda: self._again(name, steps))
+
+    def _rewrite(self) -> None:
+        self.space.rewrite(self.random.choice((0.3, 1.0)), keep_tags=self.random.random() < 0.5)
 
     def _again(self, name: str, steps: list[int]) -> None:
         self._alive -= 1
@@ -202,8 +209,15 @@ class Scene:
 
     async def _empty(self, store: Any) -> None:
         client = Client("drain", "drain", store, self.history, self.plan)
+        if self.plan.mix.rewrites:  # work goes on until somebody notices
+            await client.send(1, {"priority": 0})
+            await client.claim()
+            await self._settle_all(client)
+            await asyncio.sleep(1.0)
         await self.space.recover(client)
-        await self._claim_all(client, adding=self.random.randrange(6))  # in the quiet, too, something is added
+        if self.random.random() < _SURGES:
+            await self._surge(client)
+        await self._claim_all(client, adding=self.random.randrange(4))  # in the quiet, too, something is added
         await client.call("maintain", store.maintain(QUEUE))  # a flush that was left behind may bring something back
         await self._claim_all(client)
         await self._look(store, client)
@@ -215,7 +229,7 @@ class Scene:
                 adding -= 1
                 await client.send(self.random.choice((1, 3)), {"priority": self.random.choice((0, 1, 7))})
                 await asyncio.sleep(self.random.choice((0.0, 0.01, 0.4, 3.0)))
-            if await self._claim(client):
+            if await self._claim(client, self.random.choice((1, 1, 2, 5))):
                 idle = 0
             elif not adding:
                 idle += 1
@@ -224,8 +238,15 @@ class Scene:
                 await asyncio.sleep(2.0)
         await self._settle_all(client)
 
-    async def _claim(self, client: Client) -> bool:
-        limit = self.random.choice((1, 1, 2, 5))
+    async def _surge(self, client: Client) -> None:
+        """Urgent messages come when the head holds others already, more than a claim takes in."""
+        for priority, count in ((0, 3), (7, 6)):
+            for _ in range(count):
+                await client.send(1, {"priority": priority})
+            for _ in range(count - 2):
+                await self._claim(client, 1)
+
+    async def _claim(self, client: Client, limit: int) -> bool:
         work = client.store.claim(QUEUE, limit, 600.0)
         claims = await client.call("claim", work, queue=QUEUE, lease=600.0, limit=limit)
         call = self.history.calls[-1]

@@ -20,6 +20,11 @@ from .plan import Plan
 from .workload import QUEUE
 
 _MAY_STAY = ("/dead/", "/parts/", "/late/")  # dead letters, parts of what was given up, what waits for `recover`
+_PROBED: dict[str, Callable[..., Any]] = {  # what is known of the simulated server; a third of all requests else
+    "_must_refuse": lambda *_: None,
+    "_replace": lambda wire, key, tag, until: tag,
+    "_race": lambda *_: None,
+}
 Watch = Callable[[str, bytes | None, bytes | None], None]
 
 
@@ -92,12 +97,17 @@ class OnBucket:
     @contextlib.contextmanager
     def in_place(self) -> Iterator[None]:
         door = Door(self._bucket, timeout=self._plan.timeout)
-        before = address.bucket, clock._clocks, probe._race
-        address.bucket, clock._clocks, probe._race = lambda *_: door, _ByProcess(), lambda *_: None
+        before = address.bucket, clock._clocks
+        address.bucket, clock._clocks = lambda *_: door, _ByProcess()
+        tests = {name: vars(probe)[name] for name in _PROBED}
+        for name, answer in _PROBED.items():
+            setattr(probe, name, answer)
         try:
             yield
         finally:
-            address.bucket, clock._clocks, probe._race = before
+            address.bucket, clock._clocks = before
+            for name, test in tests.items():
+                setattr(probe, name, test)
 
     async def open(self, name: str, options: StoreOptions) -> Any:
         return await log.open_cloud("s3://simulated", options)

@@ -14,7 +14,6 @@ from pathlib import Path
 from typing import IO
 
 import msgspec
-from msgspec.structs import replace
 
 from . import bugs
 from .batch import ready, tidy
@@ -31,7 +30,6 @@ class Task(msgspec.Struct, kw_only=True):
     first: int
     count: int
     bug: str = ""  # a seeded one: stop at the first seed that finds it
-    rewrites: int | None = None  # of dates, in every seed; None: as each seed says
     shrinks: bool = False
     shows: bool = False  # the history of each seed, too
 
@@ -73,12 +71,12 @@ def work(task: Task) -> Done:
                     done.failures.append(Failure(seed, outcome.violations))
                     done.found = seed - task.first + 1
                     if task.shrinks:
-                        done.failures[-1].smaller = _smaller(_plan(task, seed), outcome)
+                        done.failures[-1].smaller = _smaller(plan_of(task.policy, seed), outcome)
                     break
             elif outcome.violations:
                 done.failures.append(Failure(seed, outcome.violations))
                 if task.shrinks:
-                    done.failures[-1].smaller = _smaller(_plan(task, seed), outcome)
+                    done.failures[-1].smaller = _smaller(plan_of(task.policy, seed), outcome)
     done.hits = dict(hits)
     done.seconds = time.process_time() - begun
     return done
@@ -92,16 +90,11 @@ def _is_found(task: Task, outcome: Outcome) -> bool:
     if not kinds:
         return False
     with bugs.honest():
-        return bool(kinds - {kind_of(each) for each in play(_plan(task, outcome.seed)).violations})
-
-
-def _plan(task: Task, seed: int) -> Plan:
-    plan = plan_of(task.policy, seed)
-    return plan if task.rewrites is None else replace(plan, mix=replace(plan.mix, rewrites=task.rewrites))
+        return bool(kinds - {kind_of(each) for each in play(plan_of(task.policy, outcome.seed)).violations})
 
 
 def _played(task: Task, seed: int, done: Done) -> Outcome:
-    plan = _plan(task, seed)
+    plan = plan_of(task.policy, seed)
     outcome = play(plan, shown=done.shown if task.shows else None)
     if seed % _TWICE_EVERY == 0:
         done.twice += 1
