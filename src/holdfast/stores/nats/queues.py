@@ -40,6 +40,7 @@ class Register:
         self._link = link
         self._reader = reader
         self._known: dict[str, tuple[float, QueueInfo]] = {}
+        self._changes = 0  # of queues, that we have heard of
         self._stream = names.queues_stream(prefix)
         self._installed = False
         self.unfinished: set[str] = set()  # queues whose upgrade was interrupted
@@ -153,6 +154,8 @@ class Register:
     async def _write(self, info: QueueInfo, *, expect: int) -> None:
         entry = _Entry(msgspec.to_builtins(info.options), info.paused, info.created_at)
         post = Post(names.queue_subject(self.prefix, info.name), msgspec.json.encode(entry), "", expect)
+        asked, changes = time.monotonic(), self._changes
+        self._known.pop(info.name, None)
         try:
             await self._link.store([post])
         except Refused as error:
@@ -161,7 +164,7 @@ class Register:
             found = await self._read(info.name)
             if found is None or _info(info.name, found.data) != info:  # else: our own write, its answer was lost
                 raise QueueExists(f"there is a queue {info.name!r} already") from None
-        self._known[info.name] = (time.monotonic(), info)
+        self._believe(info, asked, changes)
 
     async def _read(self, queue: str) -> Found | None:
         try:
@@ -173,13 +176,19 @@ class Register:
 
     async def find(self, queue: str) -> QueueInfo | None:
         """The queue as it is now."""
+        asked, changes = time.monotonic(), self._changes
         found = await self._read(queue)
         if found is None:
             self._known.pop(queue, None)
             return None
         info = _info(queue, found.data)
-        self._known[queue] = (time.monotonic(), info)
+        self._believe(info, asked, changes)
         return info
+
+    def _believe(self, info: QueueInfo, asked: float, changes: int) -> None:
+        """Remember a queue, unless we heard of a change since we asked: it may be older than that."""
+        if changes == self._changes:
+            self._known[info.name] = (asked, info)
 
     async def get(self, queue: str) -> QueueInfo:
         """The queue, as looked up a second ago at most; QueueNotFound, UnsafeStore."""
@@ -198,6 +207,8 @@ class Register:
         self._installed = False
 
     def forget(self, queue: str) -> None:
+        """It has changed."""
+        self._changes += 1
         self._known.pop(queue, None)
 
     async def all(self) -> list[QueueInfo]:

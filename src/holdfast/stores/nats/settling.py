@@ -206,10 +206,12 @@ class Settler:
         """What the records say, in the streams of tasks and dead letters. A crash in between is made good later."""
         words: list[tuple[str, bytes]] = []  # for the server: acknowledged, or to be handed out again when
         now = self._log.link.now()
+        gone = [one for one in work if one.new.gone and one.new.place == state.ARCHIVE]
+        await _together([self._leave(one.lease, one.new) for one in gone])
         for lease, record in [(one.lease, one.new) for one in work]:
             if record.place == state.ARCHIVE:
-                if record.moving_to or record.gone:
-                    await self._leave(lease, record)
+                if record.moving_to:
+                    await self._mover.move(lease.task, record)
                 if lease.ack:
                     words.append((lease.ack, b"+ACK"))
                 if lease.record.place == state.DEAD:
@@ -224,7 +226,6 @@ class Settler:
         await _together([self._log.delete(self._log.names.task_stream, one.place) for one in work if one.place])
         if any(one.is_removed for one in work):
             await asyncio.sleep(OUTLASTS)  # others may have been handed it, and know of no record
-        gone = [one for one in work if one.new.gone and one.new.place == state.ARCHIVE]
         await _together([self._forget(one.lease, one.new) for one in gone])
 
     async def _say(self, words: Sequence[tuple[str, bytes]]) -> None:
@@ -243,12 +244,9 @@ class Settler:
             pass  # it is handed out once more, and whoever gets it reads its record
 
     async def _leave(self, lease: Lease, record: Record) -> None:
-        """Before the task goes: its letter to another queue, and a trace of what is not kept."""
-        if record.moving_to:
-            await self._mover.move(lease.task, record)
-        if record.gone:
-            trace = f"{record.last_token} {record.last_action} {record.finished_at!r}".encode()
-            await self._log.store(Post(self._log.names.gone + lease.id, trace))
+        """Before the task goes: a trace of what is not kept."""
+        trace = f"{record.last_token} {record.last_action} {record.finished_at!r}".encode()
+        await self._log.store(Post(self._log.names.gone + lease.id, trace))
 
     async def _forget(self, lease: Lease, record: Record) -> None:
         """Remove what is not kept."""
