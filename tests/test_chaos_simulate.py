@@ -65,6 +65,11 @@ def test_a_seed_runs_in_the_same_way_twice(worker: subprocess.Popen[str], policy
 
 
 @pytest.mark.timeout(120)
+def test_what_was_delayed_does_not_go_before_urgent_messages_that_are_not_listed(worker: subprocess.Popen[str]) -> None:
+    assert ask(worker, Task(policy="bucket", first=477, count=1)).failures == []
+
+
+@pytest.mark.timeout(120)
 def test_what_fails_is_made_smaller(worker: subprocess.Popen[str]) -> None:
     policy, seed = FOUND_AT["newest first"]
     plan = plan_of(policy, seed)

@@ -83,6 +83,8 @@ def wanted(
     if rules.margin:  # what is listed is due by some clock, and counts as soon as it is by ours
         stock = [(order, count if Block.of(0, key).is_due(now, rules) else 0, key) for order, count, key in stock]
     horizon = names.order_of(upto) if upto else ""
+    if horizon:  # what was delayed and is due is listed to its end: it does not count before what is not listed
+        stock = [(order, count if order < horizon else 0, key) for order, count, key in stock]
     stock += [
         (block.order, block.ready(now, rules), "")
         for block in head.blocks.values()
