@@ -238,6 +238,17 @@ def check_expiry_comes_before_the_claim(head: ModuleType) -> None:
 # Which blocks to take in.
 
 
+def check_wanted_counts_nothing_beyond_the_end_of_the_list(head: ModuleType) -> None:
+    """More urgent blocks may follow the last one listed: what is held or due behind it is not enough."""
+    bench = Bench(head)
+    bench.absorb(key(1, 10))
+    urgent, due = key(5, 2, priority=5), key(3, 10, due=T0 - 1)
+    assert head.wanted(bench.head, [urgent], 5) == ([urgent], True)
+    assert head.wanted(bench.head, [urgent], 5, upto=urgent) == ([urgent], False)
+    assert head.wanted(bench.head, [urgent], 2, upto=urgent) == ([urgent], True)
+    assert head.wanted(Bench(head).head, [urgent, due], 5, upto=urgent) == ([urgent, due], False)
+
+
 def check_wanted_takes_just_enough(head: ModuleType) -> None:
     """(demand, what is known and how far it was claimed) → which of the listed blocks."""
     listed = [key(number, 10) for number in range(1, 6)]

@@ -161,6 +161,7 @@ MUTATIONS = {
         "Claim, Absorb, Expire, Freeze, Drop, *",
     ),
     "expiry comes before the holder": ("_ORDER = (Settle, Extend, ", "_ORDER = (Expire, Settle, Extend, "),
+    "what lies beyond the list counts": ("count if order < end else 0", "count"),
     "too many blocks are absorbed": ("        demand -= count\n", "        demand -= 1\n"),
     "blocks are absorbed in any order": ("in sorted(stock):", "in stock:"),
     "a flush is never old enough": ("head.now - head.settled[0].at >= age", "head.now - head.settled[-1].at > age"),

@@ -74,7 +74,7 @@ def wanted(
     """Which of the listed blocks to absorb so that a claim of `demand` messages is served in the right order.
 
     Also whether that is enough, or more blocks should be listed if there are any. `upto` is the last key of an inbox
-    that was not listed to its end: what the head holds beyond it may come after blocks that nobody has listed.
+    that was not listed to its end: what lies beyond may come after blocks that nobody has listed, and does not count.
     """
     known = {block.key for block in head.blocks.values()} | head.beyond.refused
     now = max(head.now, rules.now)
@@ -82,14 +82,10 @@ def wanted(
     stock = [(name.order, name.count, key) for name, key in candidates]
     if rules.margin:  # what is listed is due by some clock, and counts as soon as it is by ours
         stock = [(order, count if Block.of(0, key).is_due(now, rules) else 0, key) for order, count, key in stock]
-    horizon = names.order_of(upto) if upto else ""
-    if horizon:  # what was delayed and is due is listed to its end: it does not count before what is not listed
-        stock = [(order, count if order < horizon else 0, key) for order, count, key in stock]
-    stock += [
-        (block.order, block.ready(now, rules), "")
-        for block in head.blocks.values()
-        if block.is_untouched and (not horizon or block.order < horizon)
-    ]
+    stock += [(block.order, block.ready(now, rules), "") for block in head.blocks.values() if block.is_untouched]
+    if upto:
+        end = names.order_of(upto)
+        stock = [(order, count if order < end else 0, key) for order, count, key in stock]
     chosen = []
     for _, count, key in sorted(stock):
         if demand <= 0:
