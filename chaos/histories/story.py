@@ -123,15 +123,21 @@ def _story(name: str, calls: Sequence[Call], hurts: Sequence[Hurt], ending: Endi
     story.unheard = list(_unheard(story, hurts, ending.scale))
     _collect(story)
     for message in story.messages.values():
-        message.deliveries.sort(key=lambda each: _when(each, doubt))
+        message.deliveries = _in_order(message.deliveries, doubt)
         message.final = story.rest.final.get(message.id)
         _end(message)
     return story
 
 
-def _when(delivery: Delivery, doubt: Doubt) -> tuple[float, float]:
-    """In which order a message was handed out: by the store's clock, unless its readers may disagree on it."""
-    return (0.0 if doubt.clocks else round(delivery.claimed, 3)), delivery.ended
+def _in_order(deliveries: list[Delivery], doubt: Doubt) -> list[Delivery]:
+    """By the store's clock; those that are nearer to each other than its readers may disagree, by the machine's."""
+    runs: list[list[Delivery]] = []
+    for each in sorted(deliveries, key=lambda each: (round(each.claimed, 3), each.ended)):
+        if runs and each.claimed - runs[-1][-1].claimed < doubt.clocks:
+            runs[-1].append(each)
+        else:
+            runs.append([each])
+    return [each for run in runs for each in sorted(run, key=lambda each: each.ended)]
 
 
 def _unheard(story: Story, hurts: Iterable[Hurt], scale: float) -> Iterable[tuple[float, float]]:

@@ -5,6 +5,7 @@ from __future__ import annotations
 from collections.abc import Iterator
 from itertools import pairwise
 
+from ..calls import Call
 from ..story import Message, Story, by_key
 from .breach import Breach
 
@@ -70,7 +71,7 @@ def dedup(story: Story) -> Iterator[Breach]:
     for key, found in by_key(story).items():
         spans: dict[str, tuple[float, float]] = {}
         for call, id in found:
-            made = story.sent[story.owner[id]].began if id in story.owner else call.began
+            made = story.sent[story.owner[id]].began if id in story.owner else _made(story, key, call)
             known = spans.get(id, (made, call.ended))
             spans[id] = min(made, known[0]), min(call.ended, known[1])
         spans |= _unanswered(story, key, known=set(spans))
@@ -80,6 +81,12 @@ def dedup(story: Story) -> Iterator[Breach]:
                 yield Breach(
                     "dedup: two messages in one window", f"{key}: {one}, {other}, {second[1] - first[0]:.3f} s"
                 )
+
+
+def _made(story: Story, key: str, heard: Call) -> float:
+    """When a message that nobody has seen was made at the earliest: by whoever was told its id, or died before that."""
+    mute = [c.began for c in story.of("enqueue") if c.terms.dedup_key == key and c.outcome == "unknown"]
+    return min([heard.began, *(began for began in mute if heard.began - story.window < began < heard.began)])
 
 
 def _unanswered(story: Story, key: str, *, known: set[str]) -> dict[str, tuple[float, float]]:
