@@ -165,7 +165,7 @@ class Settler:
 
     async def _tell(self, settlements: Sequence[Settlement]) -> list[Answer]:
         try:
-            return await self._source.store.settle(self._source.name, settlements)
+            return await self._source.settle(settlements)
         except QueueNotFound:  # the messages went with their queue
             return ["unknown"] * len(settlements)
         except (*PASSING, *FINAL):
