@@ -172,7 +172,7 @@ class Model:
         entry.used[settlement.token] = settlement.action
         entry.token, entry.due = None, self.now + settlement.delay
         if settlement.action == "complete":
-            entry.result = settlement.result
+            entry.result, entry.error = settlement.result, None
             keep = self.options.archive if settlement.keep is None else settlement.keep
             self._end(entry, "completed", keep=keep)
         elif settlement.action == "release":
