@@ -83,6 +83,15 @@ async def test_no_error_of_connecting_shows_a_credential(url: str, caplog: pytes
     assert not is_shown(shown.output)
 
 
+@pytest.mark.parametrize("scheme", ["postgresql", "postgres", "nats", "tls"])
+@pytest.mark.parametrize("odd", ODD)
+async def test_no_error_of_opening_shows_a_credential_that_is_not_encoded(scheme: str, odd: str) -> None:
+    """What is taken for a URL all the same reaches the driver, which has words of its own."""
+    with pytest.raises(HoldfastError) as caught:
+        await holdfast.connect(f"{scheme}://user:CANA{odd}RYBIRD@127.0.0.1:1/db", connect_timeout=0.3)
+    assert not is_shown(all_of(caught.value))
+
+
 @pytest.mark.parametrize(
     "key", ["require_auth=scram-sha-256", "channel_binding=require", "requirepeer=postgres", "gssencmode=require"]
 )

@@ -8,7 +8,7 @@ from asyncio import timeout
 from collections.abc import Mapping
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
-from urllib.parse import parse_qsl, unquote, urlsplit
+from urllib.parse import SplitResult, parse_qsl, unquote, urlsplit
 
 import msgspec
 
@@ -160,13 +160,20 @@ def _shown(url: str) -> str:
     return f"{before[: before.index('://')]}://***@{after}" if at else after
 
 
-def _take_apart(scheme: str, url: str) -> Location:
+def _split(scheme: str, url: str) -> SplitResult:
     try:
         parts = urlsplit(url)
     except ValueError:
         raise ConfigError(f"{_shown(url)}: not a URL") from None
     if parts.fragment:
         raise ConfigError(f"{_shown(url)}: '#' must be written %23")
+    if scheme in (*_POSTGRES, *_NATS) and "@" in parts.path:  # of a password with '/' in it, or of a database's name
+        raise ConfigError(f"{scheme}://***: '/' in a password must be written %2F, '@' in a database's name %40")
+    return parts
+
+
+def _take_apart(scheme: str, url: str) -> Location:
+    parts = _split(scheme, url)
     query = parse_qsl(parts.query, keep_blank_values=True)
     if scheme in _POSTGRES:
         from .postgres import take_apart
