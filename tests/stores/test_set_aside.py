@@ -461,6 +461,33 @@ async def test_a_flush_that_a_copy_interrupts_writes_its_dead_letters_once(open_
     assert await drain(copy, clock, "q" + DEAD) == Counter([id])
 
 
+@pytest.mark.parametrize("looks_first", ["at the queue", "at the dead letters"])
+async def test_a_flush_left_behind_and_rewritten_is_not_written_twice(
+    open_store: Open, clock, bucket: FarBucket, looks_first: str
+) -> None:
+    """Its block was rewritten before the bucket's identity was: it looks late now, and will not look so later."""
+    store, door = await open_store(timeout=1.0)
+    await store.create_queue("q", QueueOptions())
+    (id,) = await store.append("q", [message()])
+    await die(store)
+    door.fate = lambda kind, key: "kill" if "/dead/inbox/" in key else "ok"
+    with pytest.raises(HoldfastError):
+        await store._log("q").flusher.flush_all()
+    clock.advance(3600.0)
+    bucket.rewrite(bucket.named("/dead/inbox/"))
+    other, _ = await open_store()
+    if looks_first == "at the dead letters":
+        await other._log("q" + DEAD).quarantine.tend()
+    await other.maintain("q")
+    done = await drain(other, clock, "q" + DEAD)
+    await other._log("q" + DEAD).flusher.flush_all()
+    bucket.rewrite([identity.KEY])
+    clock.advance(5.0)
+    await other.maintain("q")
+    assert done + await drain(other, clock, "q" + DEAD) == Counter([id])
+    assert (await set_aside(other), bucket.named("/late/")) == (0, [])
+
+
 async def test_a_sleeping_flusher_is_set_aside(open_store: Open, clock, bucket: FarBucket) -> None:
     """Its dead letters arrive after somebody else has written them, and after they were handled."""
     store, door = await open_store(timeout=1.0)

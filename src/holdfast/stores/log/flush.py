@@ -91,7 +91,7 @@ class Flusher:
         await asyncio.sleep(max(0.0, self._space.window + window.MARGIN - age))
         await cast(Copyable, self._space).identify()  # dates are judged by the epoch of those who absorb the blocks
 
-        def look(view: Reading) -> list[int] | None:
+        def look(view: Reading) -> tuple[list[str], list[str]] | None:
             gathered = self._gather(view, frozen.flush, None)
             if gathered is None:
                 return None
@@ -99,12 +99,15 @@ class Flusher:
             rules = gathered[0].rules
             there = [key for key in keys if view.list(key, limit=1)]
             made = [key for key in there if window.fate(key, view.made(key), Head(), rules) == "admit"]
-            return leaving.places(frozen, made)
+            return made, [key for key in there if key not in made]
 
-        made = await self._space.read(look, deadline=self._timeout)
-        if made is None:
+        found = await self._space.read(look, deadline=self._timeout)
+        if found is None:
             return frozen.flush
-        await self._committer.ask(Refreeze(frozen.flush, fresh, made))
+        made, late = found
+        if late:  # a later epoch might let them pass, beside the blocks that are written for them now
+            await self._space.remove(late)
+        await self._committer.ask(Refreeze(frozen.flush, fresh, leaving.places(frozen, made)))
         return fresh
 
     async def _reach(self, name: str) -> None:

@@ -8,7 +8,7 @@ from __future__ import annotations
 import itertools
 import os
 import time
-from collections.abc import Sequence
+from collections.abc import Iterable, Sequence
 
 import msgspec
 from msgspec.structs import replace
@@ -163,10 +163,7 @@ class Late:
         new = carried - self._written
         if not new:
             return keys
-        others = [(root + "head", view.get(root + "head")) for root in beside]
-        heads = [head, *(damage.read(key, headfile.decode, found.data) for key, found in others if found is not None)]
-        sets = [each.frozen for each in heads if each.frozen is not None]
-        unfinished = {key for key in new if any(frozen.wrote(key) for frozen in sets)}
+        unfinished = unfinished_of(view, beside, head, new)
         self._written = carried - unfinished
         return [key for key in keys if key not in unfinished]
 
@@ -206,3 +203,11 @@ class Late:
         if data is None:
             return False
         return headfile.decode(data).beyond.sessions.get(self.session, (0, 0.0))[0] == attempt
+
+
+def unfinished_of(view: Reading, beside: Sequence[str], head: Head, keys: Iterable[str]) -> set[str]:
+    """Blocks of a flush whose rows are still frozen: in this head, or in one of the logs that write here too."""
+    others = [(root + "head", view.get(root + "head")) for root in beside]
+    heads = [head, *(damage.read(key, headfile.decode, found.data) for key, found in others if found is not None)]
+    sets = [each.frozen for each in heads if each.frozen is not None]
+    return {key for key in keys if any(frozen.wrote(key) for frozen in sets)}

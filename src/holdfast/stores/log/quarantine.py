@@ -14,9 +14,10 @@ from collections.abc import Sequence
 from typing import cast
 
 from ...errors import HoldfastError, StoreError
-from . import bundles, names, window
+from . import bundles, names, queues, window
 from .cache import BlockCache
 from .committer import Committer
+from .late import unfinished_of
 from .lookup import Glance
 from .space import Copyable, Reading, Space
 from .state import Bury, Expire, Head, SetAside
@@ -75,8 +76,11 @@ class Quarantine:
         """Late blocks by the epoch as it is known, some when there are many; and whether the head has named others."""
         glance = Glance(view, self._committer.look(view), self._cache)
         self.has_copies = next(iter(glance.keys(names.LATE)), None) is not None
-        late = glance.strangers("inbox/", "later/").late
-        return dict(list(late.items())[:_NAMED_MOST]), bool(glance.seen.head.beyond.aside)
+        seen, late = glance.seen, glance.strangers("inbox/", "later/").late
+        if late:  # what a flush left behind is for whoever finishes it: its rows are in a head
+            unfinished = unfinished_of(view, queues.beside(seen.root, seen.config), seen.head, late)
+            late = {key: made for key, made in late.items() if key not in unfinished}
+        return dict(list(late.items())[:_NAMED_MOST]), bool(seen.head.beyond.aside)
 
     async def _keep(self) -> int:
         """Copy what the head has set aside, read the copies, and only then let the graveyard have it."""
