@@ -220,7 +220,7 @@ class Committer:
         fd = os.open(LOG, os.O_RDWR | os.O_CLOEXEC, dir_fd=self._files.inside)
         wal = WriteAheadLog(connection, fd, PAGE_SIZE)
         try:
-            self._identity.note(LOG, wal.stat())
+            self._identity.note(LOG, wal.stat(), written_as=fd)
             self._identity.check()
         except BaseException:
             wal.close()
