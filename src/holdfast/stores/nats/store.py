@@ -9,7 +9,9 @@ from ...config import QueueOptions, StoreOptions
 from ...errors import QueueNotEmpty, UnsafeStore
 from ...ids import Ids
 from ...messages import Answer, Claims, Envelope, Settlement, Stats, Stored, View
+from .. import formats
 from ..base import DEAD, Check, QueueInfo
+from ..formats import Format
 from . import doctor, limits, reserve, upgrading, upkeep
 from .address import Address
 from .appending import Appender
@@ -82,6 +84,7 @@ class NatsStore:
             )
         found = await limits.refuse_dangerous(self.link, self.prefix)
         self.register.unfinished = moving(self.prefix, found)
+        await self.register.read_format()
         note = f"{self.prefix}._.note.*"
         await self.link.listen(note, self._noted)
         doctor.warn_once(self.link)
@@ -122,6 +125,14 @@ class NatsStore:
             "three streams for every queue, when it is made",
             *upgraded,
         ]
+
+    @property
+    def format(self) -> Format:
+        return Format(self.register.format, formats.NATS)
+
+    async def raise_format(self) -> None:
+        with mapped("raising the format"):
+            await self.register.raise_format()
 
     async def uninstall(self) -> list[str]:
         with mapped("uninstalling"):
