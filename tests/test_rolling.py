@@ -4,18 +4,24 @@ from __future__ import annotations
 
 import os
 from collections.abc import Callable, Iterator
-from contextlib import AbstractContextManager, contextmanager
+from contextlib import AbstractContextManager, closing, contextmanager
 from pathlib import Path
 
+import apsw
+import msgspec
 import pytest
 
 import holdfast
 from cli_runner import Cli
 from holdfast import admin
 from holdfast.errors import StoreError
+from holdfast.messages import Settlement
 from holdfast.stores import base, formats
+from holdfast.stores.log import headfile
+from holdfast.stores.log.store import LogStore
 from holdfast.stores.postgres import statements
 from holdfast.testing.nats import Server
+from postgres.fixtures import Database, install
 
 STORES = ("file", "slatedb", "s3", "postgres", "nats")
 Next = Callable[[], AbstractContextManager[None]]
@@ -121,6 +127,52 @@ async def test_the_format_rises_when_the_operator_says_so(url: str, next_version
         await work(url)
     with pytest.raises(StoreError, match="upgrade Holdfast"):
         await holdfast.connect(url)
+
+
+async def test_a_folder_of_the_first_format_is_written_in_it(tmp_path: Path) -> None:
+    """Until it is raised: a retry names its worker from the second on, which versions before cannot read."""
+    url, held_back = f"file://{tmp_path}", []
+    async with holdfast.connect(url) as broker:
+        await broker.queue("jobs", retry=holdfast.Fixed(60))
+    with closing(apsw.Connection(str(tmp_path / "holdfast.db"))) as database:
+        database.execute("UPDATE meta SET value = 1 WHERE name = 'format'")
+    for raises in (False, True):
+        async with holdfast.connect(url) as broker:
+            queue = await broker.queue("jobs")
+            await broker.install(raise_format=raises)
+            id = await queue.enqueue(1)
+            [held] = (await broker.store.claim("jobs", 1, 30.0)).messages
+            await broker.store.settle("jobs", [Settlement(id, held.token, "retry", delay=60.0, worker="w")])
+            record = await queue.get(id)
+            assert record is not None
+            held_back.append((await number(url), record.worker, await head_number(broker)))
+    assert held_back == [
+        (formats.Format(1, 2), None, headfile.PLAIN),
+        (formats.Format(2, 2), "w", headfile.FORMAT),
+    ]
+
+
+async def head_number(broker: holdfast.Broker) -> int:
+    assert isinstance(broker.store, LogStore)
+    space = broker.store.space
+    [key] = [each for each in await space.read(lambda view: view.list("")) if each.endswith("/head")]
+    found = await space.read(lambda view: view.get(key))
+    assert found is not None
+    number: int = msgspec.msgpack.decode(found.data)[0]
+    return number
+
+
+async def test_a_schema_without_the_last_migration_works_without_install(postgres: Database) -> None:
+    postgres.rows("DROP SCHEMA holdfast CASCADE")
+    *before, _ = statements.migrations()
+    install(postgres.url, migrations=before)
+    await work(postgres.url)
+    async with holdfast.connect(postgres.url) as broker:
+        assert await broker.install() == []
+        assert await broker.install(raise_format=True) == [f"raise the format from {len(before)} to {len(before) + 1}"]
+    await work(postgres.url)
+    who = postgres.rows("SELECT applied_by IS NULL, applied_by = current_user FROM holdfast.migrations ORDER BY name")
+    assert who == [(True, None)] * len(before) + [(False, True)]
 
 
 def test_the_command_asks_or_is_told(tmp_path: Path, next_version: Next, monkeypatch: pytest.MonkeyPatch) -> None:

@@ -144,8 +144,10 @@ async def test_installation_without_the_mark_is_known_and_brought_up_to_date(pos
     postgres.rows("SELECT holdfast.create_queue('old', 'old', '{}', 3, false, true, NULL)")
     postgres.rows("CREATE TABLE holdfast.notes (n int)")  # as it could be made before
     async with holdfast.connect(postgres.url) as broker:
-        assert await broker.install(dry_run=True, raise_format=True) == ["raise the format from 5 to 6"]
-    assert "from 5 to 6" in await ran("install", "--yes", "--url", postgres.url)
+        with pytest.raises(StoreError, match="holdfast install"):
+            await broker.queue("old")
+        assert await broker.install(dry_run=True) == ["apply migration 006_mark"]
+    assert "006_mark" in await ran("install", "--url", postgres.url)
     async with holdfast.connect(postgres.url) as broker:
         queue = await broker.queue("old")
         await queue.enqueue(1)

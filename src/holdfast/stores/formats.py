@@ -23,8 +23,9 @@ import msgspec
 from ..errors import StoreError
 
 FIRST = 1  # also of stores from before the number was kept
-LOG = 1  # folders, SlateDB, buckets
-NATS = 1
+LOG = 2  # folders, SlateDB, buckets. 2: a retry says which worker failed it
+NATS = 2  # 2: the number itself
+RETRIES_NAME_WORKERS = 2  # from this one on, in LOG
 
 
 class Format(msgspec.Struct, frozen=True):
