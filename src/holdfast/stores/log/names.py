@@ -63,6 +63,11 @@ def told(left: Iterable[str], what: str) -> list[str]:
     return [*names, f"and {more:,} more"] if more else names
 
 
+def is_queue(name: str) -> bool:
+    """Whether a queue can have this name."""
+    return re.fullmatch(_QUEUE, name) is not None
+
+
 def config_key(queue: str) -> str:
     return CONFIGS + queue
 

@@ -12,6 +12,7 @@ from ...errors import StoreError
 from .frames import Frame
 from .space import Buffer
 
+MOVED_FROM = "dead_from"  # a header: the queue whose dead letter a message was
 FORMAT = 1
 ARROW_FROM = 16  # rows; below, an Arrow stream costs more than it holds
 RAW = "application/octet-stream"
