@@ -17,6 +17,7 @@ from .address import Address
 from .batches import PostgresBatches
 from .beside import Beside
 from .faults import translated
+from .first_connection import first_connection
 from .joining import joined
 from .pool import Pool
 from .registry import Registry
@@ -37,6 +38,7 @@ class PostgresStore:
 
     def __init__(self, address: Address, options: StoreOptions) -> None:
         self._options = options
+        self._address = address
         self._pool = Pool(address.connect, size=options.max_connections, timeout=options.operation_timeout)
         self._schema = Schema(self._pool, options.schema)
         self._sql = Statements(options.schema)
@@ -59,7 +61,8 @@ class PostgresStore:
         )  # fmt: skip
 
     async def open(self) -> None:
-        """Connect, and see that the schema fits."""
+        """Connect, and see that server and schema fit."""
+        self._pool.give(await first_connection(self._address, self._options.connect_timeout))
         await self._schema.open()
         if self._pool.refusal is None:
             await self.clock()
