@@ -118,6 +118,11 @@ class Committer:
         if self._wal is not None:
             self._wal.catch_up()
 
+    def held_up_by(self) -> str:
+        """Who has the folder's lock while this thread waits for it, in words; from any thread."""
+        lock = self._lock
+        return lock.holder() if lock is not None else ""
+
     def finish(self) -> None:
         """Close, under the lock too: the last connection of all cleans the write-ahead log up."""
         if self._lock is None:

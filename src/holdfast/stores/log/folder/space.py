@@ -32,6 +32,7 @@ T = TypeVar("T")
 _FILE_THREADS = 4
 _WRITTEN = re.compile(rf"(.+/)?\.[0-9a-f]{{16}}{re.escape(TEMPORARY)}")  # a file that was being written
 _SWEEP_STEP = 100
+_GIVING_UP_S = 0.1  # seconds that closing may take where opening has failed; a thread behind a lock stays there
 _CATCH_UP = 0.05  # seconds after which a commit that did not wait for the disk is there
 
 
@@ -79,6 +80,7 @@ class FolderSpace:
             finish=self._finish,
             here=self._committer.run_here,
             elsewhere=self._pool,
+            why=self._committer.held_up_by,
         )
         self._reads: Lane | None = None
         on_advance = getattr(clock, "on_advance", None)
@@ -92,6 +94,7 @@ class FolderSpace:
         *,
         poll_interval: float = 1.0,
         operation_timeout: float = 30.0,
+        connect_timeout: float = 30.0,
         wake: bool = True,
         vfs: str | None = None,
         clock: Callable[[], float] | None = None,
@@ -102,9 +105,9 @@ class FolderSpace:
             path, poll_interval=poll_interval, operation_timeout=operation_timeout, wake=wake, vfs=vfs, clock=clock
         )
         try:
-            await space._writes.submit(lambda _: None, deadline=operation_timeout)
+            await space._writes.submit(lambda _: None, deadline=min(connect_timeout, operation_timeout))
         except BaseException:
-            await space._close(min(operation_timeout, 1.0))
+            await space._close(min(operation_timeout, _GIVING_UP_S))
             raise
         reader = Reader(
             path / DATABASE, files=space._files, identity=space._identity, vfs=vfs, clock=space._committer.clock
