@@ -16,7 +16,7 @@ from .config import QueueOptions
 from .errors import CodecError, ConfigError, HoldfastError, MessageNotFound, QueueNotFound, StoreError
 from .messages import Stats, Status
 from .queue import Queue
-from .stores import base
+from .stores import base, opening
 from .stores.base import Check, QueueInfo
 from .stores.opening import Location, locate, unmade
 
@@ -235,6 +235,16 @@ async def install(url: str | None = None, *, dry_run: bool = False, shared_schem
         return steps
     async with connect(url) as broker:
         return await broker.install(dry_run=dry_run, shared_schema=shared_schema)
+
+
+async def grants(role: str, url: str | None = None, *, apply: bool = False) -> str:
+    """The SQL that gives a role what producers and workers need; `apply` runs it, as the owner of the schema."""
+    location, _ = _where(url)
+    wanted = opening.grants(location, opening.store_options(config.load().store, location.options, {}), role)
+    if apply:
+        async with connect(url) as broker:
+            await base.granting(broker.store).grant(role)
+    return wanted
 
 
 async def doctor(url: str | None = None) -> list[Check]:

@@ -199,6 +199,25 @@ def sharing(store: Store) -> Sharing:
     return cast(Sharing, store)
 
 
+NO_ROLES = "grants are for PostgreSQL; what a user of NATS needs is listed in its documentation"
+
+
+class Granting(Protocol):
+    """A store whose server knows roles, and can give one what producers and workers need."""
+
+    grants_roles: bool
+
+    async def grant(self, role: str) -> None:
+        """Give it; StoreError where nothing is installed yet, or where we may not."""
+
+
+def granting(store: Store) -> Granting:
+    """The store as one that knows roles; ConfigError where it does not."""
+    if not getattr(store, "grants_roles", False):
+        raise ConfigError(NO_ROLES)
+    return cast(Granting, store)
+
+
 SingleAppend: TypeAlias = Callable[[bytes, str, Terms], "Future[str] | None"]
 
 

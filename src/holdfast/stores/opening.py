@@ -15,7 +15,7 @@ import msgspec
 from .. import config
 from ..config import StoreOptions
 from ..errors import ConfigError, Unavailable
-from .base import Store
+from .base import NO_ROLES, Store
 
 if TYPE_CHECKING:
     from .log import slate
@@ -141,6 +141,15 @@ def unmade(location: Location) -> list[str]:
     made = [] if folder.exists() else [f"create the folder {folder}"]
     database = database_of(folder)
     return made if database.exists() else [*made, f"create the database {database}"]
+
+
+def grants(location: Location, options: StoreOptions, role: str) -> str:
+    """SQL that gives a role what producers and workers need, without any I/O; ConfigError where there are no roles."""
+    if location.scheme not in _POSTGRES:
+        raise ConfigError(NO_ROLES)
+    from . import postgres
+
+    return postgres.grants(role, options)
 
 
 def _slate_place(location: Location, options: StoreOptions) -> slate.Place:

@@ -35,6 +35,7 @@ class PostgresStore:
 
     transactional = True  # append takes `connection=`
     shares_schema = True  # install takes `shared_schema=`
+    grants_roles = True
 
     def __init__(self, address: Address, options: StoreOptions) -> None:
         self._options = options
@@ -111,6 +112,9 @@ class PostgresStore:
 
     async def install(self, *, dry_run: bool = False, shared_schema: bool = False) -> list[str]:
         return await self._schema.install(dry_run=dry_run, shared=shared_schema)
+
+    async def grant(self, role: str) -> None:
+        await self._schema.grant(role)
 
     async def uninstall(self) -> list[str]:
         left = await self._schema.uninstall()
