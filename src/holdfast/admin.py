@@ -18,6 +18,7 @@ from .messages import Stats, Status
 from .queue import Queue
 from .stores import base, opening
 from .stores.base import Check, QueueInfo
+from .stores.formats import Format
 from .stores.opening import Location, locate, unmade
 
 PAGE = 1000
@@ -228,13 +229,28 @@ SURVIVAL = {
 }
 
 
-async def install(url: str | None = None, *, dry_run: bool = False, shared_schema: bool = False) -> list[str]:
-    """Make what the store needs; the steps in words. A dry run makes nothing, not even the folder it would open."""
+async def install(
+    url: str | None = None,
+    *,
+    dry_run: bool = False,
+    shared_schema: bool = False,
+    agreed: Callable[[Format], bool] = lambda format: False,
+) -> list[str]:
+    """Make what the store needs; the steps in words. A dry run makes nothing, not even the folder it would open.
+
+    `agreed` is asked where the store's format can be raised: whether all its processes are of this version.
+    """
     location, _ = _where(url)
     if dry_run and (steps := unmade(location)):
         return steps
     async with connect(url) as broker:
-        return await broker.install(dry_run=dry_run, shared_schema=shared_schema)
+        steps = await broker.install(dry_run=dry_run, shared_schema=shared_schema)
+        store = base.formatted(broker.store)
+        if store is None or not store.format.can_rise:
+            return steps
+        if not agreed(store.format):
+            return [*steps, f"left: {store.format.step}, with --yes once every process is of this version"]
+        return [*steps, *await base.raise_format(broker.store, dry_run=dry_run)]
 
 
 async def grants(role: str, url: str | None = None, *, apply: bool = False) -> str:
@@ -288,11 +304,23 @@ def _survives(scheme: str) -> Check:
 async def _look_into(broker: Broker) -> list[Check]:
     own = await broker.check()
     checks = own if any(check.name == "clock" for check in own) else [*own, await _clock(broker)]
+    checks += _format(broker)
     try:
         reports = await overview(broker)
     except StoreError as error:  # one that cannot be read; the lines of the store say more
         return [*checks, Check("queues", "fail", str(error))]
     return [*checks, *(_queue_check(reports)), _age(reports), _dead(reports)]
+
+
+def _format(broker: Broker) -> list[Check]:
+    store = base.formatted(broker.store)
+    if store is None:
+        return []
+    format = store.format
+    if not format.can_rise:
+        return [Check("format", "ok", f"{format.number}, the newest that this version knows")]
+    how = f"once every process is of this version, {format.step} with `holdfast install`"
+    return [Check("format", "warn", f"{format.number}, which versions before this one read too; {how}")]
 
 
 async def _clock(broker: Broker) -> Check:

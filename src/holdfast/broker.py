@@ -18,6 +18,7 @@ from .events import Callback, Emitter
 from .messages import Stats
 from .opened import Opened
 from .queue import Queue
+from .stores import base
 from .stores.base import Check, QueueInfo, Store, sharing
 from .stores.opening import locate, open_store, redact, store_options
 
@@ -218,14 +219,19 @@ class Broker:
         """Call back, sync or async, for what this process does; the returned function ends that."""
         return self.events.on(event, callback)
 
-    async def install(self, dry_run: bool = False, *, shared_schema: bool = False) -> list[str]:
+    async def install(
+        self, dry_run: bool = False, *, shared_schema: bool = False, raise_format: bool = False
+    ) -> list[str]:
         """Make what the store needs, idempotently; the steps (to be) taken, in words.
 
         `shared_schema` (PostgreSQL): also in a schema where others have tables, which is refused otherwise.
+        `raise_format`: all processes on this store are of this version, so it may be written in the newest format.
         """
         if shared_schema:
-            return await sharing(self.store).install(dry_run=dry_run, shared_schema=True)
-        return await self.store.install(dry_run=dry_run)
+            steps = await sharing(self.store).install(dry_run=dry_run, shared_schema=True)
+        else:
+            steps = await self.store.install(dry_run=dry_run)
+        return [*steps, *await base.raise_format(self.store, dry_run=dry_run)] if raise_format else steps
 
     async def uninstall(self) -> list[str]:
         """Remove everything of Holdfast from the store, and nothing else; what was left, in words."""

@@ -22,6 +22,7 @@ import msgspec
 from ..config import QueueOptions
 from ..errors import ConfigError
 from ..messages import Answer, Claims, Envelope, Settlement, Stats, Stored, Terms, View
+from .formats import Format
 
 DEAD = "/dead"
 
@@ -216,6 +217,33 @@ def granting(store: Store) -> Granting:
     if not getattr(store, "grants_roles", False):
         raise ConfigError(NO_ROLES)
     return cast(Granting, store)
+
+
+class Formatted(Protocol):
+    """A store that keeps the number of its format; see `formats.py`."""
+
+    @property
+    def format(self) -> Format:
+        """As it was when the store was opened, or raised here."""
+
+    async def raise_format(self) -> None:
+        """Write the newest from now on; harmless to repeat."""
+
+
+def formatted(store: Store) -> Formatted | None:
+    """The store, if it is one."""
+    return cast(Formatted, store) if hasattr(store, "raise_format") else None
+
+
+async def raise_format(store: Store, *, dry_run: bool = False) -> list[str]:
+    """To the newest that this version knows; the step (to be) taken, in words, if there is one."""
+    found = formatted(store)
+    if found is None or not found.format.can_rise:
+        return []
+    step = found.format.step
+    if not dry_run:
+        await found.raise_format()
+    return [step]
 
 
 SingleAppend: TypeAlias = Callable[[bytes, str, Terms], "Future[str] | None"]

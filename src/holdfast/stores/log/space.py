@@ -117,6 +117,13 @@ class Space(Protocol):
 
     window: float  # R: seconds in which a write may be repeated or arrive late; 0: an atomic space
 
+    @property
+    def format(self) -> int:
+        """The format that is written here, as it was when the space was opened; see `stores/formats.py`."""
+
+    async def raise_format(self) -> None:
+        """To the newest."""
+
     def clock(self) -> float:
         """Seconds that only count up, the same for everybody who shares the space; the wall clock does not move them.
 

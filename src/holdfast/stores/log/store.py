@@ -15,7 +15,9 @@ from ...config import QueueOptions, StoreOptions
 from ...errors import MessageNotFound, QueueNotEmpty
 from ...ids import Ids
 from ...messages import Answer, Claims, Envelope, Settlement, Stats, Stored, View
+from .. import formats
 from ..base import DEAD, Check, QueueInfo, SingleAppend
+from ..formats import Format
 from . import inspecting, leases, letters, names, queues, upkeep
 from .batches import LogBatches
 from .cache import BlockCache
@@ -75,6 +77,13 @@ class LogStore:
 
     async def install(self, *, dry_run: bool = False) -> list[str]:
         return await self._space.install(dry_run=dry_run)
+
+    @property
+    def format(self) -> Format:
+        return Format(self._space.format, formats.LOG)
+
+    async def raise_format(self) -> None:
+        await self._space.raise_format()
 
     async def uninstall(self) -> list[str]:
         return await self._space.uninstall()

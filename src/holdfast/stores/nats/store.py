@@ -10,7 +10,9 @@ from ...config import QueueOptions, StoreOptions
 from ...errors import QueueNotEmpty, StoreError, UnsafeStore
 from ...ids import Ids
 from ...messages import Answer, Claims, Envelope, Settlement, Stats, Stored, View
+from .. import formats
 from ..base import DEAD, Check, QueueInfo
+from ..formats import Format
 from . import deadline, doctor, faults, limits, reserve, upgrading, upkeep
 from .address import Address
 from .appending import Appender
@@ -89,6 +91,7 @@ class NatsStore:
         await self.link.listen(f"{self.prefix}._.note.*", self._noted)
         found = await limits.refuse_dangerous(self.link, self.prefix)
         self.register.unfinished = moving(self.prefix, found)
+        await self.register.read_format()
         doctor.warn_once(self.link)
 
     @contextmanager
@@ -134,6 +137,14 @@ class NatsStore:
             "three streams for every queue, when it is made",
             *upgraded,
         ]
+
+    @property
+    def format(self) -> Format:
+        return Format(self.register.format, formats.NATS)
+
+    async def raise_format(self) -> None:
+        with mapped("raising the format"):
+            await self.register.raise_format()
 
     async def uninstall(self) -> list[str]:
         with self._verb("uninstalling"):

@@ -14,12 +14,12 @@ from typing import Any
 import apsw
 
 from ....errors import ConfigError, Unavailable, UnsafeStore
+from ... import formats
 from ..calendar import IN_STEP, Calendar
 from ..space import LAST, Buffer, Found, Range, Survey
 from . import clock
 from .files import Files
 
-FORMAT = 1
 OLDEST_SQLITE = (3, 51, 3)
 BUSY_TIMEOUT = 5_000  # ms; only foreign tools can be in the way, our own processes queue at the folder's lock
 PAGE_SIZE = 8192  # measured with 4, 8 and 16 KiB: small commits are fastest here, large blobs are files anyway
@@ -76,18 +76,22 @@ def create_schema(connection: apsw.Connection, path: Path) -> bool:
     """Make the tables where they are missing; True: they were. Needs a write transaction."""
     tables = {name for (name,) in connection.execute("SELECT name FROM sqlite_schema WHERE type = 'table'")}
     if "meta" in tables:
-        row = connection.execute("SELECT value FROM meta WHERE name = 'format'").fetchone()
-        if row is not None and row[0] > FORMAT:
-            raise ConfigError(f"{path} has format {row[0]}, this Holdfast knows up to {FORMAT}: upgrade Holdfast")
-        if row is not None:
+        format = read_format(connection)
+        if format is not None:
+            formats.checked(format, formats.LOG, str(path))
             clock.complete(connection)
             return False
     elif tables:
         raise ConfigError(f"{path} is a database of something else")
     for statement in SCHEMA:
         connection.execute(statement)
-    connection.execute("INSERT INTO meta (name, value) VALUES ('format', ?)", (FORMAT,))
+    connection.execute("INSERT INTO meta (name, value) VALUES ('format', ?)", (formats.LOG,))
     return True
+
+
+def read_format(connection: apsw.Connection) -> int | None:
+    row = connection.execute("SELECT value FROM meta WHERE name = 'format'").fetchone()
+    return None if row is None else int(row[0])
 
 
 @cache

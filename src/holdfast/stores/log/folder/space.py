@@ -14,6 +14,7 @@ from pathlib import Path
 from typing import TypeVar, cast
 
 from ....errors import ConfigError, Unavailable
+from ... import formats
 from ...base import Check
 from .. import names
 from ..calendar import Calendar
@@ -229,6 +230,15 @@ class FolderSpace:
         """Opening has made everything already; what it had to make."""
         self._usable()
         return list(self._committer.made)
+
+    @property
+    def format(self) -> int:
+        return self._committer.format
+
+    async def raise_format(self) -> None:
+        newest = "UPDATE meta SET value = max(value, ?) WHERE name = 'format'"
+        await self.transact(lambda view: cast(Writing, view).execute(newest, (formats.LOG,)))
+        self._committer.format = formats.LOG
 
     async def uninstall(self) -> list[str]:
         """Remove the database, the files of objects and our own; the folder too if nothing else is in it."""
