@@ -104,7 +104,7 @@ class Portal:
 
 
 def _complain(loop: asyncio.AbstractEventLoop, about: dict[str, Any]) -> None:
-    """As usual, but for what can no longer be begun: an interpreter that ends takes its threads away before the loop."""
+    """As usual, but for what can no longer be begun: an interpreter that ends takes threads away before the loop."""
     if not (isinstance(error := about.get("exception"), RuntimeError) and _NO_MORE in str(error)):
         loop.default_exception_handler(about)
 
