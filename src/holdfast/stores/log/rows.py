@@ -68,18 +68,14 @@ _decoder = msgspec.msgpack.Decoder(list[msgspec.Raw])
 _rows_decoder = msgspec.msgpack.Decoder(Rows)
 
 
-def encode(rows: Rows) -> Buffer:
-    """The bytes of a block. May load pyarrow, so: not in an event loop."""
-    return _encode_plain(rows) if len(rows) < ARROW_FROM else _encode_arrow(rows)
+def encode(rows: Rows, *, plain: bool = False) -> Buffer:
+    """The bytes of a block. Unless they are to be `plain` this may load pyarrow, so: not in an event loop."""
+    return _encoder.encode(_Wire(FORMAT, rows)) if plain or len(rows) < ARROW_FROM else _encode_arrow(rows)
 
 
 def encode_at_once(rows: Rows) -> Buffer:
     """The same in an event loop: until pyarrow is there, any number of rows is written without it."""
-    return _encode_plain(rows) if len(rows) < ARROW_FROM or not arrow.is_ready() else _encode_arrow(rows)
-
-
-def _encode_plain(rows: Rows) -> Buffer:
-    return _encoder.encode(_Wire(FORMAT, rows))
+    return encode(rows, plain=len(rows) >= ARROW_FROM and not arrow.is_ready())
 
 
 def waits_to_decode(data: bytes) -> bool:
