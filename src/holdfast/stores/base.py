@@ -163,6 +163,16 @@ async def recover(
     return Recovered() if does is None else await does(queue, delete=delete, on_progress=on_progress)
 
 
+def abandon(store: Store) -> None:
+    """Tell threads of a store to end, without waiting and without a lock: it was dropped, and its event loop is gone.
+
+    Harmless on one that is closed; a store without threads of its own need not have it.
+    """
+    does = getattr(store, "abandon", None)
+    if does is not None:
+        does()
+
+
 def crowd(store: Store, queue: str) -> int:
     """How many processes wait for each other where they claim from this queue: a store where they do says so."""
     says = getattr(store, "crowd", None)

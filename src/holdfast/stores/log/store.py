@@ -94,6 +94,12 @@ class LogStore:
         self._logs.clear()
         await self._space.close()
 
+    def abandon(self) -> None:
+        """See `stores.base.abandon`; a space whose threads end with it has nothing to do."""
+        does = getattr(self._space, "abandon", None)
+        if does is not None:
+            does()
+
     async def check(self) -> list[Check]:
         return [*await self._space.check(), await inspecting.damaged(self._space)]
 

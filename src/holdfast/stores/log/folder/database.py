@@ -15,6 +15,7 @@ import apsw
 
 from ....errors import ConfigError, Unavailable, UnsafeStore
 from ... import formats
+from .. import rows
 from ..calendar import IN_STEP, Calendar
 from ..space import LAST, Buffer, Found, Range, Survey
 from . import clock
@@ -175,7 +176,7 @@ class Writing(Snapshot):
         self._hurries = False  # in the thread of a caller, which must not be held up
 
     def hurry(self, hurries: bool) -> None:
-        """Whether to raise NotHere instead of waiting for foreign tools or reading files."""
+        """Whether to raise NotHere instead of waiting for foreign tools or pyarrow, or reading files."""
         self._hurries = hurries
         self._connection.set_busy_timeout(0 if hurries else BUSY_TIMEOUT)
 
@@ -197,6 +198,12 @@ class Writing(Snapshot):
         """Durable when it returns, if it is to last; False: nobody knows when it will be."""
         self._execute("COMMIT")
         return self._lasting or not self._others_wrote
+
+    def get(self, key: str) -> Found | None:
+        found = super().get(key)
+        if self._hurries and found is not None and rows.waits_to_decode(found.data):
+            raise NotHere
+        return found
 
     def _read_file(self, key: str) -> bytes | None:
         if self._hurries:

@@ -262,6 +262,14 @@ class FolderSpace:
             if lane is not None:
                 await asyncio.to_thread(lane.stop, timeout)
 
+    def abandon(self) -> None:
+        """Its threads finish what waits, then end."""
+        if os.getpid() == self._pid:
+            self._closed = True
+            for lane in (self._reads, self._writes):
+                if lane is not None:
+                    lane.end_soon()
+
     def _finish(self) -> None:
         """The committing thread's last act: stuck behind another process's lock, it needs its files until then."""
         try:
