@@ -114,6 +114,10 @@ class Snapshot:
         self._connection = connection
         self._files = files
 
+    @property
+    def connection(self) -> apsw.Connection:
+        return self._connection
+
     def get(self, key: str) -> Found | None:
         row = self._execute("SELECT data, tag FROM objects WHERE key = ?", (key,)).fetchone()
         if row is None:

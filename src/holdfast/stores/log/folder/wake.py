@@ -114,6 +114,10 @@ class Wake:
                 loop.remove_reader(observer.fd)
                 del self._listening[loop]
 
+    def wake(self, topics: Iterable[str]) -> None:
+        """Waiters of this process for these topics look again."""
+        deliver(self._topics.signal(topics))
+
     def wake_all(self) -> None:
         """Every waiter of this process looks again."""
         deliver(self._topics.signal_all())
