@@ -66,6 +66,7 @@ class FolderSpace:
         self._pool = ThreadPoolExecutor(_FILE_THREADS, thread_name_prefix="holdfast-files")
         self._poll_interval = poll_interval
         self._wake = Wake(path, enabled=wake, poll_interval=poll_interval)
+        self._files.spare = self._wake.give_back
         self._pulse = Pulse(self.read, self._wake.wake)
         self._committer = Committer(
             path,
