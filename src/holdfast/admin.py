@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import asyncio
 import time
 from collections.abc import Callable, Iterable, Sequence
 from datetime import UTC, datetime
@@ -75,16 +74,7 @@ class Letters(Protocol):
 
 async def overview(broker: Broker) -> list[QueueReport]:
     """Every queue, by name."""
-    asked = await asyncio.gather(*(_report_of_one(broker, info) for info in await broker.store.queues()))
-    return [report for report in asked if report is not None]
-
-
-async def _report_of_one(broker: Broker, info: QueueInfo) -> QueueReport | None:
-    """None: somebody has deleted it meanwhile."""
-    try:
-        return await _report(broker, info)
-    except QueueNotFound:
-        return None
+    return [_reported(info, stats) for info, stats in await base.stats_of_all(broker.store)]
 
 
 async def report(broker: Broker, name: str) -> QueueReport:
@@ -92,11 +82,10 @@ async def report(broker: Broker, name: str) -> QueueReport:
     info = await broker.store.queue(config.queue_name(name))
     if info is None:
         raise QueueNotFound(f"there is no queue {name!r}")
-    return await _report(broker, info)
+    return _reported(info, await broker.store.stats(info.name))
 
 
-async def _report(broker: Broker, info: QueueInfo) -> QueueReport:
-    stats = await broker.store.stats(info.name)
+def _reported(info: QueueInfo, stats: Stats) -> QueueReport:
     return QueueReport(info.name, info.paused, datetime.fromtimestamp(info.created_at, UTC), info.options, stats)
 
 

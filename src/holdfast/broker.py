@@ -21,7 +21,7 @@ from .messages import Stats
 from .opened import Opened
 from .queue import Queue
 from .stores import base
-from .stores.base import Check, QueueInfo, Store, sharing
+from .stores.base import Check, QueueInfo, Store, sharing, stats_of_all
 from .stores.opening import locate, open_store, redact, store_options
 
 T = TypeVar("T")
@@ -183,7 +183,7 @@ class Broker:
 
     async def stats(self) -> dict[str, Stats]:
         """Counts of every queue."""
-        return await self._each(lambda name: self.store.stats(name))
+        return {info.name: stats for info, stats in await stats_of_all(self.store)}
 
     def _initial(self, name: str, options: Mapping[str, Any]) -> QueueOptions:
         """What a queue is created with: the code's word, the environment's, the file's, the defaults."""

@@ -13,18 +13,19 @@ Rules every engine keeps, each with a test in `holdfast.testing.contract`:
 
 from __future__ import annotations
 
-from asyncio import Future
+from asyncio import Future, Semaphore, gather
 from collections.abc import Callable, Sequence
 from typing import Any, Protocol, TypeAlias, cast
 
 import msgspec
 
 from ..config import QueueOptions
-from ..errors import ConfigError
+from ..errors import ConfigError, QueueNotFound
 from ..messages import Answer, Claims, Envelope, Settlement, Stats, Stored, Terms, View
 from .formats import Format
 
 DEAD = "/dead"
+_LOOKS = 32  # calls under way when every queue is counted by a call of its own
 
 
 class QueueInfo(msgspec.Struct, frozen=True):
@@ -134,6 +135,27 @@ class Store(Protocol):
 
     async def maintain(self, queue: str) -> dict[str, int]:
         """Retention, merging, sweeping; what was done. One process at a time; the others return {}."""
+
+
+async def stats_of_all(store: Store) -> list[tuple[QueueInfo, Stats]]:
+    """Every queue and its counts, by name; a store that can look at many queues together does."""
+    does = getattr(store, "stats_of_all", None)
+    return await (stats_one_by_one(store) if does is None else does())
+
+
+async def stats_one_by_one(store: Store) -> list[tuple[QueueInfo, Stats]]:
+    """The same with one call each, some of them at a time; a queue that somebody deletes meanwhile has none."""
+    turns = Semaphore(_LOOKS)
+
+    async def ask(info: QueueInfo) -> tuple[QueueInfo, Stats] | None:
+        async with turns:
+            try:
+                return info, await store.stats(info.name)
+            except QueueNotFound:
+                return None
+
+    asked = await gather(*(ask(info) for info in await store.queues()))
+    return [each for each in asked if each is not None]
 
 
 def is_resting(store: Store, queue: str) -> bool:

@@ -225,7 +225,7 @@ class Committer:
             raise Unavailable(
                 f"the store at {path.parent} was moved, removed or replaced while it was opened; try again"
             )
-        fd = os.open(LOG, os.O_RDWR | os.O_CLOEXEC, dir_fd=self._files.inside)
+        fd = os.open(LOG, os.O_RDWR | os.O_NOFOLLOW | os.O_CLOEXEC, dir_fd=self._files.inside)
         wal = WriteAheadLog(connection, fd, PAGE_SIZE)
         try:
             self._identity.note(LOG, wal.stat(), written_as=fd)

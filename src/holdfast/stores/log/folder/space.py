@@ -26,6 +26,7 @@ from .faults import translated
 from .files import TEMPORARY, Files
 from .identity import DATABASE, LOCK, LOG, Identity
 from .lane import CLOSED, Lane, Work
+from .pulse import Pulse
 from .second_look import look_again, with_second_look
 from .wake import SUFFIX, WAKE_FILE, Wake
 
@@ -65,7 +66,10 @@ class FolderSpace:
         self._roots: set[str] = set()
         self._caught_up_at = 0.0
         self._pool = ThreadPoolExecutor(_FILE_THREADS, thread_name_prefix="holdfast-files")
+        self._poll_interval = poll_interval
         self._wake = Wake(path, enabled=wake, poll_interval=poll_interval)
+        self._files.spare = self._wake.give_back
+        self._pulse = Pulse(self.read, self._wake.wake)
         self._committer = Committer(
             path,
             files=self._files,
@@ -209,6 +213,15 @@ class FolderSpace:
     async def watch(self, topic: str, timeout: float, *, since: int | None = None) -> bool:
         self._usable()
         return await self._wake.wait(topic, timeout, since=self._wake.ticket(topic) if since is None else since)
+
+    async def watch_log(self, topic: str, timeout: float, *, since: int, root: str) -> bool:
+        """As `stores.log.space.Watchful`."""
+        self._usable()
+        with self._pulse.watching(topic, root, self._poll_interval):
+            return await self._wake.wait(topic, timeout, since=since)
+
+    def is_unchanged(self, topic: str, root: str, *, since: float) -> bool:
+        return self._pulse.is_unchanged(topic, root, since=since)
 
     async def sweep(self, older_than: float) -> int:
         roots = await self.read(_roots)
