@@ -21,6 +21,7 @@ from holdfast.cli.root import PARTS, app
 CONTRACT = [
     "demo",
     "install",
+    "grants",
     "uninstall",
     "doctor",
     "maintain",

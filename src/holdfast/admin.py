@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import asyncio
 import time
 from collections.abc import Callable, Iterable, Sequence
 from datetime import UTC, datetime
@@ -16,7 +15,7 @@ from .config import QueueOptions
 from .errors import CodecError, ConfigError, HoldfastError, MessageNotFound, QueueNotFound, StoreError
 from .messages import Stats, Status
 from .queue import Queue
-from .stores import base
+from .stores import base, opening
 from .stores.base import Check, QueueInfo
 from .stores.formats import Format
 from .stores.opening import Location, locate, unmade
@@ -75,16 +74,7 @@ class Letters(Protocol):
 
 async def overview(broker: Broker) -> list[QueueReport]:
     """Every queue, by name."""
-    asked = await asyncio.gather(*(_report_of_one(broker, info) for info in await broker.store.queues()))
-    return [report for report in asked if report is not None]
-
-
-async def _report_of_one(broker: Broker, info: QueueInfo) -> QueueReport | None:
-    """None: somebody has deleted it meanwhile."""
-    try:
-        return await _report(broker, info)
-    except QueueNotFound:
-        return None
+    return [_reported(info, stats) for info, stats in await base.stats_of_all(broker.store)]
 
 
 async def report(broker: Broker, name: str) -> QueueReport:
@@ -92,11 +82,10 @@ async def report(broker: Broker, name: str) -> QueueReport:
     info = await broker.store.queue(config.queue_name(name))
     if info is None:
         raise QueueNotFound(f"there is no queue {name!r}")
-    return await _report(broker, info)
+    return _reported(info, await broker.store.stats(info.name))
 
 
-async def _report(broker: Broker, info: QueueInfo) -> QueueReport:
-    stats = await broker.store.stats(info.name)
+def _reported(info: QueueInfo, stats: Stats) -> QueueReport:
     return QueueReport(info.name, info.paused, datetime.fromtimestamp(info.created_at, UTC), info.options, stats)
 
 
@@ -251,6 +240,16 @@ async def install(
         if not agreed(store.format):
             return [*steps, f"left: {store.format.step}, with --yes once every process is of this version"]
         return [*steps, *await base.raise_format(broker.store, dry_run=dry_run)]
+
+
+async def grants(role: str, url: str | None = None, *, apply: bool = False) -> str:
+    """The SQL that gives a role what producers and workers need; `apply` runs it, as the owner of the schema."""
+    location, _ = _where(url)
+    wanted = opening.grants(location, opening.store_options(config.load().store, location.options, {}), role)
+    if apply:
+        async with connect(url) as broker:
+            await base.granting(broker.store).grant(role)
+    return wanted
 
 
 async def doctor(url: str | None = None) -> list[Check]:

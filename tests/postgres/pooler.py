@@ -1,5 +1,6 @@
-"""A pooler in transaction mode, as pgbouncer 1.21 and newer are: after every transaction a client's server connection
-goes to whoever comes next. Prepared statements are made again wherever they are needed; LISTEN is not."""
+"""A pooler in transaction mode, as pgbouncer is: after every transaction a client's server connection goes to whoever
+comes next. Prepared statements are made again wherever they are needed, as by 1.21 and newer, or not, as by older ones;
+LISTEN is not."""
 
 from __future__ import annotations
 
@@ -24,6 +25,16 @@ async def message(reader: asyncio.StreamReader) -> tuple[bytes, bytes]:
     return head[:1], await reader.readexactly(int.from_bytes(head[1:]) - 4)
 
 
+def _with_key(greeting: bytes, number: int) -> bytes:
+    """The greeting with a key for cancelling that is the pooler's own: it names no process of the server."""
+    made = b""
+    while greeting:
+        length = 1 + int.from_bytes(greeting[1:5])
+        one, greeting = greeting[:length], greeting[length:]
+        made += packed(b"K", struct.pack("!II", number, 0)) if one[:1] == b"K" else one
+    return made
+
+
 class Backend:
     """A connection to the server, and the prepared statements it has."""
 
@@ -36,7 +47,8 @@ class Backend:
 class Pooler:
     """`size` server connections for any number of clients."""
 
-    def __init__(self, port: int, database: str, *, size: int = 4) -> None:
+    def __init__(self, port: int, database: str, *, size: int = 4, keeps_prepared: bool = True) -> None:
+        self.keeps_prepared = keeps_prepared
         self._port, self._database, self._size = port, database, size
         self._free: asyncio.Queue[Backend] = asyncio.Queue()
         self._clients: set[asyncio.StreamWriter] = set()
@@ -73,17 +85,18 @@ class Pooler:
     async def _serve(self, reader: asyncio.StreamReader, writer: asyncio.StreamWriter) -> None:
         self._clients.add(writer)
         with contextlib.suppress(OSError, asyncio.IncompleteReadError):
-            if await self._greeted(reader, writer):
-                await _Client(self, reader, writer, b"c%d_" % next(self._numbers)).run()
+            number = next(self._numbers)
+            if await self._greeted(reader, writer, number):
+                await _Client(self, reader, writer, b"c%d_" % number if self.keeps_prepared else b"").run()
         writer.transport.abort()
         self._clients.discard(writer)
 
-    async def _greeted(self, reader: asyncio.StreamReader, writer: asyncio.StreamWriter) -> bool:
+    async def _greeted(self, reader: asyncio.StreamReader, writer: asyncio.StreamWriter, number: int) -> bool:
         while True:
             length, code = struct.unpack("!II", await reader.readexactly(8))
             await reader.readexactly(length - 8)
             if code == _STARTUP:
-                writer.write(self._greeting)
+                writer.write(_with_key(self._greeting, number))
                 return True
             if code == _CANCEL:
                 return False
@@ -140,7 +153,7 @@ class _Client:
         return packed(kind, body)
 
     def _missing(self, backend: Backend, own: bytes) -> bytes:
-        if own in backend.prepared:
+        if own in backend.prepared or not self._pooler.keeps_prepared:
             return b""
         backend.prepared.add(own)
         self._swallow += 1

@@ -21,6 +21,7 @@ class Proxy:
         self.results = True  # False: rows and ends of statements are lost, their preparation goes on
         self.cut_after: tuple[int, int] | None = None  # between these numbers of bytes from the server
         self.cuts = 0
+        self.version: bytes | None = None  # what the server shall say it is
         self.late = 0.0  # seconds by which the next answer comes later
         self.chance = random.Random(7)
         self._writers: set[asyncio.StreamWriter] = set()
@@ -75,6 +76,9 @@ class Proxy:
                     continue
                 if self.muted or (head[:1] in b"DCZ" and not self.results):
                     continue
+                if head[:1] == b"S" and self.version and body.startswith(b"server_version\0"):
+                    body = b"server_version\0" + self.version + b"\0"
+                    head = b"S" + (len(body) + 4).to_bytes(4)
                 late, self.late = self.late, 0.0
                 await asyncio.sleep(late)
                 data = head + body

@@ -13,6 +13,8 @@ from holdfast.errors import StoreError
 from holdfast.stores.postgres import faults
 from holdfast.testing.postgres import Server
 
+from .fixtures import Database
+
 FOREIGN = "größer als 🙂\0€"
 ESCAPED = "gr\\xf6\\xdfer als \\U0001f642\\0\\u20ac"
 
@@ -80,3 +82,10 @@ async def test_headers_that_the_database_cannot_keep_are_refused_at_once(latin1:
         delivery = await queue.dequeue()
         assert delivery is not None
         assert (delivery.id, delivery.value, delivery.headers) == (id, "🙂", {"k": "ö"})
+
+
+async def test_doctor_names_the_encoding(latin1: str, postgres: Database) -> None:
+    for url, state, named in ((latin1, "warn", "LATIN1"), (postgres.url, "ok", "UTF8")):
+        async with holdfast.connect(url) as broker:
+            [check] = [check for check in await broker.check() if check.name == "encoding"]
+            assert (check.state, check.detail.split(":")[0]) == (state, named)

@@ -1,4 +1,5 @@
-"""Behind a pooler in transaction mode: everything works, notifications do not arrive, and that is said once."""
+"""Behind a pooler in transaction mode: everything works, notifications do not arrive, and that is said once; or it is
+refused when the store is opened, since prepared statements are lost."""
 
 from __future__ import annotations
 
@@ -9,6 +10,7 @@ import time
 import pytest
 
 import holdfast
+from holdfast.errors import StoreError
 from holdfast.testing.contract.base import eventually
 
 from .fixtures import Database
@@ -43,3 +45,22 @@ async def test_transaction_mode_is_noticed_said_once_and_polling_takes_over(
         assert check.state == "warn"
     said = [record for record in caplog.records if "notifications do not arrive" in record.getMessage()]
     assert len(said) == 1
+
+
+@pytest.mark.parametrize("size", [1, 2, 4])
+async def test_transaction_mode_without_prepared_statements_is_refused_when_opening(
+    postgres: Database, size: int
+) -> None:
+    """Nobody else uses the pooler: only a probe can tell."""
+    async with Pooler(postgres.server.port, postgres.name, size=size, keeps_prepared=False).running() as pooler:
+        with pytest.raises(StoreError, match=r"pgbouncer 1\.21 or newer with max_prepared_statements"):
+            await holdfast.connect(pooler.url, connect_timeout=10)
+
+
+@pytest.mark.parametrize("size", [1, 2])
+async def test_small_pool_that_keeps_prepared_statements_opens(postgres: Database, size: int) -> None:
+    pooler = Pooler(postgres.server.port, postgres.name, size=size)
+    async with pooler.running(), holdfast.connect(pooler.url, connect_timeout=10, notify=False) as broker:
+        queue = await broker.queue("jobs")
+        await queue.enqueue(1)
+        assert (await queue.stats()).pending == 1

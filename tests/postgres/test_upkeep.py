@@ -105,7 +105,17 @@ async def test_doctor_tells_of_the_server(postgres: Database) -> None:
     async with holdfast.connect(postgres.url) as broker:
         checks = {check.name: check for check in await broker.check()}
         assert set(checks) == {
-            *("version", "durability", "schema", "notify", "autovacuum", "oldest xmin", "bloat", "connections")
+            *(
+                "version",
+                "durability",
+                "encoding",
+                "schema",
+                "notify",
+                "autovacuum",
+                "oldest xmin",
+                "bloat",
+                "connections",
+            )
         }
         assert checks["version"].detail.startswith("PostgreSQL 18")
         assert checks["durability"].state == "fail"  # the server of the tests runs without fsync

@@ -120,9 +120,8 @@ async def test_nobody_listens() -> None:
             await refused(where, holdfast.Unavailable),
             await refused(f"slatedb+{where}", holdfast.Unavailable),
         ):
-            seconds = float(told.partition("within ")[2].split()[0])
-            assert 1 < seconds <= DEADLINE + SLACK  # the first trouble is told, not that tidying up had no time left
             assert "connection refused" in told
+            assert "within" not in told  # waiting cannot help
 
 
 async def test_nobody_answers(deaf: str) -> None:

@@ -9,11 +9,12 @@ import traceback
 import pytest
 
 import holdfast
-from holdfast.errors import ConfigError, StoreError, UnsafeStore
+from holdfast.errors import ConfigError, StoreError, Unavailable, UnsafeStore
 from holdfast.testing import s3 as servers
 from holdfast.testing.bucket import BucketServer
 from s3.fixtures import Place
 
+AT_ONCE = 10.0  # seconds, on a busy machine; `connect_timeout` is 30
 CANARY = ("AKCANARYID", "canary-secret-of-nobody")
 
 
@@ -38,12 +39,30 @@ async def test_wrong_keys(s3: Place, caplog: pytest.LogCaptureFixture):
     assert_silent(error, caplog)
 
 
-async def test_nobody_listens(caplog: pytest.LogCaptureFixture):
+@pytest.mark.parametrize("engine", ["", "slatedb+"])
+@pytest.mark.parametrize(
+    ("endpoint", "sentence"),
+    [("http://127.0.0.1:1", "connection refused"), ("http://no-such-host.invalid", "unknown host")],
+)
+async def test_nobody_there_is_said_at_once(
+    engine: str, endpoint: str, sentence: str, caplog: pytest.LogCaptureFixture
+):
     caplog.set_level(logging.DEBUG)
-    error = await refusal(servers.url("http://127.0.0.1:1", key=CANARY))
-    assert "did not answer" in str(error)
-    assert "connection refused" in str(error)
-    assert_silent(error, caplog)
+    started = time.monotonic()
+    with pytest.raises(Unavailable, match=sentence) as caught:
+        await holdfast.connect(engine + servers.url(endpoint, key=CANARY))
+    assert time.monotonic() - started < AT_ONCE
+    assert_silent(caught.value, caplog)
+
+
+@pytest.mark.parametrize("engine", ["", "slatedb+"])
+async def test_a_bucket_that_can_only_be_read_is_refused_at_once(engine: str):
+    with BucketServer("read-only") as server:
+        started = time.monotonic()
+        with pytest.raises(StoreError, match="can be read but not written") as caught:
+            await holdfast.connect(engine + server.url("x"))
+        assert time.monotonic() - started < AT_ONCE
+        assert not isinstance(caught.value, Unavailable)
 
 
 async def test_a_missing_bucket_says_what_to_do(caplog: pytest.LogCaptureFixture):

@@ -98,8 +98,27 @@ def test_a_folder_without_permission():
         locked.mkdir(mode=0o555)
 
         async def check():
-            await refused(locked, ConfigError, "cannot be used as a store")
+            await refused(locked, ConfigError, "cannot be used as a store: Permission denied")
             await refused(locked / "below", ConfigError, "cannot be used as a store")
+
+        assert as_nobody(check) == 0
+
+
+def test_a_database_of_another_user():
+    with tempfile.TemporaryDirectory() as above:
+        os.chmod(above, 0o755)
+        folder = Path(above) / "store"
+
+        async def make():
+            await (await FolderSpace.open(folder)).close()
+
+        asyncio.run(make())
+        for path in (folder, *folder.iterdir()):
+            os.chmod(path, 0o777 if path.is_dir() else 0o666)
+        os.chmod(folder / "holdfast.db", 0o444)
+
+        async def check():
+            await refused(folder, ConfigError, r"holdfast\.db is not writable for this user .*owned by uid")
 
         assert as_nobody(check) == 0
 

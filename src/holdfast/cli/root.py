@@ -27,6 +27,7 @@ PARTS = {
     "archive": Part("Look at finished messages, replay or purge them.", "holdfast.cli.archive"),
     "worker": Part("Run the handlers of an app.", "holdfast.cli.worker"),
     "install": Part("Make what the store needs; harmless to repeat.", "holdfast.cli.store", group=False),
+    "grants": Part("PostgreSQL: print or apply what a worker's role needs.", "holdfast.cli.store", group=False),
     "uninstall": Part("Remove every queue and message from the store.", "holdfast.cli.store", group=False),
     "doctor": Part("Check configuration, store and queues; say what survives what.", "holdfast.cli.store", group=False),
     "maintain": Part("Run retention and housekeeping once, now.", "holdfast.cli.store", group=False),

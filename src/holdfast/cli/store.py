@@ -1,4 +1,4 @@
-"""holdfast install, uninstall, doctor, maintain, recover."""
+"""holdfast install, grants, uninstall, doctor, maintain, recover."""
 
 from __future__ import annotations
 
@@ -37,6 +37,19 @@ async def install(
 
     steps = await admin.install(shell.url, dry_run=dry_run, shared_schema=shared_schema, agreed=agreed)
     shell.done("\n".join(steps) or "nothing to do", steps=steps, dry_run=dry_run)
+
+
+@command(app, "grants")
+async def grants(
+    shell: Shell,
+    role: Annotated[str, typer.Argument(metavar="ROLE", help="Of producers and workers.")],
+    apply: Annotated[bool, typer.Option("--apply", help="Run it too, as the owner of the schema.")] = False,
+) -> None:
+    """PostgreSQL: print the SQL that gives a role what producers and workers need, and no more."""
+    from .. import admin
+
+    wanted = await admin.grants(role, shell.url, apply=apply)
+    shell.done(f"role {role} may produce and work" if apply else wanted, role=role, applied=apply, sql=wanted)
 
 
 def _agreed(format: Format) -> bool:

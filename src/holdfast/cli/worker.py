@@ -18,14 +18,23 @@ def run(
     concurrency: Annotated[int | None, typer.Option(min=1, help="Messages at once, per queue and process.")] = None,
     processes: Annotated[int, typer.Option(min=1, help="Worker processes.")] = 1,
     queue: Annotated[list[str] | None, typer.Option(help="Only this queue; may be repeated.")] = None,
+    no_wait: Annotated[bool, typer.Option("--no-wait", help="Fail when the store is not there.")] = False,
 ) -> None:
     """Work until SIGTERM or Ctrl-C.
 
-    Then running handlers finish; what has not begun goes back at once.
+    Then running handlers finish; what has not begun goes back at once. A store that is not there is waited for, with a
+    line a minute.
     """
     from ..worker.processes import run_app
 
-    run_app(target, url=shell.url, concurrency=concurrency, processes=processes, queues=tuple(queue or ()))
+    run_app(
+        target,
+        url=shell.url,
+        concurrency=concurrency,
+        processes=processes,
+        queues=tuple(queue or ()),
+        wait=not no_wait,
+    )
 
 
 @app.callback()

@@ -13,18 +13,19 @@ Rules every engine keeps, each with a test in `holdfast.testing.contract`:
 
 from __future__ import annotations
 
-from asyncio import Future
+from asyncio import Future, Semaphore, gather
 from collections.abc import Callable, Sequence
 from typing import Any, Protocol, TypeAlias, cast
 
 import msgspec
 
 from ..config import QueueOptions
-from ..errors import ConfigError
+from ..errors import ConfigError, QueueNotFound
 from ..messages import Answer, Claims, Envelope, Settlement, Stats, Stored, Terms, View
 from .formats import Format
 
 DEAD = "/dead"
+_LOOKS = 32  # calls under way when every queue is counted by a call of its own
 
 
 class QueueInfo(msgspec.Struct, frozen=True):
@@ -136,6 +137,27 @@ class Store(Protocol):
         """Retention, merging, sweeping; what was done. One process at a time; the others return {}."""
 
 
+async def stats_of_all(store: Store) -> list[tuple[QueueInfo, Stats]]:
+    """Every queue and its counts, by name; a store that can look at many queues together does."""
+    does = getattr(store, "stats_of_all", None)
+    return await (stats_one_by_one(store) if does is None else does())
+
+
+async def stats_one_by_one(store: Store) -> list[tuple[QueueInfo, Stats]]:
+    """The same with one call each, some of them at a time; a queue that somebody deletes meanwhile has none."""
+    turns = Semaphore(_LOOKS)
+
+    async def ask(info: QueueInfo) -> tuple[QueueInfo, Stats] | None:
+        async with turns:
+            try:
+                return info, await store.stats(info.name)
+            except QueueNotFound:
+                return None
+
+    asked = await gather(*(ask(info) for info in await store.queues()))
+    return [each for each in asked if each is not None]
+
+
 def is_resting(store: Store, queue: str) -> bool:
     """Whether a worker may leave its housekeeping out: a store where that costs money says so for an idle queue."""
     says = getattr(store, "is_resting", None)
@@ -161,6 +183,16 @@ async def recover(
     """Bring back, or delete, what a store has set aside because it was written late; most stores never do that."""
     does = getattr(store, "recover", None)
     return Recovered() if does is None else await does(queue, delete=delete, on_progress=on_progress)
+
+
+def abandon(store: Store) -> None:
+    """Tell threads of a store to end, without waiting and without a lock: it was dropped, and its event loop is gone.
+
+    Harmless on one that is closed; a store without threads of its own need not have it.
+    """
+    does = getattr(store, "abandon", None)
+    if does is not None:
+        does()
 
 
 def crowd(store: Store, queue: str) -> int:
@@ -198,6 +230,25 @@ def sharing(store: Store) -> Sharing:
     if not getattr(store, "shares_schema", False):
         raise ConfigError("shared_schema is for PostgreSQL; this store has no schema to share")
     return cast(Sharing, store)
+
+
+NO_ROLES = "grants are for PostgreSQL; what a user of NATS needs is listed in its documentation"
+
+
+class Granting(Protocol):
+    """A store whose server knows roles, and can give one what producers and workers need."""
+
+    grants_roles: bool
+
+    async def grant(self, role: str) -> None:
+        """Give it; StoreError where nothing is installed yet, or where we may not."""
+
+
+def granting(store: Store) -> Granting:
+    """The store as one that knows roles; ConfigError where it does not."""
+    if not getattr(store, "grants_roles", False):
+        raise ConfigError(NO_ROLES)
+    return cast(Granting, store)
 
 
 class Formatted(Protocol):

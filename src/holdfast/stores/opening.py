@@ -15,7 +15,7 @@ import msgspec
 from .. import config
 from ..config import StoreOptions
 from ..errors import ConfigError, Unavailable
-from .base import Store
+from .base import NO_ROLES, Store
 
 if TYPE_CHECKING:
     from .log import slate
@@ -28,6 +28,7 @@ _NOW = ("memory", "file", "postgresql", "postgres", "nats", "tls", *_CLOUD, *_SL
 OWNED_BY_ONE = frozenset(("memory", *_SLATE))  # one process at a time
 _POSTGRES = ("postgresql", "postgres")
 _NATS = ("nats", "tls")
+_WINDING_UP_S = 0.8  # seconds beyond `connect_timeout` for a store to tell the cause and give back what it has
 
 _SCHEME = re.compile(r"([A-Za-z][A-Za-z0-9+.-]*)://")
 _LIKE_A_URL = re.compile(r"[A-Za-z][A-Za-z0-9+.-]+:")
@@ -95,9 +96,12 @@ def _located(url: str | os.PathLike[str]) -> Location:
 
 
 async def open_store(location: Location, options: StoreOptions) -> Store:
-    """Open the store; Unavailable when that takes longer than `connect_timeout`."""
+    """Open the store; Unavailable when that takes longer than `connect_timeout`.
+
+    Stores keep that time themselves, since they know the cause; the deadline here is for one that hangs.
+    """
     try:
-        async with timeout(options.connect_timeout):
+        async with timeout(options.connect_timeout + _WINDING_UP_S):
             return await _open(location, options)
     except TimeoutError as error:
         raise Unavailable(f"{location.scheme}:// did not open within {options.connect_timeout:g} s") from error
@@ -137,6 +141,15 @@ def unmade(location: Location) -> list[str]:
     made = [] if folder.exists() else [f"create the folder {folder}"]
     database = database_of(folder)
     return made if database.exists() else [*made, f"create the database {database}"]
+
+
+def grants(location: Location, options: StoreOptions, role: str) -> str:
+    """SQL that gives a role what producers and workers need, without any I/O; ConfigError where there are no roles."""
+    if location.scheme not in _POSTGRES:
+        raise ConfigError(NO_ROLES)
+    from . import postgres
+
+    return postgres.grants(role, options)
 
 
 def _slate_place(location: Location, options: StoreOptions) -> slate.Place:

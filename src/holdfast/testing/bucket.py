@@ -23,7 +23,7 @@ from xml.sax.saxutils import escape
 from .http import HttpServer, Request, Response
 from .s3 import BUCKET, url
 
-Lie: TypeAlias = Literal["", "ignores If-Match", "ignores If-None-Match", "checks without atomicity"]
+Lie: TypeAlias = Literal["", "ignores If-Match", "ignores If-None-Match", "checks without atomicity", "read-only"]
 LIES: tuple[Lie, ...] = ("ignores If-Match", "ignores If-None-Match", "checks without atomicity")
 _PAGE = 1000
 _GAP = 0.02  # seconds between the check and the write of a server that is not atomic
@@ -81,6 +81,8 @@ class BucketServer:
         key, query = unquote(rest[0]) if rest else "", dict(parse_qsl(parts.query, keep_blank_values=True))
         if bucket != BUCKET:
             return _refuse(404, "NoSuchBucket")
+        if self._lie == "read-only" and (request.method in ("PUT", "DELETE") or "delete" in query):
+            return _refuse(403, "AccessDenied")
         match request.method:
             case "PUT":
                 return await self._put(key, request)

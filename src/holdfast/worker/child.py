@@ -15,7 +15,7 @@ import threading
 
 import msgspec
 
-from ..errors import ConfigError
+from ..errors import ConfigError, HoldfastError
 
 BAD_ORDER = 2  # the exit code for what a restart cannot cure
 
@@ -27,6 +27,7 @@ class Order(msgspec.Struct):
     url: str | None = None
     concurrency: int | None = None
     queues: tuple[str, ...] = ()
+    wait: bool = True  # for a store that is not there
 
 
 def main() -> int:
@@ -40,6 +41,9 @@ def main() -> int:
     except ConfigError as error:
         logging.getLogger("holdfast.worker").critical("%s", error)
         return BAD_ORDER
+    except HoldfastError as error:
+        logging.getLogger("holdfast.worker").critical("%s: %s", type(error).__name__, error)
+        return 1
     return 0
 
 

@@ -18,6 +18,7 @@ from ..stores.opening import OWNED_BY_ONE, locate
 from .child import BAD_ORDER, Order
 from .naming import named
 from .signals import caught
+from .waiting import opened
 
 Start: TypeAlias = Callable[[], Awaitable[asyncio.subprocess.Process]]
 
@@ -36,7 +37,11 @@ class App(Protocol):
 
     def choose(self, queues: Sequence[str] | None = None) -> list[Any]: ...
 
+    async def open(self) -> Any: ...
+
     async def run(self, queues: Sequence[str] | None = None, **options: Any) -> None: ...
+
+    async def close(self) -> None: ...
 
 
 def run_app(
@@ -46,17 +51,30 @@ def run_app(
     concurrency: int | None = None,
     processes: int = 1,
     queues: Sequence[str] = (),
+    wait: bool = True,
 ) -> None:
-    """Run the workers of `MODULE:APP` until SIGTERM or SIGINT; SystemExit when they did not end well."""
-    order = Order(spec, url, concurrency, tuple(queues))
+    """Run the workers of `MODULE:APP` until SIGTERM or SIGINT; SystemExit when they did not end well.
+
+    `wait`: a store that is not there is waited for; else Unavailable.
+    """
+    order = Order(spec, url, concurrency, tuple(queues), wait)
     app = load_app(spec)  # also when children do the work: what is wrong is said once, here
     app.choose(queues)
     if processes > 1:
         _refuse_many(url if url is not None else app.url)
     if processes == 1:
         run_here(order)
-    elif code := asyncio.run(run_processes(lambda: _start_child(order), processes, grace=_longest_grace(app))):
+    elif code := asyncio.run(_run_children(order, app, processes)):
         raise SystemExit(code)
+
+
+async def _run_children(order: Order, app: App, processes: int) -> int:
+    """Whether the store is there is found out, and said, once: here and not by each of the children."""
+    _direct(app, order)
+    if not await opened(app, wait=order.wait):
+        return 0
+    await app.close()
+    return await run_processes(lambda: _start_child(order), processes, grace=_longest_grace(app))
 
 
 def _refuse_many(url: Any) -> None:
@@ -69,9 +87,21 @@ def _refuse_many(url: Any) -> None:
 def run_here(order: Order) -> None:
     """Run the workers in this process."""
     app = load_app(order.spec)
+    _direct(app, order)
+    asyncio.run(_run(app, order))
+
+
+async def _run(app: App, order: Order) -> None:
+    try:
+        if await opened(app, wait=order.wait):
+            await app.run(order.queues or None, concurrency=order.concurrency)
+    finally:
+        await app.close()
+
+
+def _direct(app: App, order: Order) -> None:
     if order.url is not None:
         app.url = order.url
-    asyncio.run(app.run(order.queues or None, concurrency=order.concurrency))
 
 
 def load_app(spec: str) -> App:

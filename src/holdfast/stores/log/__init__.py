@@ -49,6 +49,7 @@ async def open_folder(
         path,
         poll_interval=options.poll_interval,
         operation_timeout=options.operation_timeout,
+        connect_timeout=options.connect_timeout,
         wake=wake,
         clock=clock,
     )

@@ -176,6 +176,8 @@ class Committer:
             self._under_way = False
             self._refuse(taken or self._take(), error)
             return
+        if isinstance(committed, asyncio.Task):  # what is given back while its loop ends comes too late: say nothing
+            committed._log_destroy_pending = False  # type: ignore[attr-defined] # as `asyncio.gather` does
         committed.add_done_callback(partial(self._ended, taken))
         self._under_way = True
 

@@ -107,6 +107,16 @@ class Copyable(Protocol):
         """Look again."""
 
 
+class Watchful(Protocol):
+    """What a space may do besides: look for changes that nobody told it of, once for all who wait."""
+
+    async def watch_log(self, topic: str, timeout: float, *, since: int, root: str) -> bool:
+        """As `Space.watch`, and also True within a poll interval after anybody has changed the log at `root`."""
+
+    def is_unchanged(self, topic: str, root: str, *, since: float) -> bool:
+        """Somebody in this process watches the log, and nobody has changed it since then, by `time.monotonic`."""
+
+
 NewFiles: TypeAlias = Sequence[tuple[str, Buffer]]
 
 

@@ -107,12 +107,10 @@ class Register:
             "num_replicas": self._link.options.replicas,
             "allow_direct": True,
             "discard": "new",  # a full stream refuses; it never drops what was acknowledged
+            "allow_atomic": True,
+            "allow_msg_ttl": True,
             **more,
         }
-        if self._link.features.batches:
-            config["allow_atomic"] = True
-        if self._link.features.message_ttl:
-            config["allow_msg_ttl"] = True
         try:
             found = (await self._link.api(f"STREAM.INFO.{name}"))["config"]
         except Refused as error:
@@ -123,7 +121,8 @@ class Register:
         old = found.get("subjects") or []
         if not names.is_ours(self.prefix, name, old):
             raise StoreError(f"nats: there is a stream {name!r} that is not Holdfast's; choose another prefix")
-        better = {**found, "subjects": [*old, *sorted(set(subjects) - set(old))]}
+        came_later = {"allow_atomic": True, "allow_msg_ttl": True}
+        better = {**found, **came_later, "subjects": [*old, *sorted(set(subjects) - set(old))]}
         if not found.get("allow_msg_schedules"):  # else it takes more than that: see upgrading.py
             better["discard"] = config["discard"]
         if better != found:

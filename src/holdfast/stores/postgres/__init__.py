@@ -7,9 +7,18 @@ from ...errors import ConfigError, HoldfastError
 from ..base import Store
 from .uri import take_apart
 
-__all__ = ["open_postgres", "take_apart"]
+__all__ = ["grants", "open_postgres", "take_apart"]
 
 _MISSING = "postgresql:// needs asyncpg: pip install 'holdfast[postgres]'"
+
+
+def grants(role: str, options: StoreOptions) -> str:
+    """SQL that gives a role what producers and workers need, and no more; without any I/O."""
+    try:
+        from . import schema
+    except ImportError as error:
+        raise ConfigError(_MISSING) from error
+    return schema.grants(role, schema=options.schema)
 
 
 async def open_postgres(dsn: str, options: StoreOptions) -> Store:

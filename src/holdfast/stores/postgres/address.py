@@ -8,8 +8,8 @@ from typing import Any
 import asyncpg
 
 from ...config import StoreOptions
-from . import arrays
-from .uri import hosts
+from . import arrays, faults
+from .uri import hosts, named
 
 _NEXT = 5.0  # seconds a host may take while there is another one to try
 _PASSING = (OSError, TimeoutError, asyncpg.PostgresError, asyncpg.InterfaceError, asyncpg.InternalClientError)
@@ -21,6 +21,7 @@ class Address:
     def __init__(self, dsn: str, options: StoreOptions) -> None:
         self._hosts = hosts(dsn)  # the one that answered last comes first
         self._options = options
+        self.shown = f"PostgreSQL at {', '.join(named(each) for each in self._hosts)}"
 
     async def connect(self) -> Any:
         """A fresh connection with our settings, to the first host that takes us.
@@ -41,7 +42,7 @@ class Address:
                 else:
                     self._hosts = [dsn, *(other for other in self._hosts if other != dsn)]
                     return connection
-        raise errors[-1]
+        raise faults.most_telling(errors)
 
     async def _connect(self, dsn: str, limit: float) -> Any:
         usual = "any" if len(self._hosts) == 1 else "read-write"  # a standby is of no use to a queue

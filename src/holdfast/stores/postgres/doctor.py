@@ -6,23 +6,24 @@ from typing import Any
 
 from ...errors import HoldfastError
 from ..base import Check
+from .first_connection import OLDEST_SERVER
 from .pool import Pool
 from .schema import Schema
 from .statements import Statements
 from .wake import Listener
 
-_OLDEST = 130000  # the oldest server these statements run on
 _LITTER = 1_000_000  # dead rows that say that vacuum cannot keep up
 _LONG = 600.0  # seconds a transaction may hold back vacuum before we say so
 
 
 async def check(pool: Pool, schema: Schema, listener: Listener | None) -> list[Check]:
-    """Version, durability, schema, notifications, autovacuum, dead rows, the oldest transaction."""
+    """Version, durability, encoding, schema, notifications, autovacuum, dead rows, the oldest transaction."""
     sql = Statements(schema.name)
     [row] = await pool.fetch(sql["doctor"])
     checks = [
         _version(row),
         _durable(row),
+        _encoding(row),
         await _schema(schema),
         await _notify(listener),
         _autovacuum(row),
@@ -34,7 +35,7 @@ async def check(pool: Pool, schema: Schema, listener: Listener | None) -> list[C
 
 
 def _version(row: Any) -> Check:
-    state = "ok" if row["number"] >= _OLDEST else "fail"
+    state = "ok" if row["number"] >= OLDEST_SERVER else "fail"
     return Check("version", state, f"PostgreSQL {row['version']}{'' if state == 'ok' else ': 13 or newer is needed'}")
 
 
@@ -44,6 +45,13 @@ def _durable(row: Any) -> Check:
     if row["commits"] == "off":
         return Check("durability", "warn", "synchronous_commit is off: a crash may lose what was acknowledged last")
     return Check("durability", "ok", f"fsync is on, synchronous_commit is {row['commits']}")
+
+
+def _encoding(row: Any) -> Check:
+    if row["encoding"] == "UTF8":
+        return Check("encoding", "ok", "UTF8")
+    lost = "headers with letters that it lacks are refused, and errors written with escapes"
+    return Check("encoding", "warn", f"{row['encoding']}: {lost}; create the database with ENCODING 'UTF8'")
 
 
 async def _schema(schema: Schema) -> Check:

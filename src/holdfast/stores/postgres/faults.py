@@ -2,6 +2,11 @@
 
 from __future__ import annotations
 
+import errno
+import re
+import socket
+import ssl
+
 import asyncpg
 
 from ...errors import HoldfastError, QueueNotFound, StoreError, Unavailable
@@ -13,6 +18,19 @@ _AGAIN = {
     "40001", "40P01",  # serialization failure, deadlock
     "55P03",  # somebody's lock
 }  # fmt: skip
+_UNPREPARED = {"26000", "42P05"}  # a prepared statement is missing, or there twice
+_POOLED = (
+    "behind a pooler in transaction mode Holdfast needs one that keeps prepared statements"
+    " (pgbouncer 1.21 or newer with max_prepared_statements), or session mode"
+)
+_ADVICE = {  # what to do about it
+    "3D000": "create the database first",
+    "42501": "`holdfast grants ROLE` prints what a worker's role needs, and `install` needs CREATE on the database",
+    "53300": "too many connections: lower `max_connections` here, or raise the server's",
+    **dict.fromkeys(_UNPREPARED, _POOLED),
+}
+_ERRNO = re.compile(r"\[Errno (\d+)\]")
+_NOBODY = {errno.ECONNREFUSED, errno.EADDRNOTAVAIL, errno.EAFNOSUPPORT}  # "localhost" has two addresses, or one
 _AWAY = {"53100", "53200", "53400", "57014"}  # disk full, out of memory, a limit, the statement timeout
 
 
@@ -26,6 +44,62 @@ def passes(error: BaseException) -> bool:
         state = error.sqlstate or ""
         return state in _AGAIN or state.startswith("08")
     return isinstance(error, asyncpg.InterfaceError | asyncpg.InternalClientError | OSError | EOFError | TimeoutError)
+
+
+def is_final(error: BaseException) -> bool:
+    """Whether waiting cannot help whoever opens a store: nobody listens there, or the server says no."""
+    if isinstance(error, asyncpg.ClientConfigurationError):
+        return True
+    return unreachable(error) is not None if isinstance(error, OSError) else not passes(error)
+
+
+def most_telling(errors: list[BaseException]) -> BaseException:
+    """Of what several hosts said: what may pass, else what a server said itself."""
+    passing = [error for error in errors if not is_final(error)]
+    said = [error for error in errors if isinstance(error, asyncpg.PostgresError)]
+    order: list[BaseException] = [*passing, *said, *errors]
+    return order[0]
+
+
+def unreachable(error: BaseException) -> str | None:
+    """Why nobody can be reached there, in words; None: somebody is, or may be in a moment."""
+    if not isinstance(error, OSError) or isinstance(error, TimeoutError):
+        return None
+    if isinstance(error, socket.gaierror):
+        return f"unknown host ({error.strerror})"
+    if _is_refused(error):
+        return "connection refused: no server listens there"
+    if isinstance(error, FileNotFoundError):
+        return "there is no such socket: no server listens there"
+    if isinstance(error, PermissionError):
+        return "this user may not connect there (permission denied)"
+    if isinstance(error, ssl.SSLError) and not isinstance(error, ssl.SSLEOFError | ssl.SSLZeroReturnError):
+        return f"TLS failed: {first_line(error)}"
+    return first_line(error) if "rejected SSL upgrade" in str(error) else None
+
+
+def _is_refused(error: OSError) -> bool:
+    """Several addresses of one host make one error, which has no number but those in its text."""
+    if error.errno is not None:
+        return error.errno == errno.ECONNREFUSED
+    numbers = {int(found) for found in _ERRNO.findall(str(error))}
+    return errno.ECONNREFUSED in numbers and numbers <= _NOBODY
+
+
+def words(error: BaseException) -> str:
+    """The cause, for the end of a sentence."""
+    if isinstance(error, TimeoutError):
+        return "no answer"
+    if isinstance(error, asyncpg.TargetServerAttributeNotMatched):
+        return "none of its hosts takes writes"
+    if isinstance(error, asyncpg.PostgresError):
+        return str(translated(error)).removeprefix("PostgreSQL: ")
+    return unreachable(error) or first_line(error)
+
+
+def lacks_prepared_statements(error: BaseException) -> bool:
+    """Whether a pooler has lost or mixed up prepared statements."""
+    return getattr(error, "sqlstate", None) in _UNPREPARED
 
 
 def lacks_letters(error: StoreError) -> bool:
@@ -46,8 +120,10 @@ def translated(error: BaseException, queue: str | None = None) -> HoldfastError:
         return _said(error.sqlstate or "", first_line(error), queue, passing=passes(error))
     if isinstance(error, TimeoutError):
         return Unavailable("PostgreSQL did not answer in time")
+    if isinstance(error, asyncpg.ClientConfigurationError):
+        return StoreError(f"PostgreSQL: {first_line(error)}")
     if passes(error):
-        return Unavailable(f"PostgreSQL is away: {first_line(error)}")
+        return Unavailable(f"PostgreSQL is away: {words(error)}")
     return _by_other_drivers(error, queue)
 
 
@@ -64,15 +140,10 @@ def _said(state: str, said: str, queue: str | None, *, passing: bool) -> Holdfas
         return QueueNotFound(f"there is no queue {queue!r}")
     if state.startswith("28"):
         return StoreError(f"PostgreSQL refuses the connection: {said}")
-    if state == "42501":
-        return StoreError(f"PostgreSQL: {said}; the role lacks what sql/grants.sql gives")
-    if state in ("26000", "42P05"):  # a prepared statement is missing, or there twice
-        return StoreError(
-            f"PostgreSQL: {said}; behind a pooler in transaction mode Holdfast needs one that keeps prepared statements"
-            " (pgbouncer 1.21 or newer with max_prepared_statements), or session mode"
-        )
     if state == "57014":
         return Unavailable("PostgreSQL ended a statement that took longer than its timeout")
+    if state in _ADVICE:
+        said = f"{said}; {_ADVICE[state]}"
     if state in _AWAY or passing:
         return Unavailable(f"PostgreSQL: {said}")
     return StoreError(f"PostgreSQL: {said}")

@@ -67,6 +67,7 @@ class Pool:
         if self.refusal is not None:
             raise self.refusal
         tries = _Tries()
+        last: BaseException | None = None
         try:
             async with asyncio.timeout(self._timeout):
                 while True:
@@ -77,13 +78,18 @@ class Pool:
                     except Exception as error:
                         if not faults.passes(error):
                             raise
+                        last = error
                     # Old connections die together; an idle one left over from before is tried at once.
                     await asyncio.sleep(0 if self._idle else tries.pause())
         except Exception as error:
-            ours = faults.translated(error, queue)
+            ours = self._too_late(last) if isinstance(error, TimeoutError) else faults.translated(error, queue)
             if tries.doubtful and isinstance(ours, Unavailable):
                 ours = faults.Unanswered(str(ours))
             raise ours from error
+
+    def _too_late(self, last: BaseException | None) -> Unavailable:
+        because = "" if last is None else f": {faults.words(last)}"
+        return Unavailable(f"PostgreSQL did not answer within {self._timeout:g} s{because}")
 
     @asynccontextmanager
     async def connection(self) -> AsyncIterator[Any]:
@@ -96,9 +102,9 @@ class Pool:
                 if not faults.spares_connection(error) or connection.is_closed():
                     connection.terminate()
                 else:
-                    self._give(connection)
+                    self.give(connection)
                 raise
-            self._give(connection)
+            self.give(connection)
 
     async def _take(self) -> Any:
         while self._idle:
@@ -108,7 +114,8 @@ class Pool:
         self.made += 1
         return await self._connect()
 
-    def _give(self, connection: Any) -> None:
+    def give(self, connection: Any) -> None:
+        """One that nobody uses now; kept for the next who asks."""
         now = time.monotonic()
         if self.closed or connection.is_closed():
             connection.terminate()

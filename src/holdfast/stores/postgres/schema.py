@@ -135,6 +135,17 @@ class Schema:
         self._pool.refusal = None
         return await self._pool.transact(step)
 
+    async def grant(self, role: str) -> None:
+        """A role gets what producers and workers need, and no more; StoreError before `install`."""
+        wanted = grants(role, schema=self.name)
+
+        async def step(connection: Any) -> None:
+            if await self._applied(connection) is None:
+                raise StoreError(f"there is nothing to grant in schema {self.name} yet; run `holdfast install` first")
+            await connection.execute(wanted)
+
+        await self._pool.transact(step)
+
     # ------------------------------------------------------------------ what is not ours
 
     async def _contents(self, connection: Any) -> list[tuple[str, str]]:
@@ -168,5 +179,8 @@ def _listed(found: Sequence[tuple[str, str]]) -> str:
 
 def grants(role: str, *, schema: str = "holdfast") -> str:
     """SQL that gives a role what producers and workers need, and no more; run it as the owner of the schema."""
-    quoted = names.quoted(role)
-    return Statements(schema).whole("grants", role=quoted, role_text=names.literal(quoted))
+    try:
+        quoted = names.quoted(role)
+        return Statements(schema).whole("grants", role=quoted, role_text=names.literal(quoted))
+    except ValueError as error:
+        raise ConfigError(f"this cannot be a role: {error}") from None

@@ -18,6 +18,7 @@ from .address import Address
 from .batches import PostgresBatches
 from .beside import Beside
 from .faults import translated
+from .first_connection import first_connection
 from .joining import joined
 from .pool import Pool
 from .registry import Registry
@@ -35,9 +36,11 @@ class PostgresStore:
 
     transactional = True  # append takes `connection=`
     shares_schema = True  # install takes `shared_schema=`
+    grants_roles = True
 
     def __init__(self, address: Address, options: StoreOptions) -> None:
         self._options = options
+        self._address = address
         self._pool = Pool(address.connect, size=options.max_connections, timeout=options.operation_timeout)
         self._schema = Schema(self._pool, options.schema)
         self._sql = Statements(options.schema)
@@ -60,7 +63,8 @@ class PostgresStore:
         )  # fmt: skip
 
     async def open(self) -> None:
-        """Connect, and see that the schema fits."""
+        """Connect, and see that server and schema fit."""
+        self._pool.give(await first_connection(self._address, self._options.connect_timeout))
         await self._schema.open()
         if self._pool.refusal is None:
             await self.clock()
@@ -109,6 +113,9 @@ class PostgresStore:
 
     async def install(self, *, dry_run: bool = False, shared_schema: bool = False) -> list[str]:
         return await self._schema.install(dry_run=dry_run, shared=shared_schema)
+
+    async def grant(self, role: str) -> None:
+        await self._schema.grant(role)
 
     @property
     def format(self) -> Format:

@@ -73,3 +73,15 @@ def hosts(uri: str) -> list[str]:
         own = query | {"host": name} | ({"port": port} if port else {})
         made.append(urlunsplit(parts._replace(query=urlencode(own))))
     return made
+
+
+def named(uri: str) -> str:
+    """Host and port of a URI with one host, as errors name it: nothing else of it."""
+    parts = urlsplit(uri)
+    query = dict(parse_qsl(parts.query, keep_blank_values=True))
+    place = parts.netloc.rpartition("@")[2] or query.get("host", "")
+    if not place:
+        return "the usual socket"
+    port = query.get("port", "5432")
+    has_port = place.startswith("/") or ":" in place.rpartition("]")[2]
+    return place if has_port else f"{place}:{port}"

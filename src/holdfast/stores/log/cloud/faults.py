@@ -33,6 +33,14 @@ class Doubt(Exception):
     """No clear answer: a write may have happened."""
 
 
+class Unreached(Doubt):
+    """Nobody is there: nothing happened, and waiting cannot help whoever opens a store."""
+
+
+class Denied(StoreError):
+    """The server knows who we are not, or what we may not."""
+
+
 class Unchanged(Exception):
     """The object is still the one we know."""
 
@@ -46,7 +54,7 @@ def sorted_out(error: Exception, place: str) -> Exception:
         return StoreError(f"{place}: there is no such bucket; make it first, for example `{_MAKE[code]}`")
     denied = isinstance(error, theirs.PermissionDeniedError | theirs.UnauthenticatedError) or code in _DENIED
     if denied or status in (401, 403):
-        return StoreError(f"{place}: the server refuses our credentials ({_said(status or 403, code)})")
+        return Denied(f"{place}: the server refuses our credentials ({_said(status or 403, code)})")
     if isinstance(error, FileNotFoundError | theirs.NotFoundError):
         return Absent()
     if isinstance(error, theirs.AlreadyExistsError | theirs.PreconditionError) or status in (409, 412):
@@ -56,7 +64,7 @@ def sorted_out(error: Exception, place: str) -> Exception:
     if 400 <= status < 500 and status not in _RETRYABLE:
         return StoreError(f"{place}: the server refuses the request ({_said(status, code)})")
     if isinstance(error, theirs.BaseError | OSError):
-        return Doubt(_said(status, code) if status else _wire_trouble(text))
+        return Doubt(_said(status, code)) if status else _wire_trouble(text)
     return error
 
 
@@ -65,12 +73,16 @@ def unanswered(place: str, seconds: float, why: Exception | None) -> HoldfastErr
     return Unavailable(f"{place} did not answer within {seconds:.3g} s{detail}")
 
 
+def unreached(place: str, why: Unreached) -> HoldfastError:
+    return Unavailable(f"{place}: {why}; is its endpoint right, and does the server run?")
+
+
 def _said(status: int, code: str) -> str:
     return f"HTTP {status} {code}".strip()
 
 
-def _wire_trouble(text: str) -> str:
+def _wire_trouble(text: str) -> Doubt:
     for sign, words in (("ConnectionRefused", "connection refused"), ("dns error", "unknown host")):
         if sign in text:
-            return words
-    return "timed out" if "timed out" in text or "TimedOut" in text else "the connection failed"
+            return Unreached(words)
+    return Doubt("timed out" if "timed out" in text or "TimedOut" in text else "the connection failed")

@@ -11,7 +11,7 @@ from uuid import uuid4
 
 from ....errors import StoreError, Unavailable, UnsafeStore
 from .clock import ROUGH_S, StoreClock, ticks
-from .faults import Absent, Doubt, Refused
+from .faults import Absent, Denied, Doubt, Refused, Unreached, unreached
 from .wire import Pause, Tag, Wire
 
 FOLDER = "probe"
@@ -29,14 +29,33 @@ def probe(wire: Wire, clock: StoreClock | None, until: float) -> None:
         second = _replace(wire, key, first, until)
         _must_refuse(wire, key, first, "replaces an object that has changed (If-Match is ignored)", until)
         _race(wire, key, second, until)
+    except Unreached as error:
+        raise unreached(wire.place, error) from None
     except (Absent, Doubt, Refused, Unavailable, UnsafeStore):
         with suppress(StoreError):  # what we found out is what matters, not that we could not tidy up after it
             wire.delete([key], until)
         raise
-    except StoreError:  # a server may refuse to write to a bucket, and say only here that there is none
-        wire.delete([key], until)
+    except StoreError as error:
+        _tell_why(wire, key, until, error)
         raise
     wire.delete([key], until)
+
+
+def _tell_why(wire: Wire, key: str, until: float, error: StoreError) -> None:
+    """A server may refuse to write, and say only to another request that there is no bucket, or that we may read."""
+    try:
+        wire.delete([key], until)
+    except Denied:
+        pass
+    if not isinstance(error, Denied):
+        return
+    try:
+        wire.page(FOLDER, "", until)
+    except StoreError:
+        return
+    raise StoreError(
+        f"{wire.place}: it can be read but not written with this key; a queue reads, writes, lists and deletes objects"
+    ) from None
 
 
 def _create(wire: Wire, key: str, clock: StoreClock | None, until: float) -> Tag:
@@ -45,6 +64,8 @@ def _create(wire: Wire, key: str, clock: StoreClock | None, until: float) -> Tag
         began = ticks()
         try:
             wire.create(key, b"first")
+        except Unreached:
+            raise
         except (Doubt, Refused, Absent):
             if pause.over():
                 raise

@@ -120,6 +120,11 @@ class Committer:
         if self._wal is not None:
             self._wal.catch_up()
 
+    def held_up_by(self) -> str:
+        """Who has the folder's lock while this thread waits for it, in words; from any thread."""
+        lock = self._lock
+        return lock.holder() if lock is not None else ""
+
     def finish(self) -> None:
         """Close, under the lock too: the last connection of all cleans the write-ahead log up."""
         if self._lock is None:
@@ -220,7 +225,7 @@ class Committer:
             raise Unavailable(
                 f"the store at {path.parent} was moved, removed or replaced while it was opened; try again"
             )
-        fd = os.open(LOG, os.O_RDWR | os.O_CLOEXEC, dir_fd=self._files.inside)
+        fd = os.open(LOG, os.O_RDWR | os.O_NOFOLLOW | os.O_CLOEXEC, dir_fd=self._files.inside)
         wal = WriteAheadLog(connection, fd, PAGE_SIZE)
         try:
             self._identity.note(LOG, wal.stat(), written_as=fd)

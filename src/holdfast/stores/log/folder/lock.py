@@ -2,10 +2,17 @@
 
 from __future__ import annotations
 
+import contextlib
 import fcntl
+import mmap
 import os
+import struct
+import time
 import weakref
+from datetime import UTC, datetime
 from pathlib import Path
+
+_HELD = struct.Struct("=qd")  # who has it, and since when by the wall clock; of whoever had it last if it is free
 
 
 class FolderLock:
@@ -13,7 +20,13 @@ class FolderLock:
 
     def __init__(self, path: Path, *, inside: int | None = None) -> None:
         """`inside`: the descriptor of a directory that a relative path begins in."""
-        self._fd = os.open(path, os.O_RDWR | os.O_CREAT | os.O_CLOEXEC, 0o666, dir_fd=inside)
+        self._fd = os.open(path, os.O_RDWR | os.O_CREAT | os.O_NOFOLLOW | os.O_CLOEXEC, 0o666, dir_fd=inside)
+        self._waits = False
+        self._note: mmap.mmap | None = None
+        with contextlib.suppress(OSError, ValueError):  # a file system without shared memory: nobody is named
+            if self.stat().st_size < _HELD.size:
+                os.pwrite(self._fd, bytes(_HELD.size), 0)  # written, not a hole: a full disk must not be met in memory
+            self._note = mmap.mmap(self._fd, _HELD.size)
         _open_locks.add(self)
 
     def stat(self) -> os.stat_result:
@@ -21,7 +34,12 @@ class FolderLock:
 
     def acquire(self) -> None:
         """Waits without limit: callers above give up by their own deadlines, and a queued waiter keeps its place."""
-        fcntl.flock(self._fd, fcntl.LOCK_EX)
+        self._waits = True
+        try:
+            fcntl.flock(self._fd, fcntl.LOCK_EX)
+        finally:
+            self._waits = False
+        self._sign()
 
     def try_acquire(self) -> bool:
         """Now or not at all."""
@@ -29,15 +47,51 @@ class FolderLock:
             fcntl.flock(self._fd, fcntl.LOCK_EX | fcntl.LOCK_NB)
         except BlockingIOError:
             return False
+        self._sign()
         return True
+
+    def _sign(self) -> None:
+        """In memory that all processes share: a write to the file would cost each commit its time."""
+        if self._note is not None:
+            _HELD.pack_into(self._note, 0, os.getpid(), time.time())
+
+    def holder(self) -> str:
+        """Who keeps a thread of ours waiting, in words; "": nobody does. From any thread."""
+        note = self._note
+        if not self._waits or note is None:
+            return ""
+        try:
+            pid, since = _HELD.unpack_from(note, 0)
+        except ValueError:  # closed meanwhile
+            return ""
+        if pid <= 0:  # taken by a version that does not sign
+            return "another process holds the folder's lock"
+        when = datetime.fromtimestamp(since, UTC).isoformat(timespec="seconds")
+        return f"process {pid} holds the folder's lock since {when}{_condition(pid)}"
 
     def release(self) -> None:
         fcntl.flock(self._fd, fcntl.LOCK_UN)
 
     def close(self) -> None:
+        note, self._note = self._note, None
+        if note is not None:
+            note.close()
         fd, self._fd = self._fd, -1
         if fd >= 0:
             os.close(fd)
+
+
+def _condition(pid: int) -> str:
+    """What the system says of a process, where it matters to whoever waits for it."""
+    try:
+        state = Path(f"/proc/{pid}/stat").read_text().rpartition(")")[2].split()[0]
+    except FileNotFoundError:
+        return "; it is not to be seen from here (in another container?)" if os.path.isdir("/proc/self") else ""
+    except (OSError, IndexError):
+        return ""
+    if state in "Tt":
+        return f" and is stopped: continue it (kill -CONT {pid}) or end it"
+    return " and waits for the disk" if state == "D" else ""
 
 
 _open_locks: weakref.WeakSet[FolderLock] = weakref.WeakSet()

@@ -12,6 +12,7 @@ from pathlib import Path
 from ....errors import ConfigError, UnsafeStore
 from .faults import FULL, translated
 from .files import sync_directory
+from .identity import DATABASE, LOCK
 
 # SQLite's shared memory and our locks hold within one machine; these would let several machines in.
 # fmt: off
@@ -23,6 +24,8 @@ NETWORK = frozenset({
     "fuse.goofys", "fuse.mount-s3", "fuse.seaweedfs", "fuse.weed", "macfuse", "osxfuse",
 })
 # fmt: on
+
+_PRIVATE = 0o700  # of a folder that we make: it holds messages. Whoever shares one with other users makes it himself
 
 
 def prepare(folder: Path, *, parts: Sequence[str] = ("wake",)) -> list[str]:
@@ -41,13 +44,25 @@ def prepare(folder: Path, *, parts: Sequence[str] = ("wake",)) -> list[str]:
             made.append(f"create the folder {folder}")
         for part in parts:
             (folder / part).mkdir(exist_ok=True)
+            if (folder / part).is_symlink():
+                raise UnsafeStore(f"{folder / part} is a symbolic link, which is not followed; remove it")
     except OSError as error:
         if error.errno in FULL:
             raise translated(error) from error
         raise ConfigError(f"{folder} cannot be used as a store: {error.strerror}") from error
-    if not os.access(folder, os.R_OK | os.W_OK | os.X_OK):
-        raise ConfigError(f"{folder} cannot be used as a store: it is not writable for this user")
+    _refuse_unwritable(folder)
     return made
+
+
+def _refuse_unwritable(folder: Path) -> None:
+    for path, rights in ((folder, os.X_OK), *((folder / name, 0) for name in (LOCK, DATABASE))):
+        if os.access(path, os.R_OK | os.W_OK | rights) or not os.path.lexists(path):
+            continue
+        if os.statvfs(path).f_flag & os.ST_RDONLY:
+            why = "its file system is mounted read-only"
+        else:
+            why = f"{path} is not writable for this user (uid {os.geteuid()}); it is owned by uid {path.stat().st_uid}"
+        raise ConfigError(f"{folder} cannot be used as a store: {why}")
 
 
 def file_system(path: Path, *, mounts: str | None = None) -> str:
@@ -73,7 +88,8 @@ def _nearest_existing(folder: Path) -> Path:
 
 
 def _make_durable(folder: Path, existing: Path) -> None:
-    folder.mkdir(parents=True, exist_ok=True)
+    folder.parent.mkdir(parents=True, exist_ok=True)
+    folder.mkdir(mode=_PRIVATE, exist_ok=True)
     path = folder
     while path != existing:
         path = path.parent

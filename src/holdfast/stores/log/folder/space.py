@@ -26,6 +26,7 @@ from .faults import translated
 from .files import TEMPORARY, Files
 from .identity import DATABASE, LOCK, LOG, Identity
 from .lane import CLOSED, Lane, Work
+from .pulse import Pulse
 from .second_look import look_again, with_second_look
 from .wake import SUFFIX, WAKE_FILE, Wake
 
@@ -33,6 +34,7 @@ T = TypeVar("T")
 _FILE_THREADS = 4
 _WRITTEN = re.compile(rf"(.+/)?\.[0-9a-f]{{16}}{re.escape(TEMPORARY)}")  # a file that was being written
 _SWEEP_STEP = 100
+_GIVING_UP_S = 0.1  # seconds that closing may take where opening has failed; a thread behind a lock stays there
 _CATCH_UP = 0.05  # seconds after which a commit that did not wait for the disk is there
 
 
@@ -64,7 +66,10 @@ class FolderSpace:
         self._roots: set[str] = set()
         self._caught_up_at = 0.0
         self._pool = ThreadPoolExecutor(_FILE_THREADS, thread_name_prefix="holdfast-files")
+        self._poll_interval = poll_interval
         self._wake = Wake(path, enabled=wake, poll_interval=poll_interval)
+        self._files.spare = self._wake.give_back
+        self._pulse = Pulse(self.read, self._wake.wake)
         self._committer = Committer(
             path,
             files=self._files,
@@ -80,6 +85,7 @@ class FolderSpace:
             finish=self._finish,
             here=self._committer.run_here,
             elsewhere=self._pool,
+            why=self._committer.held_up_by,
         )
         self._reads: Lane | None = None
         on_advance = getattr(clock, "on_advance", None)
@@ -93,6 +99,7 @@ class FolderSpace:
         *,
         poll_interval: float = 1.0,
         operation_timeout: float = 30.0,
+        connect_timeout: float = 30.0,
         wake: bool = True,
         vfs: str | None = None,
         clock: Callable[[], float] | None = None,
@@ -103,9 +110,9 @@ class FolderSpace:
             path, poll_interval=poll_interval, operation_timeout=operation_timeout, wake=wake, vfs=vfs, clock=clock
         )
         try:
-            await space._writes.submit(lambda _: None, deadline=operation_timeout)
+            await space._writes.submit(lambda _: None, deadline=min(connect_timeout, operation_timeout))
         except BaseException:
-            await space._close(min(operation_timeout, 1.0))
+            await space._close(min(operation_timeout, _GIVING_UP_S))
             raise
         reader = Reader(
             path / DATABASE, files=space._files, identity=space._identity, vfs=vfs, clock=space._committer.clock
@@ -207,6 +214,15 @@ class FolderSpace:
         self._usable()
         return await self._wake.wait(topic, timeout, since=self._wake.ticket(topic) if since is None else since)
 
+    async def watch_log(self, topic: str, timeout: float, *, since: int, root: str) -> bool:
+        """As `stores.log.space.Watchful`."""
+        self._usable()
+        with self._pulse.watching(topic, root, self._poll_interval):
+            return await self._wake.wait(topic, timeout, since=since)
+
+    def is_unchanged(self, topic: str, root: str, *, since: float) -> bool:
+        return self._pulse.is_unchanged(topic, root, since=since)
+
     async def sweep(self, older_than: float) -> int:
         roots = await self.read(_roots)
         old = await self._in_pool(lambda: list(self._files.old(roots, older_than)))
@@ -258,6 +274,14 @@ class FolderSpace:
         for lane in (self._reads, self._writes):
             if lane is not None:
                 await asyncio.to_thread(lane.stop, timeout)
+
+    def abandon(self) -> None:
+        """Its threads finish what waits, then end."""
+        if os.getpid() == self._pid:
+            self._closed = True
+            for lane in (self._reads, self._writes):
+                if lane is not None:
+                    lane.end_soon()
 
     def _finish(self) -> None:
         """The committing thread's last act: stuck behind another process's lock, it needs its files until then."""

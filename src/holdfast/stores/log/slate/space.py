@@ -147,6 +147,12 @@ class SlateSpace:
         else:
             deliver(self._core.topics.signal_all())
 
+    def abandon(self) -> None:
+        """As `close`, without waiting."""
+        if not self._closed and os.getpid() == self._core.pid:
+            self._closed = True
+            self._core.abandon()
+
     def _usable(self) -> None:
         if os.getpid() != self._core.pid:
             raise ConfigError("this store was opened before a fork; open it again in the child process")

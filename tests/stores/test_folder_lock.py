@@ -1,0 +1,117 @@
+"""Who keeps others waiting: a process that is stopped while it holds the folder's lock is named."""
+
+from __future__ import annotations
+
+import os
+import signal
+import subprocess
+import sys
+import time
+from collections.abc import Iterator
+from datetime import UTC, datetime
+from pathlib import Path
+from typing import Any
+
+import pytest
+
+import holdfast
+from holdfast import admin
+from holdfast.errors import Unavailable
+from holdfast.stores.log.folder.lock import FolderLock
+
+HOLDER = """
+import sys, time
+from pathlib import Path
+from holdfast.stores.log.folder.lock import FolderLock
+lock = FolderLock(Path(sys.argv[1]))
+lock.acquire()
+print("held", flush=True)
+sys.stdin.read()
+lock.release()
+"""
+BRIEF = 1.0  # seconds a call may take
+
+
+def started(command: Any) -> subprocess.Popen[str]:
+    return subprocess.Popen(command, stdin=subprocess.PIPE, stdout=subprocess.PIPE, text=True)
+
+
+@pytest.fixture
+def holder(tmp_path: Path) -> Iterator[subprocess.Popen[str]]:
+    """A process that has the lock of the folder, and is stopped."""
+    (tmp_path / "store").mkdir()
+    command = [sys.executable, "-c", HOLDER, str(tmp_path / "store" / "lock")]
+    process = started(command)
+    assert process.stdin is not None
+    assert process.stdout is not None
+    yield process
+    process.send_signal(signal.SIGCONT)
+    process.kill()
+    process.wait(10)
+    process.stdin.close()
+    process.stdout.close()
+
+
+def stop(holder: subprocess.Popen[str]) -> None:
+    assert holder.stdout is not None
+    assert holder.stdout.readline() == "held\n"
+    holder.send_signal(signal.SIGSTOP)
+    os.waitid(os.P_PID, holder.pid, os.WSTOPPED)
+
+
+def names(error: object, holder: subprocess.Popen[str]) -> bool:
+    """The process, since when (today), that it is stopped, and what to do."""
+    today = datetime.now(UTC).strftime("%Y-%m-%dT%H")
+    said = f"process {holder.pid} holds the folder's lock since {today}"
+    return all(words in str(error) for words in (said, "is stopped", f"kill -CONT {holder.pid}"))
+
+
+@pytest.mark.skipif(sys.platform != "linux", reason="the state of a process is read from /proc")
+async def test_stopped_holder_of_the_lock_is_named(
+    tmp_path: Path, holder: subprocess.Popen[str], monkeypatch: pytest.MonkeyPatch
+) -> None:
+    async with holdfast.connect(tmp_path / "other"):
+        pass  # its engine is imported
+    stop(holder)
+    began = time.monotonic()
+    with pytest.raises(Unavailable) as opening:
+        await holdfast.connect(tmp_path / "store", connect_timeout=BRIEF)
+    assert time.monotonic() - began < BRIEF + 1
+    assert names(opening.value, holder), opening.value
+
+    monkeypatch.setenv("HOLDFAST_STORE_CONNECT_TIMEOUT", str(BRIEF))
+    checks = {check.name: check for check in await admin.doctor(str(tmp_path / "store"))}
+    assert checks["store"].state == "fail"
+    assert names(checks["store"].detail, holder), checks["store"].detail
+
+
+@pytest.mark.skipif(sys.platform != "linux", reason="the state of a process is read from /proc")
+async def test_calls_name_the_stopped_holder_and_go_on_when_it_does(
+    tmp_path: Path, holder: subprocess.Popen[str]
+) -> None:
+    holder.kill()
+    holder.wait(10)
+    async with holdfast.connect(tmp_path / "store", operation_timeout=BRIEF) as broker:
+        queue = await broker.queue("jobs")
+        again = started(holder.args)
+        try:
+            stop(again)
+            with pytest.raises(Unavailable) as waited:
+                await queue.enqueue(1)
+            assert names(waited.value, again), waited.value
+        finally:
+            again.send_signal(signal.SIGCONT)
+            again.communicate("", timeout=10)
+        await queue.enqueue(2)
+        assert (await queue.stats()).pending == 1
+
+
+def test_nobody_is_named_while_nobody_waits(tmp_path: Path) -> None:
+    lock = FolderLock(tmp_path / "lock")
+    try:
+        lock.acquire()
+        assert lock.holder() == ""
+        lock.release()
+        assert (tmp_path / "lock").stat().st_size == 16
+    finally:
+        lock.close()
