@@ -16,6 +16,7 @@ import msgspec
 
 import holdfast
 from holdfast.messages import JSON, Envelope
+from holdfast.stores.opening import locate, open_store, store_options
 
 from . import wrong_clocks
 from .disk.small import limit_while
@@ -64,8 +65,9 @@ def history_path(folder: str | Path, name: str) -> Path:
 
 async def open_recorded(spec: Spec, history: History) -> holdfast.Broker:
     """A broker whose store writes down what it answers."""
-    opened = await holdfast.connect(spec.url)
-    return holdfast.Broker(Recorder(opened.store, history, name=spec.name))
+    location = locate(spec.url)
+    store = await open_store(location, store_options({}, location.options, {}))  # a broker that is dropped closes it
+    return holdfast.Broker(Recorder(store, history, name=spec.name))
 
 
 async def produce(spec: Spec, history: History) -> None:
