@@ -29,7 +29,7 @@ def parser() -> argparse.ArgumentParser:
         made.add_argument(f"--{name}", type=float)
     made.add_argument(
         "--store", choices=("file", "s3", "postgres", "nats", "slatedb", "azure", "all"),
-        help="of history and restore; file or azure of kill; file, s3 or postgres of the run on Spark",
+        help="of history, restore and upgrade; file or azure of kill; file, s3 or postgres of the run on Spark",
     )  # fmt: skip
     made.add_argument("--policy", choices=POLICIES, help="of the simulation; all when left out")
     made.add_argument("--bug", help="of the simulation: put a known bug in and count the seeds until it shows, or all")
