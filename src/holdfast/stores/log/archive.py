@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterator, Sequence
+from collections.abc import Collection, Iterator, Sequence
 from contextlib import suppress
 from functools import cache
 from itertools import pairwise
@@ -151,6 +151,20 @@ def decode(data: bytes) -> tuple[list[Stored], list[str | None]]:
         for row in range(len(payloads))
     ]
     return records, table.column("token").to_pylist()
+
+
+def without(data: bytes, *, gone: Collection[str]) -> pa.Table | None:
+    """The rows of a file but for these ids; None: it has none of them, which its ids alone tell."""
+    import pyarrow as pa
+    import pyarrow.compute as pc
+    import pyarrow.parquet as pq
+
+    check_format(pq.read_schema(pa.BufferReader(data)))
+    ids = pq.read_table(pa.BufferReader(data), columns=["id"])["id"]
+    goes = pc.is_in(ids, value_set=pa.array(sorted(gone), ids.type))
+    if not pc.any(goes).as_py():
+        return None
+    return pq.read_table(pa.BufferReader(data), schema=schema()).filter(pc.invert(goes))
 
 
 def own_attempts(data: bytes) -> list[int | None]:
