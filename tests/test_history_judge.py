@@ -181,6 +181,10 @@ GOOD = {
         .batch(31.0, 1, given_of("a", "s1"), epoch=2, by="p2")
         .call("settle batch", 40.0, by="p2", generation=1, epoch=2, batch=1).ends("a")
     ),
+    "a batch that was settled while somebody gave it back": (
+        Tale().sent("a").owned(1.0, 1).batch(2.0, 1, given_of("a", "s1")).call("release batches", 5.0, took=0.5)
+        .call("settle batch", 5.2, by="p1", generation=1, epoch=1, batch=1).ends("a")
+    ),
     "a batch that was given back": (
         Tale().sent("a").owned(1.0, 1).batch(2.0, 1, given_of("a", "s1")).call("release batches", 5.0)
         .drained("a", "t9", 100.0)

@@ -31,13 +31,59 @@ def test_results_and_errors_come_back(place):
         place.run(bad())
 
 
-def test_nothing_runs_before_it_is_needed():
+async def stays(place):
+    return place.keeps(asyncio.get_running_loop())
+
+
+async def where():
+    return asyncio.get_running_loop(), threading.current_thread()
+
+
+def test_the_thread_is_there_while_it_is_needed():
     fresh = Portal()
     assert fresh._thread is None
-    fresh.run(answer(1))
-    assert fresh._thread.daemon
-    fresh._end()
-    assert not fresh._thread.is_alive()
+    loop, thread = fresh.run(where())
+    assert thread.daemon
+    assert not thread.is_alive()
+    assert loop.is_closed()
+
+
+def test_what_stays_keeps_the_loop():
+    fresh = Portal()
+
+    async def stay():
+        assert fresh.keeps(asyncio.get_running_loop())
+        return await where()
+
+    loop, thread = fresh.run(stay())
+    assert fresh.run(where()) == (loop, thread)
+    fresh.leave()
+    assert not thread.is_alive()
+    assert loop.is_closed()
+
+
+def test_the_loop_of_somebody_else_is_not_kept():
+    loop = asyncio.new_event_loop()
+    assert not Portal().keeps(loop)
+    loop.close()
+
+
+def test_a_task_that_is_left_behind_ends_with_the_loop():
+    ended = threading.Event()
+
+    async def endless():
+        try:
+            await asyncio.Event().wait()
+        finally:
+            ended.set()
+
+    async def leave_one():
+        left.append(asyncio.create_task(endless()))
+        await asyncio.sleep(0)
+
+    left = []
+    Portal().run(leave_one())
+    assert ended.is_set()
 
 
 def test_one_per_process(place):
@@ -96,7 +142,7 @@ def test_an_interrupt_cancels_the_work(place):
 
 @pytest.mark.timeout(20)
 def test_a_signal_that_another_thread_is_given_interrupts_as_well(place):
-    place.run(answer(1))  # its thread is there, and takes the signals that the main thread does not
+    place.run(stays(place))  # its thread is there, and takes the signals that the main thread does not
     before = signal.signal(signal.SIGINT, signal.default_int_handler)
     signal.pthread_sigmask(signal.SIG_BLOCK, {signal.SIGINT})
 
@@ -111,6 +157,7 @@ def test_a_signal_that_another_thread_is_given_interrupts_as_well(place):
     finally:
         signal.pthread_sigmask(signal.SIG_UNBLOCK, {signal.SIGINT})
         signal.signal(signal.SIGINT, before)
+        place.leave()
 
 
 def test_a_blocking_call_inside_the_loop_is_refused(place):

@@ -13,7 +13,6 @@ import time
 
 import pytest
 
-import holdfast
 from holdfast.broker import Broker
 from toy_store import ToyStore
 from worker_stores import KINDS, broker_on, finished, until
@@ -290,9 +289,8 @@ async def test_a_worker_whose_broker_is_closed_ends(tmp_path):
         worker = queue.worker(nothing, concurrency=1)
         await worker.start()
         await finished(queue, await queue.enqueue(1))
-    with pytest.raises(holdfast.ConfigError, match="closed"):
-        await asyncio.wait_for(worker.wait(), 30)
-    await until(lambda: not worker.is_running)
+    assert not worker.is_running
+    await asyncio.wait_for(worker.wait(), 30)  # it was stopped, nothing failed
 
 
 def test_sigterm_drains_a_real_process(tmp_path):

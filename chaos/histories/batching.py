@@ -94,7 +94,9 @@ def _settles(given: Given, steps: list[Call], heard: float, alone: list[Call]) -
         before = [call for call in alone if call.began < step.ended]
         if any(call.ok for call in before):
             return
-        doubted = bool(before) or (released and step.began < heard)
+        others = [each for each in steps if (each.op == "release batches") != released]
+        at_once = any(each.began < step.ended and step.began < each.ended for each in others)  # one of them came first
+        doubted = bool(before) or at_once or (released and step.began < heard)
         yield msgspec.structs.replace(
             step, call=f"{step.call}@{given.id}", op="release" if released else "complete", id=given.id,
             token=given.token, delay=0.0, keep=None, result=None, again=False,

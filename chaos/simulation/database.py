@@ -14,6 +14,7 @@ from typing import Any
 
 from holdfast.config import StoreOptions
 from holdfast.errors import Fenced, HoldfastError, Unavailable
+from holdfast.stores import formats
 from holdfast.stores.base import Check
 from holdfast.stores.log.calendar import Calendar, Reckoning
 from holdfast.stores.log.memory import _Objects, _View
@@ -87,6 +88,7 @@ class DatabaseSpace:
     """`Space`, of one process."""
 
     window = 0.0
+    format = formats.LOG
 
     def __init__(self, base: OnDatabase, process: Process, options: StoreOptions) -> None:
         self.file_threshold: int | None = base.plan.file_threshold
@@ -291,6 +293,9 @@ class DatabaseSpace:
 
     async def install(self, *, dry_run: bool) -> list[str]:
         return []
+
+    async def raise_format(self) -> None:
+        """It is the newest."""
 
     async def uninstall(self) -> list[str]:
         raise HoldfastError("nobody uninstalls a simulation")

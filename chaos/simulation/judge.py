@@ -18,8 +18,9 @@ from holdfast.messages import Claimed, Stats, Stored
 from .baton import EPOCH
 from .history import Call, History
 from .plan import Plan
-from .workload import QUEUE
+from .workload import MOVED, QUEUE
 
+_MOVED = ">"  # at the end of a uid
 EXPECTED = (Unavailable, UnknownOutcome)  # while something fails
 
 
@@ -39,11 +40,14 @@ class Rest(msgspec.Struct):
     drained: list[tuple[Call, Claimed]] = []
     archive: list[Stored] = []
     dead: list[Stored] = []
+    moved: list[Stored] = []  # records of the queue to which dead letters went
     stats: Stats | None = None
 
 
-def uid_of(payload: bytes) -> str:
-    return payload.partition(b"|")[0].decode()
+def uid_of(payload: bytes, queue: str = QUEUE) -> str:
+    """What the message is; moved to another queue, it is another one."""
+    uid = payload.partition(b"|")[0].decode()
+    return uid + _MOVED if queue == MOVED else uid
 
 
 def _in_time(each: Delivery) -> tuple[float, int, float]:
@@ -71,6 +75,7 @@ class Judge:
         self.cancelled: set[str] = set()  # ids, for certain or not
         self.unkept: set[str] = set()  # uids of messages that may have been completed without a record
         self.repeated: set[str] = set()  # uids whose unclear append was repeated
+        self.moved: set[str] = set()  # uids that were delivered from the queue of dead letters
         self.kinds = {call.kind for call in self.calls}
         self._read()
 
@@ -97,8 +102,10 @@ class Judge:
         queue, lease = call.args["queue"], call.args["lease"]
         for claimed in call.answer.messages if call.is_ok else ():
             stamp = claimed.expires_at - lease - EPOCH - (call.wall if self.plan.policy != "bucket" else 0.0)
-            delivery = Delivery(call, claimed, queue, uid_of(claimed.payload), stamp, call.began + lease)
+            delivery = Delivery(call, claimed, queue, uid_of(claimed.payload, queue), stamp, call.began + lease)
             self.by_id[queue, claimed.id].append(delivery)
+            if queue == MOVED:
+                self.moved.add(delivery.uid)
 
     def _settled(self, call: Call) -> None:
         answers = call.answer if call.is_ok else [None] * len(call.args["settlements"])
@@ -166,12 +173,13 @@ class Judge:
         ids: dict[str, str] = {}
         for (_, id), deliveries in self.by_id.items():
             for each in deliveries:
-                if each.uid not in self.sent:
+                if each.uid.removesuffix(_MOVED) not in self.sent:
                     self.breach(f"unexpected: {each.uid} was never sent")
                     continue
                 if ids.setdefault(id, each.uid) != each.uid:
                     self.breach(f"one id for two messages: {id}")
-                self._terms(each)
+                if each.queue != MOVED:
+                    self._terms(each)
         if "replay" not in self.kinds:
             self._one_id_each()
 
@@ -288,10 +296,25 @@ class Judge:
         for uid, (call, id) in self.answered.items():
             if not records[uid] and not self._may_leave_none(uid, id, call):
                 self.breach(f"lost: {uid}, acknowledged at {call.ended:.3f} as {id}")
+        if self.plan.moves:
+            self._arrived()
         open_ones = {name: getattr(rest.stats, name) for name in ("pending", "delayed", "processing", "retry")}
         if any(open_ones.values()):
             self.breach(f"not drained: {open_ones}")
         self._counts(records)
+
+    def _arrived(self) -> None:
+        """What died was moved, exactly once."""
+        records = Counter(uid_of(each.payload, MOVED) for each in self.rest.moved)
+        for uid, count in records.items():
+            if count > 1 and not self._had_two_lives(uid):
+                self.breach(f"recorded {count} times: {uid}")
+        for (queue, id, _), some in self.settles.items():
+            died = any(each[1].action == "dead" and each[2] == "ok" for each in some)
+            for each in self.by_id[queue, id][:1] if queue == QUEUE and died else ():
+                uid = each.uid + _MOVED
+                if not records[uid] and uid not in self.unkept:
+                    self.breach(f"lost on its way to another queue: {uid}")
 
     def _counts(self, records: Counter[str]) -> None:
         stats = self.rest.stats
@@ -311,7 +334,7 @@ class Judge:
     def _may_leave_none(self, uid: str, id: str, call: Call) -> bool:
         if "dedup_key" in call.args["terms"]:
             return True  # it stands for another
-        if not self.plan.archive and id in self.cancelled:
+        if not self.plan.archive and (id in self.cancelled or uid + _MOVED in self.moved):
             return True
         return uid in self.unkept or any(each.is_unclear or (each.ended or 0.0) > call.began for each in self.purges)
 

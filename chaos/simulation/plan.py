@@ -27,6 +27,7 @@ OPERATIONS = {  # how often each is chosen
 }
 _ALWAYS = ("append", "claim", "settle", "idle")
 _LASTING = 0.15  # of the seeds on buckets
+_MOVES = 0.15  # of the seeds
 _LASTING_RATES: tuple[dict[str, float], ...] = ({"slow list": 0.3}, {"slow list": 0.1}, {"double": 0.3, "late": 0.05})
 _RATES = {
     "bucket": {
@@ -56,6 +57,7 @@ class Plan(msgspec.Struct, frozen=True, kw_only=True):
     pace: float  # mean seconds between the operations of a client
     shards: int
     archive: bool
+    moves: bool  # dead letters go to a queue of their own
     operations: dict[str, int]
     timeout: float  # of every operation
     trip: float  # seconds a request to the space takes
@@ -83,6 +85,7 @@ def plan_of(policy: str, seed: int) -> Plan:
         pace=dice.choice((0.05, 0.5, 1.5, 3.0)),
         shards=dice.choice((1, 1, 1, 1, 2)) if bucket else 1,
         archive=dice.random() < 0.85,
+        moves=random.Random(f"{policy}/{seed}/moves").random() < _MOVES,
         operations=operations,
         timeout=dice.choice((4.0, 10.0, 30.0)),
         trip=dice.choice((0.002, 0.02, 0.08)) if bucket else dice.choice((0.0002, 0.005)),

@@ -26,7 +26,7 @@ from .loop import VirtualLoop
 from .plan import Plan
 from .seams import in_world
 from .spaces import Simulated, simulated
-from .workload import QUEUE, Client, live
+from .workload import MOVED, QUEUE, Client, live
 
 _ALL_OVER_S = 60.0  # every lease, delay and late write is over after this
 _DRAINS = 60
@@ -193,8 +193,11 @@ class Scene:
                 archive=self.plan.archive,
                 retry=Fixed(0.5),
                 dedup_window=86400.0,
+                dead_letter=MOVED if self.plan.moves else True,
             ),
         )
+        if self.plan.moves:
+            await store.create_queue(MOVED, QueueOptions(archive=self.plan.archive, retry=Fixed(0.5)))
         await store.close()
 
     async def _drain(self) -> None:
@@ -220,16 +223,19 @@ class Scene:
         await self._claim_all(client, adding=self.random.randrange(4))  # in the quiet, too, something is added
         await client.call("maintain", store.maintain(QUEUE))  # a flush that was left behind may bring something back
         await self._claim_all(client)
+        if self.plan.moves:
+            await client.call("maintain", store.maintain(MOVED))
+            await self._claim_all(client, queue=MOVED)
         await self._look(store, client)
 
-    async def _claim_all(self, client: Client, *, adding: int = 0) -> None:
+    async def _claim_all(self, client: Client, *, adding: int = 0, queue: str = QUEUE) -> None:
         idle = 0
         for _ in range(_DRAINS):
             if adding and self.random.random() < 0.4:
                 adding -= 1
                 await client.send(self.random.choice((1, 3)), {"priority": self.random.choice((0, 1, 7))})
                 await asyncio.sleep(self.random.choice((0.0, 0.01, 0.4, 3.0)))
-            if await self._claim(client, self.random.choice((1, 1, 2, 5))):
+            if await self._claim(client, self.random.choice((1, 1, 2, 5)), queue):
                 idle = 0
             elif not adding:
                 idle += 1
@@ -246,39 +252,44 @@ class Scene:
             for _ in range(count - 2):
                 await self._claim(client, 1)
 
-    async def _claim(self, client: Client, limit: int) -> bool:
-        work = client.store.claim(QUEUE, limit, 600.0)
-        claims = await client.call("claim", work, queue=QUEUE, lease=600.0, limit=limit)
+    async def _claim(self, client: Client, limit: int, queue: str = QUEUE) -> bool:
+        work = client.store.claim(queue, limit, 600.0)
+        claims = await client.call("claim", work, queue=queue, lease=600.0, limit=limit)
         call = self.history.calls[-1]
-        self.rest.drained += [(call, each) for each in claims.messages]
-        client.held += [(QUEUE, each) for each in claims.messages]
+        if queue == QUEUE:
+            self.rest.drained += [(call, each) for each in claims.messages]
+        client.held += [(queue, each) for each in claims.messages]
         if client.held and self.random.random() < 0.3:
             await self._settle_all(client)
         return bool(claims.messages or claims.expired)
 
     async def _settle_all(self, client: Client) -> None:
         if client.held:
+            queue = client.held[0][0]  # in the drain one after the other
             settlements = [Settlement(each.id, each.token, "complete") for _, each in client.held]
             client.held = []
-            work = client.store.settle(QUEUE, settlements)
-            answers = await client.call("settle", work, queue=QUEUE, settlements=settlements)
+            work = client.store.settle(queue, settlements)
+            answers = await client.call("settle", work, queue=queue, settlements=settlements)
             if any(answer != "ok" for answer in answers):
                 self._breach(f"in the quiet {answers} were answered to completions")
 
     async def _look(self, store: Any, client: Client) -> None:
         await asyncio.sleep(_FORGOTTEN_S)
-        await client.call("maintain", store.maintain(QUEUE))
+        for queue in (QUEUE, MOVED) if self.plan.moves else (QUEUE,):
+            await client.call("maintain", store.maintain(queue))
         await asyncio.sleep(_FORGOTTEN_S)
-        self.rest.archive = await _everything(store, "archive")
-        self.rest.dead = await _everything(store, "dead")
+        self.rest.archive = await _everything(store, QUEUE, "archive")
+        self.rest.dead = await _everything(store, QUEUE, "dead")
+        if self.plan.moves:
+            self.rest.moved = [each for view in ("archive", "dead") for each in await _everything(store, MOVED, view)]
         self.rest.stats = await client.call("stats", store.stats(QUEUE))
         await client.call("claim", store.claim(QUEUE, 1, 600.0), queue=QUEUE, lease=600.0, limit=1)
         self.space.empty()
 
 
-async def _everything(store: Any, view: str) -> list[Any]:
+async def _everything(store: Any, queue: str, view: str) -> list[Any]:
     found: list[Any] = []
-    while page := await store.scan(QUEUE, view, after=found[-1].id if found else None, limit=500):
+    while page := await store.scan(queue, view, after=found[-1].id if found else None, limit=500):
         found += page
     return found
 

@@ -17,7 +17,7 @@ from .database import OnDatabase
 from .faults import Dice
 from .heads import Heads
 from .plan import Plan
-from .workload import QUEUE
+from .workload import MOVED, QUEUE
 
 _MAY_STAY = ("/dead/", "/parts/", "/late/")  # dead letters, parts of what was given up, what waits for `recover`
 _PROBED: dict[str, Callable[..., Any]] = {  # what is known of the simulated server; a third of all requests else
@@ -121,7 +121,8 @@ class OnBucket:
 
     async def recover(self, client: Any) -> None:
         if self._is_rewritten:
-            await client.call("recover", client.store.recover(QUEUE))
+            for queue in (QUEUE, MOVED) if client.plan.moves else (QUEUE,):
+                await client.call("recover", client.store.recover(queue))
 
     def empty(self) -> None:
         for part in ("/inbox/", "/later/"):

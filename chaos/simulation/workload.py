@@ -15,6 +15,7 @@ from .history import History
 from .plan import Plan
 
 QUEUE = "q"
+MOVED = "moved"  # the queue of its dead letters, in some seeds
 LEASES = (2.0, 5.0, 12.0)
 DELAYS = (0.0, 0.0, 0.0, 0.5, 4.0)
 PRIORITIES = (0, 0, 1, 7)
@@ -96,7 +97,7 @@ class Client:
         await self._claim(QUEUE)
 
     async def dead(self) -> None:
-        await self._claim(QUEUE + DEAD)
+        await self._claim(MOVED if self.plan.moves else QUEUE + DEAD)
 
     async def _claim(self, queue: str) -> None:
         if len(self.held) >= _MOST_HELD:

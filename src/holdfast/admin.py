@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import asyncio
 import time
 from collections.abc import Callable, Iterable, Sequence
 from datetime import UTC, datetime
@@ -18,6 +17,7 @@ from .messages import Stats, Status
 from .queue import Queue
 from .stores import base, opening
 from .stores.base import Check, QueueInfo
+from .stores.formats import Format
 from .stores.opening import Location, locate, unmade
 
 PAGE = 1000
@@ -74,16 +74,7 @@ class Letters(Protocol):
 
 async def overview(broker: Broker) -> list[QueueReport]:
     """Every queue, by name."""
-    asked = await asyncio.gather(*(_report_of_one(broker, info) for info in await broker.store.queues()))
-    return [report for report in asked if report is not None]
-
-
-async def _report_of_one(broker: Broker, info: QueueInfo) -> QueueReport | None:
-    """None: somebody has deleted it meanwhile."""
-    try:
-        return await _report(broker, info)
-    except QueueNotFound:
-        return None
+    return [_reported(info, stats) for info, stats in await base.stats_of_all(broker.store)]
 
 
 async def report(broker: Broker, name: str) -> QueueReport:
@@ -91,11 +82,10 @@ async def report(broker: Broker, name: str) -> QueueReport:
     info = await broker.store.queue(config.queue_name(name))
     if info is None:
         raise QueueNotFound(f"there is no queue {name!r}")
-    return await _report(broker, info)
+    return _reported(info, await broker.store.stats(info.name))
 
 
-async def _report(broker: Broker, info: QueueInfo) -> QueueReport:
-    stats = await broker.store.stats(info.name)
+def _reported(info: QueueInfo, stats: Stats) -> QueueReport:
     return QueueReport(info.name, info.paused, datetime.fromtimestamp(info.created_at, UTC), info.options, stats)
 
 
@@ -228,13 +218,28 @@ SURVIVAL = {
 }
 
 
-async def install(url: str | None = None, *, dry_run: bool = False, shared_schema: bool = False) -> list[str]:
-    """Make what the store needs; the steps in words. A dry run makes nothing, not even the folder it would open."""
+async def install(
+    url: str | None = None,
+    *,
+    dry_run: bool = False,
+    shared_schema: bool = False,
+    agreed: Callable[[Format], bool] = lambda format: False,
+) -> list[str]:
+    """Make what the store needs; the steps in words. A dry run makes nothing, not even the folder it would open.
+
+    `agreed` is asked where the store's format can be raised: whether all its processes are of this version.
+    """
     location, _ = _where(url)
     if dry_run and (steps := unmade(location)):
         return steps
     async with connect(url) as broker:
-        return await broker.install(dry_run=dry_run, shared_schema=shared_schema)
+        steps = await broker.install(dry_run=dry_run, shared_schema=shared_schema)
+        store = base.formatted(broker.store)
+        if store is None or not store.format.can_rise:
+            return steps
+        if not agreed(store.format):
+            return [*steps, f"left: {store.format.step}, with --yes once every process is of this version"]
+        return [*steps, *await base.raise_format(broker.store, dry_run=dry_run)]
 
 
 async def grants(role: str, url: str | None = None, *, apply: bool = False) -> str:
@@ -288,11 +293,23 @@ def _survives(scheme: str) -> Check:
 async def _look_into(broker: Broker) -> list[Check]:
     own = await broker.check()
     checks = own if any(check.name == "clock" for check in own) else [*own, await _clock(broker)]
+    checks += _format(broker)
     try:
         reports = await overview(broker)
     except StoreError as error:  # one that cannot be read; the lines of the store say more
         return [*checks, Check("queues", "fail", str(error))]
     return [*checks, *(_queue_check(reports)), _age(reports), _dead(reports)]
+
+
+def _format(broker: Broker) -> list[Check]:
+    store = base.formatted(broker.store)
+    if store is None:
+        return []
+    format = store.format
+    if not format.can_rise:
+        return [Check("format", "ok", f"{format.number}, the newest that this version knows")]
+    how = f"once every process is of this version, {format.step} with `holdfast install`"
+    return [Check("format", "warn", f"{format.number}, which versions before this one read too; {how}")]
 
 
 async def _clock(broker: Broker) -> Check:

@@ -2,23 +2,26 @@
 
 from __future__ import annotations
 
+import asyncio
 import logging
 import os
 import weakref
 from collections.abc import Awaitable, Callable, Generator, Mapping
 from contextlib import suppress
 from types import TracebackType
-from typing import Any, TypeVar, cast, overload
+from typing import Any, TypeVar, overload
 
 from . import config
 from .codecs import Format, codec_for
 from .config import QueueOptions, Settings, StoreOptions
 from .errors import ConfigError, QueueExists, QueueNotFound
 from .events import Callback, Emitter
+from .lifetime import Lifetime
 from .messages import Stats
 from .opened import Opened
 from .queue import Queue
-from .stores.base import Check, QueueInfo, Store, sharing
+from .stores import base
+from .stores.base import Check, QueueInfo, Store, sharing, stats_of_all
 from .stores.opening import locate, open_store, redact, store_options
 
 T = TypeVar("T")
@@ -83,15 +86,27 @@ class Broker:
         place: object = None,
     ) -> None:
         """`place` is equal for brokers of this process on one store; None: there is only this one."""
-        self.store = store
+        self.events = Emitter()
+        self._life = Lifetime(store, self.events.ends)
+        self._kind = type(store).__name__
+        self._closing: asyncio.Future[None] | None = None
+        self._closers: set[asyncio.Task[Any] | None] = set()  # who waits for that
         self._place = os.urandom(16) if place is None else place
         self.url = redact(url)
         self.options = options or StoreOptions()
-        self.events = Emitter()
         self._settings = settings or Settings()
         self._queues: dict[str, Opened] = {}
-        self.gone: str | None = None  # why it cannot be used any more
         _open_brokers.add(self)
+
+    @property
+    def store(self) -> Store:
+        """The open store; ConfigError in another event loop than the broker's, and once the broker is closed."""
+        return self._life.store
+
+    @property
+    def gone(self) -> str | None:
+        """Why it cannot be used any more."""
+        return self._life.gone
 
     # ------------------------------------------------------------------ queues
 
@@ -168,7 +183,7 @@ class Broker:
 
     async def stats(self) -> dict[str, Stats]:
         """Counts of every queue."""
-        return await self._each(lambda name: self.store.stats(name))
+        return {info.name: stats for info, stats in await stats_of_all(self.store)}
 
     def _initial(self, name: str, options: Mapping[str, Any]) -> QueueOptions:
         """What a queue is created with: the code's word, the environment's, the file's, the defaults."""
@@ -207,7 +222,7 @@ class Broker:
         opened = self._queues.get(info.name)
         if opened is None:
             opened = self._queues[info.name] = Opened(
-                self.store, info, self.events, store_options=self.options, place=self._place
+                self._life, info, self.events, store_options=self.options, place=self._place
             )
         opened.learn(info, options)
         return opened
@@ -218,14 +233,19 @@ class Broker:
         """Call back, sync or async, for what this process does; the returned function ends that."""
         return self.events.on(event, callback)
 
-    async def install(self, dry_run: bool = False, *, shared_schema: bool = False) -> list[str]:
+    async def install(
+        self, dry_run: bool = False, *, shared_schema: bool = False, raise_format: bool = False
+    ) -> list[str]:
         """Make what the store needs, idempotently; the steps (to be) taken, in words.
 
         `shared_schema` (PostgreSQL): also in a schema where others have tables, which is refused otherwise.
+        `raise_format`: all processes on this store are of this version, so it may be written in the newest format.
         """
         if shared_schema:
-            return await sharing(self.store).install(dry_run=dry_run, shared_schema=True)
-        return await self.store.install(dry_run=dry_run)
+            steps = await sharing(self.store).install(dry_run=dry_run, shared_schema=True)
+        else:
+            steps = await self.store.install(dry_run=dry_run)
+        return [*steps, *await base.raise_format(self.store, dry_run=dry_run)] if raise_format else steps
 
     async def uninstall(self) -> list[str]:
         """Remove everything of Holdfast from the store, and nothing else; what was left, in words."""
@@ -250,22 +270,40 @@ class Broker:
         return answers
 
     async def close(self) -> None:
-        """Give everything back; calling it twice is harmless."""
+        """Give everything back; calling it twice is harmless.
+
+        Workers that run are stopped without a grace: their messages are released, without costing an attempt.
+        """
         if self.gone is not None:
             return
-        self.gone = "this broker is closed"
-        store = self.store
-        await self.events.drain(_CALLBACKS_END)
-        self._retire(self.gone)
-        await store.close()
+        if self._closing is None:
+            _ = self.store  # refuses another event loop
+            # A task of its own: a handler that closes its own worker's broker is cancelled and waited for there.
+            self._closing = asyncio.ensure_future(self._close())
+        self._closers.add(asyncio.current_task())
+        await asyncio.shield(self._closing)
 
-    def _retire(self, reason: str) -> None:
+    async def _close(self) -> None:
+        try:
+            await self._stop_workers()
+            await self.events.drain(_CALLBACKS_END, besides=self._closers)
+            store = self._retire("this broker is closed")
+            await store.close()
+        finally:
+            self._life.end()
+
+    async def _stop_workers(self) -> None:
+        """Those of a store that is away get no longer than any other call."""
+        stopping = [asyncio.ensure_future(worker.stop(0.0)) for worker in self._life.workers]
+        if stopping:
+            await asyncio.wait(stopping, timeout=self.options.operation_timeout)
+
+    def _retire(self, reason: str) -> Store:
         """From now on every use of the store says why it cannot be."""
-        self.gone = reason
-        self.store = cast(Store, _Gone(reason, self.store))
         for opened in self._queues.values():
-            opened.retire(self.store)
+            opened.retire()
         self._queues.clear()  # a handle keeps its own; nobody gets another
+        return self._life.retire(reason)
 
     async def __aenter__(self) -> Broker:
         return self
@@ -276,24 +314,13 @@ class Broker:
         await self.close()
 
     def __repr__(self) -> str:
-        return f"Broker({self.url!r})" if self.url else f"Broker({type(self.store).__name__})"
+        return f"Broker({self.url!r})" if self.url else f"Broker({self._kind})"
 
 
 def _refuse_circle(name: str, options: QueueOptions) -> None:
     """A queue that is its own dead letter queue would run what fails for ever."""
     if options.dead_letter == name:
         raise ConfigError(f"queue {name}: dead_letter names the queue itself; True keeps dead letters beside it")
-
-
-class _Gone:
-    """Stands where a store was."""
-
-    def __init__(self, reason: str, store: Store) -> None:
-        self._reason = reason
-        self._store = store  # kept: in the child of a fork even the end of its connections would harm the parent's
-
-    def __getattr__(self, name: str) -> Any:
-        raise ConfigError(self._reason)
 
 
 # The one thing of a process that no object can own: which brokers a fork takes along, to its child's harm.

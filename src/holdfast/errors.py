@@ -1,7 +1,7 @@
 """Every error Holdfast raises.
 
 HoldfastError
-├─ ConfigError       unknown key, bad value, missing extra, used after a fork
+├─ ConfigError       unknown key, bad value, missing extra, used after a fork or in another event loop
 ├─ CodecError        a value could not be encoded or decoded
 ├─ QueueError
 │  ├─ QueueNotFound

@@ -5,7 +5,7 @@ from __future__ import annotations
 import asyncio
 import inspect
 import logging
-from collections.abc import Awaitable, Callable
+from collections.abc import Awaitable, Callable, Collection
 from typing import Any, TypeAlias
 
 from .config import unknown
@@ -105,10 +105,9 @@ class Emitter:
 
         running.add_done_callback(done)
 
-    async def drain(self, timeout: float) -> None:
-        """The end: running callbacks may finish, those that take longer are cancelled."""
-        current = asyncio.current_task()
-        running = {future for future in self._running if future is not current}
+    async def drain(self, timeout: float, *, besides: Collection[object] = ()) -> None:
+        """The end: running callbacks may finish, those that take longer are cancelled; `besides` wait for this end."""
+        running = {future for future in self._running if future not in besides}
         if running:
             _, late = await asyncio.wait(running, timeout=timeout)
             for future in late:

@@ -13,6 +13,7 @@ from .deliveries import Delivery, Lease, moment, read_receipt
 from .errors import ConfigError, Damaged, LeaseLost, MessageNotFound, QueueFull
 from .events import Emitter
 from .ids import is_id
+from .lifetime import Lifetime
 from .messages import Answer, Claims, Envelope, Settlement
 from .repeats import Repeats
 from .stores.base import DEAD, QueueInfo, SingleAppend, Store, single_append, within
@@ -22,6 +23,7 @@ if TYPE_CHECKING:
 
 Holder: TypeAlias = "Delivery[Any] | Lease"  # both know id, token, attempt and max_attempts
 
+_running_loop = asyncio._get_running_loop
 _FRESH = 1.0  # seconds for which a queue that was just looked up is not looked up again
 _MOMENT = 0.05  # seconds for which the way of single messages is believed
 _SHOWN = 100  # characters of an id in an error
@@ -32,9 +34,9 @@ class Opened:
     """One queue of one broker."""
 
     def __init__(
-        self, store: Store, info: QueueInfo, events: Emitter, *, store_options: StoreOptions, place: object
+        self, life: Lifetime, info: QueueInfo, events: Emitter, *, store_options: StoreOptions, place: object
     ) -> None:
-        self.store = store
+        self.life = life
         self.store_options = store_options
         self.info = info
         self.name = info.name  # the dead letters of a queue are opened under a name of their own
@@ -50,6 +52,11 @@ class Opened:
         self._single_until = 0.0  # believed until then, and as long as nobody else listens to events
         self._heard = 0
 
+    @property
+    def store(self) -> Store:
+        """ConfigError in another event loop than the broker's, and once the broker is closed."""
+        return self.life.store
+
     def dead_letters(self) -> Opened:
         """The dead letters of this queue, as the queue they are for the store."""
         letters = copy.copy(self)
@@ -57,9 +64,9 @@ class Opened:
         letters._repeats = Repeats(self._place, letters.name)
         return letters
 
-    def retire(self, store: Store) -> None:
-        """From now on there is only what says why."""
-        self.store, self._single_until = store, 0.0
+    def retire(self) -> None:
+        """The store cannot be used any more."""
+        self._single_until = 0.0
         self.held.clear()
 
     def learn(self, info: QueueInfo, said: Mapping[str, Any]) -> None:
@@ -95,7 +102,8 @@ class Opened:
         tell of messages now.
         """
         now = time.monotonic()
-        if now >= self._single_until or self.events.changes != self._heard:
+        believed = now < self._single_until and self.events.changes == self._heard
+        if not believed or _running_loop() is not self.life.loop:
             if self.current() is None:
                 return None  # the options are looked up again first
             self._single_until, self._heard = now + _MOMENT, self.events.changes

@@ -16,50 +16,120 @@ from .errors import ConfigError
 T = TypeVar("T")
 
 _LISTEN = 0.1  # seconds for which a signal may go unheard
+_NO_MORE = "cannot schedule new futures after"
 _LAST_WORDS = 1.0  # seconds the loop gets to end when the interpreter does
 
 
 class Portal:
-    """One event loop for everything that blocks in this process; its thread starts when first needed."""
+    """One event loop for everything that blocks in this process.
+
+    Its thread starts with the first call and ends with the last broker: what is in the loop is counted, calls under
+    way and open brokers.
+    """
 
     def __init__(self) -> None:
         self._process = os.getpid()
-        self._starting = threading.Lock()
+        self._lock = threading.Lock()
+        self._inside = 0
         self._loop: asyncio.AbstractEventLoop | None = None
         self._thread: threading.Thread | None = None
+        self._exiting = False
 
     def run(self, work: Coroutine[Any, Any, T]) -> T:
         """The result of the coroutine, run in the loop."""
         try:
-            loop = self.loop()
+            loop = self._enter()
         except ConfigError:
             work.close()  # or it would be said that nobody ever awaited it
             raise
-        return _wait_for(work, loop)
+        try:
+            return _wait_for(work, loop)
+        finally:
+            self.leave()
 
     def loop(self) -> asyncio.AbstractEventLoop:
-        """The running loop; ConfigError where waiting for it would be for ever."""
+        """The running loop, for those who have something open in it; ConfigError where waiting would be for ever."""
+        loop = self._enter()
+        self._inside -= 1
+        return loop
+
+    def keeps(self, loop: asyncio.AbstractEventLoop) -> bool:
+        """Something stays in the loop, if it is ours, until it calls `leave`."""
+        with self._lock:
+            if loop is not self._loop:
+                return False
+            self._inside += 1
+            return True
+
+    def leave(self) -> None:
+        """A call is over, or something that stayed has left; after the last one the loop ends."""
+        with self._lock:
+            self._inside -= 1
+            if self._inside or self._exiting:
+                return
+            loop, self._loop = self._loop, None
+            thread, self._thread = self._thread, None
+        _stop(loop, thread)
+
+    def _enter(self) -> asyncio.AbstractEventLoop:
         if self._process != os.getpid():
             raise ConfigError("this was opened before a fork; open it again in the child process")
-        with self._starting:
-            if self._loop is None:
-                self._loop = self._start()
         if self._thread is threading.current_thread():
             raise ConfigError("a blocking call inside the event loop would wait for itself; use the async API there")
-        return self._loop
+        with self._lock:
+            if self._loop is None:
+                self._loop = self._start()
+            self._inside += 1
+            return self._loop
 
     def _start(self) -> asyncio.AbstractEventLoop:
         loop = asyncio.new_event_loop()
-        self._thread = threading.Thread(target=loop.run_forever, name="holdfast-sync", daemon=True)
+        loop.set_exception_handler(_complain)
+        self._thread = threading.Thread(target=self._serve, args=(loop,), name="holdfast-sync", daemon=True)
         self._thread.start()
+        atexit.unregister(self._end)
         atexit.register(self._end)
         return loop
 
+    def _serve(self, loop: asyncio.AbstractEventLoop) -> None:
+        loop.run_forever()
+        if not self._exiting:  # an interpreter that ends starts no threads, which this may need
+            _wind_up(loop)
+
     def _end(self) -> None:
         """Stop before the interpreter takes things away under a running loop."""
-        if self._process == os.getpid() and self._loop is not None and self._thread is not None:
-            self._loop.call_soon_threadsafe(self._loop.stop)
-            self._thread.join(_LAST_WORDS)
+        if self._process == os.getpid():
+            self._exiting = True
+            _stop(self._loop, self._thread)
+
+
+def _complain(loop: asyncio.AbstractEventLoop, about: dict[str, Any]) -> None:
+    """As usual, but for what can no longer be begun: an interpreter that ends takes threads away before the loop."""
+    if not (isinstance(error := about.get("exception"), RuntimeError) and _NO_MORE in str(error)):
+        loop.default_exception_handler(about)
+
+
+def _stop(loop: asyncio.AbstractEventLoop | None, thread: threading.Thread | None) -> None:
+    if loop is not None and thread is not None:
+        loop.call_soon_threadsafe(loop.stop)
+        if thread is not threading.current_thread():
+            thread.join(_LAST_WORDS)
+
+
+def _wind_up(loop: asyncio.AbstractEventLoop) -> None:
+    """As `asyncio.run` ends: nothing is left of it."""
+    try:
+        loop.run_until_complete(_cancel_all(asyncio.all_tasks(loop)))
+        loop.run_until_complete(loop.shutdown_asyncgens())
+        loop.run_until_complete(loop.shutdown_default_executor())
+    finally:
+        loop.close()
+
+
+async def _cancel_all(tasks: set[asyncio.Task[Any]]) -> None:
+    for task in tasks:
+        task.cancel()
+    await asyncio.gather(*tasks, return_exceptions=True)
 
 
 class Visit:
@@ -123,3 +193,9 @@ def portal() -> Portal:
     """The portal of this process."""
     process = os.getpid()
     return _portals.get(process) or _portals.setdefault(process, Portal())
+
+
+def kept(loop: asyncio.AbstractEventLoop) -> Portal | None:
+    """The portal whose loop this is, which stays until its `leave` is called; None: the loop is somebody else's."""
+    ours = _portals.get(os.getpid())
+    return ours if ours is not None and ours.keeps(loop) else None

@@ -10,7 +10,6 @@ import sys
 import textwrap
 import time
 
-import msgspec
 import pytest
 
 import holdfast
@@ -95,13 +94,6 @@ AFTER_THE_COMMIT = f"""
     Calls._remove = die
     await queue.enqueue_many(range({MANY}))
 """
-ONE_BY_ONE = """
-    link = broker.store.link
-    import msgspec
-    link.features = msgspec.structs.replace(link.features, batches=False, batch_ids=False)
-    Calls.commit = die
-    await queue.enqueue_many(range(5))
-"""
 WITH_KEYS = f"""
     Calls.commit = die
     await queue.enqueue_many([holdfast.Message(n, dedup_key=str(n)) for n in range({MANY})])
@@ -144,7 +136,6 @@ def envelopes(count: int) -> list[holdfast.messages.Envelope]:
 CRASHES = {
     "before the commit": BEFORE_THE_COMMIT,
     "after one part": AFTER_ONE_PART,
-    "one by one": ONE_BY_ONE,
     "delayed": DELAYED,
 }
 
@@ -242,12 +233,3 @@ async def test_an_unknown_outcome_of_a_large_call_is_repeated(own: Server) -> No
         for _ in range(2):
             assert await eventually(lambda: answered(unknown.value), "an answer") == unknown.value.ids
         assert await taken(queue) == list(range(MANY))
-
-
-async def test_old_servers_take_a_call_whole_too(broker: holdfast.Broker) -> None:
-    link = store_of(broker).link
-    link.features = msgspec.structs.replace(link.features, batches=False, batch_ids=False, message_ttl=False)
-    queue = await broker.queue("jobs")
-    ids = await queue.enqueue_many([holdfast.Message(n, dedup_key=f"k{n}") for n in range(5)])
-    assert await queue.enqueue(9, dedup_key="k3") == ids[3]
-    assert await taken(queue) == list(range(5))

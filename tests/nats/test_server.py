@@ -8,15 +8,12 @@ import shutil
 import subprocess
 import time
 from pathlib import Path
-from typing import Any
 
 import pytest
 
 import holdfast
-from holdfast.config import StoreOptions
 from holdfast.errors import ConfigError, StoreError
 from holdfast.retry import Fixed
-from holdfast.stores.nats import open_nats
 from holdfast.stores.nats.faults import Refused
 from holdfast.stores.nats.store import NatsStore
 from holdfast.testing.contract.base import eventually, working
@@ -207,7 +204,6 @@ async def test_doctor_says_what_survives(broker: holdfast.Broker) -> None:
     await broker.queue("jobs")
     checks = {check.name: check for check in await broker.store.check()}
     assert checks["server"].detail.startswith("NATS 2.")
-    assert checks["features"].state == "ok"
     assert "sync_interval" in checks["survives"].detail
     assert (checks["survives"].state, checks["replicas"].state) == ("warn", "warn")
 
@@ -326,30 +322,3 @@ async def test_server_without_jetstream_says_so() -> None:
 async def test_bad_urls_are_refused_before_any_connection(url: str) -> None:
     with pytest.raises(ConfigError):
         await holdfast.connect(url)
-
-
-async def test_missing_jetstream_features_fall_back(server: Server) -> None:
-    """As on a server of 2.10: no batches, no TTL, one get at a time."""
-    options = StoreOptions(prefix=f"o{os.urandom(6).hex()}")
-    store: Any = await open_nats(server.url, options)
-    store.link.features = type(store.link.features)("2.10.0")
-    async with holdfast.Broker(store) as broker:
-        queue = await broker.queue("jobs", max_attempts=2, retry=Fixed(0.1))
-        ids = await queue.enqueue_many(range(20))
-        later = await queue.enqueue("later", delay=0.5)
-        assert await queue.status(later) == "delayed"
-        taken = await queue.dequeue_many(20, lease=60, wait=5)
-        assert [delivery.value for delivery in taken] == list(range(20))
-        assert all(await queue.complete_many(taken))
-        delivery = await queue.dequeue(wait=5)
-        assert delivery is not None
-        assert delivery.id == later
-        await delivery.fail("once")
-        again = await queue.dequeue(wait=5)
-        assert again is not None
-        assert again.attempt == 2
-        await again.fail("twice")
-        assert (await queue.status(later), await queue.status(ids[0])) == ("dead", "completed")
-        assert (await queue.stats()).completed == 20
-        assert await queue.enqueue("a", dedup_key="k") == await queue.enqueue("b", dedup_key="k")
-        await broker.uninstall()

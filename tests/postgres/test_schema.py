@@ -91,9 +91,12 @@ async def test_queues_of_an_older_schema_get_what_new_ones_have(postgres: Databa
     install(postgres.url, migrations=older)
     postgres.rows("SELECT holdfast.create_queue('old', 'old', '{}', 3, false, true, NULL)")
     async with holdfast.connect(postgres.url) as broker:
-        assert await broker.install() == [
-            f"apply migration {name}" for name in statements.migrations() if name >= "004"
-        ]
+        between = [name for name in statements.migrations() if name >= "004"][:-1]
+        with pytest.raises(StoreError, match="holdfast install"):
+            await broker.queue("old")
+        assert await broker.install() == [f"apply migration {name}" for name in between]
+        newest = len(statements.migrations())
+        assert await broker.install(raise_format=True) == [f"raise the format from {newest - 1} to {newest}"]
         queue = await broker.queue("old")
         kept, died = await queue.enqueue_many([1, 2])
         await (await queue.dequeue()).complete()

@@ -18,8 +18,8 @@ from holdfast.config import QueueOptions, StoreOptions
 from holdfast.errors import HoldfastError
 from holdfast.messages import Claimed, Envelope, Settlement, Stats, Stored
 from holdfast.retry import Fixed
-from holdfast.stores.log import headfile, open_folder, open_slate, slate
-from holdfast.stores.log.slate import layout
+from holdfast.stores import formats
+from holdfast.stores.log import open_folder, open_slate, slate
 from holdfast.stores.log.store import LogStore
 from holdfast.testing.clock import ManualClock
 
@@ -170,7 +170,7 @@ async def make(name: str, folder: Path) -> Expected:
 
 
 def main() -> None:
-    target = FORMATS / (f"slate-v{layout.FORMAT}" if "slate" in sys.argv else f"v{headfile.FORMAT}")
+    target = FORMATS / f"{'slate-' if 'slate' in sys.argv else ''}v{formats.LOG}"
     if target.exists():
         sys.exit(f"{target} is there already; a format that was released is not made again")
     target.mkdir(parents=True)

@@ -13,8 +13,9 @@ import apsw
 import pytest
 
 from holdfast.errors import ConfigError, StoreError, Unavailable, UnsafeStore
+from holdfast.stores import formats
 from holdfast.stores.log.folder import FolderSpace, opening
-from holdfast.stores.log.folder.database import FORMAT, refuse_old_sqlite
+from holdfast.stores.log.folder.database import refuse_old_sqlite
 
 MOUNTS = """\
 /dev/vda / ext4 rw,relatime 0 0
@@ -129,9 +130,9 @@ async def test_a_read_only_folder_is_refused_by_what_the_system_says(tmp_path: P
 
 async def test_a_newer_format_is_refused(tmp_path: Path):
     space = await FolderSpace.open(tmp_path)
-    await space.transact(lambda tx: tx.execute("UPDATE meta SET value = ? WHERE name = 'format'", (FORMAT + 1,)))
+    await space.transact(lambda tx: tx.execute("UPDATE meta SET value = ? WHERE name = 'format'", (formats.LOG + 1,)))
     await space.close()
-    await refused(tmp_path, ConfigError, f"has format {FORMAT + 1}.*upgrade Holdfast")
+    await refused(tmp_path, StoreError, f"has format {formats.LOG + 1}.*upgrade Holdfast")
 
 
 async def test_somebody_elses_database(tmp_path: Path):

@@ -27,8 +27,8 @@ from holdfast.config import QueueOptions
 from holdfast.errors import StoreError
 from holdfast.messages import Envelope, Settlement
 from holdfast.retry import Fixed
+from holdfast.stores import formats
 from holdfast.stores.log import archive, headfile, queues, rows
-from holdfast.stores.log.slate import layout
 from holdfast.stores.log.store import LogStore
 from holdfast.testing.clock import ManualClock
 
@@ -60,7 +60,7 @@ async def kept(request: pytest.FixtureRequest, tmp_path: Path) -> AsyncIterator[
 
 
 def test_there_is_a_store_of_the_present_format():
-    assert {f"v{headfile.PLAIN}", f"slate-v{layout.FORMAT}"} <= {*RELEASED}
+    assert {f"v{formats.LOG}", f"slate-v{formats.LOG}"} <= {*RELEASED}
     size = sum(path.stat().st_size for path in FORMATS.rglob("*") if path.is_file() and path.suffix != ".pyc")
     assert size < 300 * 1024 * len(RELEASED)
 

@@ -9,7 +9,7 @@ from head_bench import T0, Bench, claimed, key, span
 from holdfast.errors import StoreError
 from holdfast.stores.log import head, headfile
 from holdfast.stores.log.headfile import HeadWriter, decode
-from holdfast.stores.log.state import Freeze, Head, Lease
+from holdfast.stores.log.state import Freeze, Frozen, Head, Lease, Waiting
 
 
 def full() -> Bench:
@@ -84,6 +84,17 @@ def test_masks_are_as_long_as_their_highest_place():
     assert wire[6] == [["t", 1, b"\x01\x01", T0, 1, True, T0]]
 
 
+def test_only_a_retry_that_names_its_worker_needs_the_newest_format():
+    plain = Waiting(1, span(0, 8), T0, 1, False, "why", "t", "retry")
+    named = msgspec.structs.replace(plain, worker="w")
+    for waiting, frozen in ([named], None), ([plain], Frozen("f", T0, [], [named])):
+        wrote = Head(waiting=waiting, frozen=frozen)
+        data = HeadWriter().encode(wrote)
+        assert (msgspec.msgpack.decode(data)[0], decode(data)) == (headfile.FORMAT, wrote)
+    wire = msgspec.msgpack.decode(HeadWriter().encode(Head(waiting=[plain])))
+    assert (wire[0], len(wire[7][0])) == (headfile.PLAIN, 8), "as the version before reads it"
+
+
 def test_a_newer_format_is_refused():
-    with pytest.raises(StoreError, match=r"format 4.*upgrade holdfast"):
+    with pytest.raises(StoreError, match=rf"format {headfile.FORMAT + 1}.*upgrade holdfast"):
         decode(msgspec.msgpack.encode((headfile.FORMAT + 1, "and nothing as before")))

@@ -572,3 +572,27 @@ async def test_one_of_two_who_open_a_copy_says_since_when(open_store: Open, cloc
     again, _ = await open_store(copied, place="elsewhere")
     assert again._space.epoch == clock() - 3600.0, "it is no copy of a copy"
     assert store._space.epoch == 0.0
+
+
+async def test_a_moved_dead_letter_that_is_done_with_is_not_moved_again(
+    open_store: Open, clock, bucket: FarBucket
+) -> None:
+    """Who moved it was killed before it dropped it, and comes back after the other queue has forgotten it."""
+    store, door = await open_store(timeout=1.0)
+    await store.create_queue("q", QueueOptions(dead_letter="other"))
+    await store.create_queue("other", QueueOptions(archive=False))
+    await store.append("q", [message()])
+    await die(store)
+    door.fate = lambda kind, key: "kill" if key.startswith("other@") and "/inbox/" in key else "ok"
+    with pytest.raises(HoldfastError):
+        await store._log("q").flusher.flush_all()
+    other, _ = await open_store()
+    done = await drain(other, clock, "other")
+    clock.advance(OVER)
+    await other.maintain("other")
+    clock.advance(OVER)
+    await other.maintain("other")
+    again, _ = await open_store()
+    await again.maintain("q")
+    done += await drain(again, clock, "other")
+    assert sorted(done.values()) == [1]

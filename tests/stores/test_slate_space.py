@@ -12,6 +12,7 @@ from space_suite import SpaceSuite, keys, value
 
 from holdfast.config import StoreOptions
 from holdfast.errors import ConfigError, Fenced, StoreError, Unavailable
+from holdfast.stores import formats
 from holdfast.stores.log import slate
 from holdfast.stores.log.slate import SlateSpace, database, layout
 from holdfast.stores.log.slate.binding import Caller, slatedb
@@ -284,7 +285,7 @@ async def test_a_database_of_something_else_is_refused(folder: Path):
 
 async def test_a_newer_format_is_refused(folder: Path):
     await raw(folder, mformat=b"99")
-    with pytest.raises(ConfigError, match="format 99, this Holdfast knows up to 1: upgrade"):
+    with pytest.raises(StoreError, match=f"format 99, this Holdfast knows up to {formats.LOG}: upgrade"):
         await opened(folder)
 
 

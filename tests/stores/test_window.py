@@ -127,7 +127,7 @@ def test_a_head_with_nothing_set_aside_is_written_as_before():
     bench = Bench(head, window=R)
     bench.one(SetAside({born(T0): T0}))
     wire = headfile.HeadWriter().encode(bench.head)
-    assert msgspec.msgpack.decode(wire)[0] == headfile.FORMAT, "an older version refuses it, with a sentence"
+    assert msgspec.msgpack.decode(wire)[0] == headfile.ASIDE, "an older version refuses it, with a sentence"
 
 
 def test_a_bundle_is_spent_with_its_parts():

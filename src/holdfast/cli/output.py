@@ -10,10 +10,13 @@ from typing import TYPE_CHECKING, Any, Literal
 
 import typer
 
+from ..escaping import many_lines, one_line
+
 if TYPE_CHECKING:
     from rich.console import Console
 
 WIDEST_CELL = 60
+MANY_ROWS = 200  # beyond this a table is written plainly: laid out for a terminal, 10,000 rows take 5 s
 UNLIMITED = 100_000  # columns: what is piped to a file or a program must not be cut
 
 
@@ -29,16 +32,20 @@ class Output:
             return self.document(rows)
         if not rows:
             return typer.echo(empty)
+        cells = [[_cut(shown(row[column])) for column in columns] for row in rows]
+        numeric = [all(isinstance(row[column], int | float | None) for row in rows) for column in columns]
+        titles = [column.replace("_", " ") for column in columns]
+        if len(rows) > MANY_ROWS or not sys.stdout.isatty():
+            return typer.echo("\n".join(_aligned([titles, *cells], numeric)))
         from rich.table import Table
         from rich.text import Text
 
         table = Table(box=None, pad_edge=False, padding=(0, 2, 0, 0))
-        for column in columns:
-            numeric = all(isinstance(row[column], int | float | None) for row in rows)
-            justify: Literal["right", "left"] = "right" if numeric else "left"
-            table.add_column(column.replace("_", " "), justify=justify, no_wrap=numeric, overflow="fold")
-        for row in rows:
-            table.add_row(*(Text(_cut(shown(row[column]))) for column in columns))
+        for title, is_number in zip(titles, numeric, strict=True):
+            justify: Literal["right", "left"] = "right" if is_number else "left"
+            table.add_column(title, justify=justify, no_wrap=is_number, overflow="fold")
+        for line in cells:
+            table.add_row(*map(Text, line))
         _console().print(table)
 
     def fields(self, row: Mapping[str, Any]) -> None:
@@ -53,11 +60,11 @@ class Output:
         """What was done: a sentence, or an object."""
         if self.json:
             return self.document(facts)
-        typer.echo(sentence)
+        typer.echo(many_lines(sentence))
 
     def note(self, sentence: str) -> None:
         """Something a person may want to know, beside the answer."""
-        typer.echo(sentence, err=True)
+        typer.echo(many_lines(sentence), err=True)
 
     def document(self, value: Any) -> None:
         """The one JSON document of a command."""
@@ -79,6 +86,28 @@ class Output:
             yield lambda done: bars.advance(task, done)
 
 
+def _aligned(lines: Sequence[Sequence[str]], numeric: Sequence[bool]) -> Iterator[str]:
+    """Lines of cells in columns; nothing is folded, as for a file or a program."""
+    widths = [max(map(_width, column)) for column in zip(*lines, strict=True)]
+    for line in lines:
+        parts = zip(line, widths, numeric, strict=True)
+        yield "  ".join(_padded(cell, width, right=is_number) for cell, width, is_number in parts).rstrip()
+
+
+def _padded(cell: str, width: int, *, right: bool) -> str:
+    space = " " * (width - _width(cell))
+    return space + cell if right else cell + space
+
+
+def _width(cell: str) -> int:
+    """Columns of a terminal."""
+    if cell.isascii():
+        return len(cell)
+    from rich.cells import cell_len
+
+    return cell_len(cell)
+
+
 def shown(value: Any) -> str:
     """A value as people read it."""
     if value is None:
@@ -86,7 +115,7 @@ def shown(value: Any) -> str:
     if isinstance(value, bool):
         return "yes" if value else "no"
     if isinstance(value, str):
-        return value
+        return one_line(value)
     if isinstance(value, datetime):
         return value.astimezone(UTC).strftime("%Y-%m-%d %H:%M:%SZ")
     if isinstance(value, int):
@@ -101,7 +130,7 @@ def _compact(value: Any) -> str:
 
     if isinstance(value, bytes):
         return repr(value)
-    return msgspec.json.encode(value).decode()
+    return one_line(msgspec.json.encode(value).decode())
 
 
 def _cut(text: str) -> str:

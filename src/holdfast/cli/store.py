@@ -2,11 +2,14 @@
 
 from __future__ import annotations
 
-from typing import Annotated
+from typing import TYPE_CHECKING, Annotated
 
 import typer
 
-from .shell import Shell, Yes, command, group
+from .shell import Shell, Yes, command, group, is_a_person
+
+if TYPE_CHECKING:
+    from ..stores.formats import Format
 
 app = group("The store as a whole.")
 
@@ -18,11 +21,21 @@ async def install(
     shared_schema: Annotated[
         bool, typer.Option("--shared-schema", help="PostgreSQL: also where others have tables.")
     ] = False,
+    yes: Annotated[
+        bool, typer.Option("--yes", "-y", help="All processes on this store are of this version: raise its format.")
+    ] = False,
 ) -> None:
-    """Make what the store needs; harmless to repeat. A bucket must exist already."""
+    """Make what the store needs; harmless to repeat. A bucket must exist already.
+
+    A store that an earlier version made keeps its format, which that version reads too, until you say that all
+    processes are of this version: with --yes, or when asked.
+    """
     from .. import admin
 
-    steps = await admin.install(shell.url, dry_run=dry_run, shared_schema=shared_schema)
+    def agreed(format: Format) -> bool:
+        return yes or (not dry_run and _agreed(format))
+
+    steps = await admin.install(shell.url, dry_run=dry_run, shared_schema=shared_schema, agreed=agreed)
     shell.done("\n".join(steps) or "nothing to do", steps=steps, dry_run=dry_run)
 
 
@@ -37,6 +50,14 @@ async def grants(
 
     wanted = await admin.grants(role, shell.url, apply=apply)
     shell.done(f"role {role} may produce and work" if apply else wanted, role=role, applied=apply, sql=wanted)
+
+
+def _agreed(format: Format) -> bool:
+    question = (
+        f"Format {format.number} can be raised to {format.newest}; earlier versions will refuse this store then. "
+        "Are all its processes of this version?"
+    )
+    return is_a_person() and typer.confirm(question, err=True)
 
 
 @command(app, "uninstall")

@@ -13,17 +13,19 @@ Rules every engine keeps, each with a test in `holdfast.testing.contract`:
 
 from __future__ import annotations
 
-from asyncio import Future
+from asyncio import Future, Semaphore, gather
 from collections.abc import Callable, Sequence
 from typing import Any, Protocol, TypeAlias, cast
 
 import msgspec
 
 from ..config import QueueOptions
-from ..errors import ConfigError
+from ..errors import ConfigError, QueueNotFound
 from ..messages import Answer, Claims, Envelope, Settlement, Stats, Stored, Terms, View
+from .formats import Format
 
 DEAD = "/dead"
+_LOOKS = 32  # calls under way when every queue is counted by a call of its own
 
 
 class QueueInfo(msgspec.Struct, frozen=True):
@@ -135,6 +137,27 @@ class Store(Protocol):
         """Retention, merging, sweeping; what was done. One process at a time; the others return {}."""
 
 
+async def stats_of_all(store: Store) -> list[tuple[QueueInfo, Stats]]:
+    """Every queue and its counts, by name; a store that can look at many queues together does."""
+    does = getattr(store, "stats_of_all", None)
+    return await (stats_one_by_one(store) if does is None else does())
+
+
+async def stats_one_by_one(store: Store) -> list[tuple[QueueInfo, Stats]]:
+    """The same with one call each, some of them at a time; a queue that somebody deletes meanwhile has none."""
+    turns = Semaphore(_LOOKS)
+
+    async def ask(info: QueueInfo) -> tuple[QueueInfo, Stats] | None:
+        async with turns:
+            try:
+                return info, await store.stats(info.name)
+            except QueueNotFound:
+                return None
+
+    asked = await gather(*(ask(info) for info in await store.queues()))
+    return [each for each in asked if each is not None]
+
+
 def is_resting(store: Store, queue: str) -> bool:
     """Whether a worker may leave its housekeeping out: a store where that costs money says so for an idle queue."""
     says = getattr(store, "is_resting", None)
@@ -160,6 +183,16 @@ async def recover(
     """Bring back, or delete, what a store has set aside because it was written late; most stores never do that."""
     does = getattr(store, "recover", None)
     return Recovered() if does is None else await does(queue, delete=delete, on_progress=on_progress)
+
+
+def abandon(store: Store) -> None:
+    """Tell threads of a store to end, without waiting and without a lock: it was dropped, and its event loop is gone.
+
+    Harmless on one that is closed; a store without threads of its own need not have it.
+    """
+    does = getattr(store, "abandon", None)
+    if does is not None:
+        does()
 
 
 def crowd(store: Store, queue: str) -> int:
@@ -216,6 +249,33 @@ def granting(store: Store) -> Granting:
     if not getattr(store, "grants_roles", False):
         raise ConfigError(NO_ROLES)
     return cast(Granting, store)
+
+
+class Formatted(Protocol):
+    """A store that keeps the number of its format; see `formats.py`."""
+
+    @property
+    def format(self) -> Format:
+        """As it was when the store was opened, or raised here."""
+
+    async def raise_format(self) -> None:
+        """Write the newest from now on; harmless to repeat."""
+
+
+def formatted(store: Store) -> Formatted | None:
+    """The store, if it is one."""
+    return cast(Formatted, store) if hasattr(store, "raise_format") else None
+
+
+async def raise_format(store: Store, *, dry_run: bool = False) -> list[str]:
+    """To the newest that this version knows; the step (to be) taken, in words, if there is one."""
+    found = formatted(store)
+    if found is None or not found.format.can_rise:
+        return []
+    step = found.format.step
+    if not dry_run:
+        await found.raise_format()
+    return [step]
 
 
 SingleAppend: TypeAlias = Callable[[bytes, str, Terms], "Future[str] | None"]

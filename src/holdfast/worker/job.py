@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import asyncio
+import threading
 from collections import deque
 from collections.abc import Callable, Collection, Iterable
 from typing import TYPE_CHECKING, Any
@@ -46,12 +47,15 @@ class Hands:
         self.news = asyncio.Event()  # something waits to be settled
         self.empty = asyncio.Event()  # nothing is held
         self.empty.set()
+        self.any = threading.Event()  # something was taken since a thread last found nothing held
 
     def take(self, messages: Iterable[Claimed], now: float) -> list[Job]:
         """Hold what was just claimed."""
         jobs = [Job(message, now) for message in messages]
         if jobs:
             self.held.update(jobs)
+            if not self.any.is_set():
+                self.any.set()
             self.open += len(jobs)
             self.empty.clear()
         return jobs

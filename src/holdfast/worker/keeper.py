@@ -38,6 +38,7 @@ class Keeper:
     async def stop(self, deadline: float) -> None:
         """Nothing is extended after this."""
         self._closing.set()
+        self._hands.any.set()
         if self._task is not None:
             self._task.cancel()
         if self._ended is not None:
@@ -49,10 +50,18 @@ class Keeper:
         able = True
         while able and not self._closing.wait(self._interval):
             able = self._extend_in_thread(self._due())
+            self._rest()
         if able:
             self._call_loop(self._end)
         else:
             self._call_loop(self._go_on_as_task)
+
+    def _rest(self) -> None:
+        """Until something is held: the threads of a thousand idle workers would wake for nothing."""
+        taken = self._hands.any
+        taken.clear()
+        if not self._hands.held and not self._closing.is_set():
+            taken.wait()
 
     def _extend_in_thread(self, jobs: list[Job]) -> bool:
         """False: this store cannot."""

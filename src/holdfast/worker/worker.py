@@ -84,6 +84,7 @@ class Worker:
                 gone=self._forget,
             )
             self._ended = self._crew.ended
+            self._queue._opened.life.workers.add(self)  # who are stopped when their broker closes
             self._crew.start(self._watch)
 
     async def stop(self, grace: float | None = None) -> None:
@@ -125,6 +126,7 @@ class Worker:
 
     def _forget(self) -> None:
         self._crew = None
+        self._queue._opened.life.workers.discard(self)
 
     def _source(self) -> Source:
         queue = self._queue

@@ -293,7 +293,7 @@ class Appender:
             block = self._ids.block(now, draft.priority, carried=carried or draft.due != 0)
             name = BlockName(f"{block:032x}", draft.count, draft.priority, draft.max_attempts, 0)
             key = name.later_key(draft.due) if draft.due else name.inbox_key()
-            blocks.append(Block(key, rows.encode(draft.rows()), draft.kind, block, draft.count))
+            blocks.append(Block(key, rows.encode_at_once(draft.rows()), draft.kind, block, draft.count))
         return blocks
 
 

@@ -13,6 +13,7 @@ import msgspec
 
 from ...config import QueueOptions
 from ...errors import QueueNotFound, Unavailable
+from .. import formats
 from . import absorbing, damage, headfile, names, queues, topics
 from .cache import BlockCache
 from .calendar import IN_STEP, Calendar
@@ -175,6 +176,8 @@ class Committer:
             self._under_way = False
             self._refuse(taken or self._take(), error)
             return
+        if isinstance(committed, asyncio.Task):  # what is given back while its loop ends comes too late: say nothing
+            committed._log_destroy_pending = False  # type: ignore[attr-defined] # as `asyncio.gather` does
         committed.add_done_callback(partial(self._ended, taken))
         self._under_way = True
 
@@ -325,6 +328,8 @@ class Committer:
 
     def _rules(self, config: Config, calendar: Calendar) -> Rules:
         rules = self.address.rules(config)
+        if self._space.format < formats.RETRIES_NAME_WORKERS:
+            rules = msgspec.structs.replace(rules, names_workers=False)
         return rules if calendar == IN_STEP else msgspec.structs.replace(rules, calendar=calendar)
 
     def _known_from(self, stored: bytes) -> _Known:

@@ -6,7 +6,7 @@ from collections.abc import Sequence
 
 from ... import ids
 from ...messages import Stats, Stored, View
-from . import archive, head, lookup, names, records
+from . import archive, counting, lookup, names, records
 from .cache import BlockCache
 from .committer import Committer
 from .lookup import Glance
@@ -31,14 +31,7 @@ class Finder:
 
     def has_exhausted(self, view: Reading) -> bool:
         """Some lease is over with no attempt left."""
-        return any(self._has_exhausted(view, shard) for shard in self._shards)
-
-    @staticmethod
-    def _has_exhausted(view: Reading, shard: Committer) -> bool:
-        seen = shard.look(view)
-        current = seen.head.copy()
-        current.now = max(current.now, view.now)
-        return any(head.exhausted(current, lease, seen.rules) for lease in current.leases)
+        return any(counting.has_exhausted(shard.look(view), view.now) for shard in self._shards)
 
     def find(self, view: Reading, id: str) -> Stored | None:
         return self.find_with_token(view, id)[0]

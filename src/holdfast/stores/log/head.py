@@ -124,7 +124,10 @@ def _finish_part(head: Head, lease: Lease, part: int, intent: Settle, rules: Rul
     if intent.action == "release" or (intent.action == "retry" and not spent):
         attempts = lease.attempts - (intent.action == "release")
         due = _due(head, intent.delay, rules)
-        group = Waiting(lease.block, part, due, attempts, lease.crashed, intent.error, intent.token, intent.action)
+        worker = intent.worker if rules.names_workers else None
+        group = Waiting(
+            lease.block, part, due, attempts, lease.crashed, intent.error, intent.token, intent.action, worker
+        )
         insort(head.waiting, group, key=lambda each: each.due)
         return
     status = "completed" if intent.action == "complete" else rules.dead

@@ -16,7 +16,8 @@ from .state import Beyond, Block, Frozen, Head, Lease, Recent, Settled, Waiting
 
 PLAIN = 1
 LATE = 2  # of heads with more than that: a repeat window, consumers and sinks
-FORMAT = 3  # of heads that have late blocks set aside; without any, nothing of it is written
+ASIDE = 3  # of heads that have late blocks set aside; without any, nothing of it is written
+FORMAT = 4  # of heads with retries that name the worker that failed them; the same
 
 
 _SHIFT_MOST = 64
@@ -90,7 +91,7 @@ class HeadWriter:
         encode = self._encode
         rest = _rest(head)
         wire = (
-            FORMAT if head.beyond.aside else LATE if rest else PLAIN,
+            _number(head, rest),
             head.now,
             head.serial,
             head.completed,
@@ -128,6 +129,14 @@ def decode(data: bytes, calendar: Calendar = IN_STEP) -> Head:
     )
 
 
+def _number(head: Head, rest: tuple[Any, ...]) -> int:
+    """The lowest that says it all."""
+    waiting = [*head.waiting, *head.frozen.waiting] if head.frozen else head.waiting
+    if any(each.worker for each in waiting):
+        return FORMAT
+    return ASIDE if head.beyond.aside else LATE if rest else PLAIN
+
+
 def _rest(head: Head) -> tuple[Any, ...]:
     """What most heads do not have."""
     pipes = (head.pipes.consumers, head.pipes.sinks)
@@ -155,7 +164,8 @@ def _lease(x: Lease) -> tuple[Any, ...]:
 
 
 def _waiting(x: Waiting) -> tuple[Any, ...]:
-    return x.block, _bytes(x.mask), x.due, x.attempts, x.crashed, x.error, x.token, x.status
+    plain = x.block, _bytes(x.mask), x.due, x.attempts, x.crashed, x.error, x.token, x.status
+    return (*plain, x.worker) if x.worker else plain
 
 
 def _settled(x: Settled) -> tuple[Any, ...]:

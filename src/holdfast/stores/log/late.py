@@ -8,7 +8,7 @@ from __future__ import annotations
 import itertools
 import os
 import time
-from collections.abc import Iterable, Sequence
+from collections.abc import Sequence
 
 import msgspec
 from msgspec.structs import replace
@@ -19,6 +19,7 @@ from .names import HEED, parse_block
 from .space import Plea, Reading
 from .state import Forget, Head, Intent, ListTicket, Rules
 from .turns import Turns
+from .unfinished import unfinished_of
 
 _OLD_PLEA = 60.0  # seconds after which nobody waits for an answer to it any more
 _AGING = 0.08  # seconds after which the next list is asked for meanwhile, while claims follow each other
@@ -146,24 +147,22 @@ class Late:
         found = window.sort_out(head, listing.keys, listing.made, rules)
         self.wrong.update(root + key for key in found.purged)
         self.suspects = found.late
-        good = self._without_unfinished(view, beside, head, found.good)
+        good = self._without_unfinished(view, root, beside, head, found.good)
         known = head.beyond.refused
         spent = {key: self._parts(view, root, key) for key in good if bundles.is_bundle(key) and key not in known}
         self._bundles = {root + key: parts for key, parts in spent.items()}
         return Chosen([key for key in good if not bundles.is_bundle(key)], spent, found.purged)
 
-    def _without_unfinished(self, view: Reading, beside: Sequence[str], head: Head, keys: list[str]) -> list[str]:
-        """A block that a flush wrote waits until its rows are dropped.
-
-        If it came and went before, whoever finishes the flush could not tell that it was ever there. Its rows lie in
-        this head, or in that of the queue's other log, which is looked at after the list.
-        """
+    def _without_unfinished(
+        self, view: Reading, root: str, beside: Sequence[str], head: Head, keys: list[str]
+    ) -> list[str]:
+        """A block that a flush wrote waits until its rows are dropped; heads of others are looked at after the list."""
         known = {block.key for block in head.blocks.values()} | head.beyond.refused
         carried = {key for key in keys if key not in known and not bundles.is_bundle(key) and parse_block(key).first}
         new = carried - self._written
         if not new:
             return keys
-        unfinished = unfinished_of(view, beside, head, new)
+        unfinished = unfinished_of(view, root, head, beside, new)
         self._written = carried - unfinished
         return [key for key in keys if key not in unfinished]
 
@@ -203,11 +202,3 @@ class Late:
         if data is None:
             return False
         return headfile.decode(data).beyond.sessions.get(self.session, (0, 0.0))[0] == attempt
-
-
-def unfinished_of(view: Reading, beside: Sequence[str], head: Head, keys: Iterable[str]) -> set[str]:
-    """Blocks of a flush whose rows are still frozen: in this head, or in one of the logs that write here too."""
-    others = [(root + "head", view.get(root + "head")) for root in beside]
-    heads = [head, *(damage.read(key, headfile.decode, found.data) for key, found in others if found is not None)]
-    sets = [each.frozen for each in heads if each.frozen is not None]
-    return {key for key in keys if any(frozen.wrote(key) for frozen in sets)}

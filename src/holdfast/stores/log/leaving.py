@@ -203,7 +203,7 @@ def _moved(source: str, found: list[Leaving], numbers: Iterator[str]) -> list[tu
     copies = []
     for row in found:
         old = row.stored
-        why = {"dead_from": source, "dead_id": old.id, "dead_reason": old.error or ""}
+        why = {rows.MOVED_FROM: source, "dead_id": old.id, "dead_reason": old.error or ""}
         id = ids.text(ids.derived(ids.number(old.id) or 0, "moved"))
         fresh = msgspec.structs.replace(old, id=id, headers={**(old.headers or {}), **why}, attempts=0, error=None)
         copies.append(msgspec.structs.replace(row, stored=fresh, max_attempts=0))  # as the other queue has it

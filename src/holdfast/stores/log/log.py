@@ -100,6 +100,9 @@ class Log:
         except HoldfastError as error:
             self._put_off += 1
             logger.warning("flush of %s put off: %s", self.address.text, error)
+        except RuntimeError as error:  # an event loop or an interpreter that ends starts no more threads
+            if "shutdown" not in str(error):
+                raise
 
     def _flushed(self, task: asyncio.Task[None]) -> None:
         self._flushing = None

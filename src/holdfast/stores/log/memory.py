@@ -11,6 +11,7 @@ from itertools import count
 from typing import TypeVar
 
 from ...errors import Unavailable
+from .. import formats
 from ..base import Check
 from .calendar import Calendar, Reckoning
 from .space import Buffer, Found, NewFiles, Range, Reading, Survey, Transaction
@@ -192,6 +193,13 @@ class MemorySpace:
 
     async def install(self, *, dry_run: bool) -> list[str]:
         return []
+
+    @property
+    def format(self) -> int:
+        return formats.LOG  # nothing of another version is ever here
+
+    async def raise_format(self) -> None:
+        """It is the newest."""
 
     async def uninstall(self) -> list[str]:
         with self._lock:

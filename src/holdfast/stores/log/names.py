@@ -1,6 +1,7 @@
 """Keys: where everything of a queue lies. A block's key says what is needed to plan: priority, order, count, attempts.
 
 queues/<name>                                   the queue's options
+swept                                           when files of no object were last looked for
 <name>@<incarnation>/head                       the only object that changes under load
 <name>@<incarnation>/inbox/<255-priority>/<block>
 <name>@<incarnation>/later/<due, ms>/<block>    by the store's clock; from DATED on: by the calendar
@@ -31,6 +32,7 @@ DATED = 500_000_000_000_000  # ms, added to instants of the calendar: the store'
 UNDATED_END = str(DATED)[0]  # what keys of the store's clock are below
 HEED = "heed-"  # beside the head, and a name: touched by who is beaten and not in line, so that lists show who asks
 LATE = "late/"  # below a log's root: copies of blocks that were set aside
+SWEPT = "swept"  # of the whole space: until when nobody needs to look for files that crashes left
 HINT = "hint"  # beside the head: changes with the options, so that a list of the log shows it
 
 
@@ -38,7 +40,7 @@ _QUEUE = r"[A-Za-z0-9][A-Za-z0-9_.-]{0,127}"
 _FOLDERS = "inbox|later|archive|results|dedup|replayed|damaged|parts|late|recovered"
 _SINGLE = f"head|{HINT}|{HEED}[^/]+|maintain|scanned"
 # Whoever removes a store goes by this: a kind of key that is not listed here would be left behind, and told.
-_OURS = re.compile(rf"{CONFIGS}{_QUEUE}|{_QUEUE}@[0-9a-f]{{8}}/((dead|s\d{{4}})/)?({_SINGLE}|({_FOLDERS})/.+)")
+_OURS = re.compile(rf"{SWEPT}|{CONFIGS}{_QUEUE}|{_QUEUE}@[0-9a-f]{{8}}/((dead|s\d{{4}})/)?({_SINGLE}|({_FOLDERS})/.+)")
 _TOLD_MOST = 20  # names of what was left
 
 
@@ -61,6 +63,11 @@ def told(left: Iterable[str], what: str) -> list[str]:
         else:
             more += 1
     return [*names, f"and {more:,} more"] if more else names
+
+
+def is_queue(name: str) -> bool:
+    """Whether a queue can have this name."""
+    return re.fullmatch(_QUEUE, name) is not None
 
 
 def config_key(queue: str) -> str:

@@ -17,10 +17,10 @@ from ...errors import HoldfastError, StoreError
 from . import bundles, names, queues, window
 from .cache import BlockCache
 from .committer import Committer
-from .late import unfinished_of
 from .lookup import Glance
 from .space import Copyable, Reading, Space
 from .state import Bury, Expire, Head, SetAside
+from .unfinished import unfinished_of
 
 _NAMED_MOST = 200  # blocks in the head at a time: it is rewritten with every commit
 _AT_ONCE = 16  # blocks that are copied together
@@ -78,7 +78,7 @@ class Quarantine:
         self.has_copies = next(iter(glance.keys(names.LATE)), None) is not None
         seen, late = glance.seen, glance.strangers("inbox/", "later/").late
         if late:  # what a flush left behind is for whoever finishes it: its rows are in a head
-            unfinished = unfinished_of(view, queues.beside(seen.root, seen.config), seen.head, late)
+            unfinished = unfinished_of(view, seen.root, seen.head, queues.beside(seen.root, seen.config), late)
             late = {key: made for key, made in late.items() if key not in unfinished}
         return dict(list(late.items())[:_NAMED_MOST]), bool(seen.head.beyond.aside)
 

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import secrets
 from functools import partial
+from typing import TypeAlias
 
 import msgspec
 
@@ -12,12 +13,14 @@ from ...errors import ConfigError, QueueExists, QueueNotFound, StoreError
 from ...retry import NoRetry
 from ..base import DEAD, QueueInfo
 from . import damage, names
+from .calendar import IN_STEP, Calendar
 from .space import Reading, Transaction
 from .state import ENDLESS, Rules
 
 FORMAT = 1
 CLOSING = 2.5  # seconds for which producers may still believe in a queue that is being deleted
 _PAGE = 10_000
+_AT_ONCE = 50  # objects of one survey
 _SHARD = "#"  # not in the name of any queue
 
 
@@ -38,6 +41,9 @@ class Config(msgspec.Struct, frozen=True, kw_only=True):
     options: QueueOptions
     paused: bool = False
     closing: float | None = None  # being deleted, since when; producers may not know yet
+
+
+Named: TypeAlias = tuple[str, Config]
 
 
 class Address(msgspec.Struct, frozen=True):
@@ -62,12 +68,13 @@ class Address(msgspec.Struct, frozen=True):
     def archive_root(self, config: Config) -> str:
         return f"{self.queue}@{config.incarnation}/"
 
-    def rules(self, config: Config) -> Rules:
+    def rules(self, config: Config, calendar: Calendar = IN_STEP) -> Rules:
         """What the options mean to the head of this log; dead letters never run out of attempts."""
         options = config.options
         if self.dead:
-            return Rules(max_attempts=ENDLESS, archive=options.archive)
+            return Rules(max_attempts=ENDLESS, archive=options.archive, calendar=calendar)
         return Rules(
+            calendar=calendar,
             max_attempts=options.max_attempts,
             retry_expired=not isinstance(options.retry, NoRetry),
             archive=options.archive,
@@ -177,8 +184,9 @@ def close(tx: Transaction, queue: str) -> str:
     return address(queue).archive_root(config)
 
 
-def all_of(view: Reading) -> list[tuple[str, Config]]:
-    queues: list[tuple[str, Config]] = []
+def all_of(view: Reading) -> list[Named]:
+    """Every queue, by name."""
+    queues: list[Named] = []
     after = ""
     while page := view.list(names.CONFIGS, after=after, limit=_PAGE):
         after = page[-1]
@@ -189,6 +197,20 @@ def all_of(view: Reading) -> list[tuple[str, Config]]:
             if config is not None and config.closing is None:
                 queues.append((name, config))
     return queues
+
+
+def page_of(view: Reading, after: str, limit: int) -> tuple[list[Named], str]:
+    """The queues whose keys come behind `after`, and the key to go on from; empty: there are no more. Atomic spaces."""
+    keys = view.list(names.CONFIGS, after=after, limit=limit)
+    found: list[Named] = []
+    for start in range(0, len(keys), _AT_ONCE):
+        some = keys[start : start + _AT_ONCE]
+        for key, data in zip(some, view.survey(some, [])[0], strict=True):
+            name = key.removeprefix(names.CONFIGS)
+            config = decode(data, name) if data is not None else None
+            if config is not None and config.closing is None:
+                found.append((name, config))
+    return found, keys[-1] if len(keys) >= limit else ""
 
 
 def delete_some(tx: Transaction, prefix: str, spared: str) -> int:

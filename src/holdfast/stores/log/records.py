@@ -50,7 +50,8 @@ def state_of(head: Head, block: Block, place: int, now: float) -> State | None:
 def _waiting_state(group: Waiting, now: float) -> State:
     later: Status = "retry" if group.attempts else "delayed"
     status = "pending" if group.due <= now else later
-    return State(status, group.attempts, group.due or None, error=group.error, token=group.token)
+    said = group.error, group.worker, group.token
+    return State(status, group.attempts, group.due or None, None, None, *said)
 
 
 def settled_state(group: Settled, place: int) -> State:

@@ -9,9 +9,11 @@ from typing import Any
 import msgspec
 
 from ...errors import StoreError
+from . import arrow
 from .frames import Frame
 from .space import Buffer
 
+MOVED_FROM = "dead_from"  # a header: the queue whose dead letter a message was
 FORMAT = 1
 ARROW_FROM = 16  # rows; below, an Arrow stream costs more than it holds
 RAW = "application/octet-stream"
@@ -67,9 +69,19 @@ _decoder = msgspec.msgpack.Decoder(list[msgspec.Raw])
 _rows_decoder = msgspec.msgpack.Decoder(Rows)
 
 
-def encode(rows: Rows) -> Buffer:
-    """The bytes of a block."""
-    return _encoder.encode(_Wire(FORMAT, rows)) if len(rows) < ARROW_FROM else _encode_arrow(rows)
+def encode(rows: Rows, *, plain: bool = False) -> Buffer:
+    """The bytes of a block. Unless they are to be `plain` this may load pyarrow, so: not in an event loop."""
+    return _encoder.encode(_Wire(FORMAT, rows)) if plain or len(rows) < ARROW_FROM else _encode_arrow(rows)
+
+
+def encode_at_once(rows: Rows) -> Buffer:
+    """The same in an event loop: until pyarrow is there, any number of rows is written without it."""
+    return encode(rows, plain=len(rows) >= ARROW_FROM and not arrow.is_ready())
+
+
+def waits_to_decode(data: bytes) -> bool:
+    """Whether `decode` would load pyarrow first, which begins now in a thread."""
+    return data.startswith(_ARROW_START) and not arrow.is_ready()
 
 
 def decode(data: bytes) -> Rows:

@@ -107,6 +107,16 @@ class Copyable(Protocol):
         """Look again."""
 
 
+class Watchful(Protocol):
+    """What a space may do besides: look for changes that nobody told it of, once for all who wait."""
+
+    async def watch_log(self, topic: str, timeout: float, *, since: int, root: str) -> bool:
+        """As `Space.watch`, and also True within a poll interval after anybody has changed the log at `root`."""
+
+    def is_unchanged(self, topic: str, root: str, *, since: float) -> bool:
+        """Somebody in this process watches the log, and nobody has changed it since then, by `time.monotonic`."""
+
+
 NewFiles: TypeAlias = Sequence[tuple[str, Buffer]]
 
 
@@ -116,6 +126,13 @@ class Space(Protocol):
     file_threshold: int | None  # blocks of at least so many bytes go through `write_file`; None: never
 
     window: float  # R: seconds in which a write may be repeated or arrive late; 0: an atomic space
+
+    @property
+    def format(self) -> int:
+        """The format that is written here, as it was when the space was opened; see `stores/formats.py`."""
+
+    async def raise_format(self) -> None:
+        """To the newest."""
 
     def clock(self) -> float:
         """Seconds that only count up, the same for everybody who shares the space; the wall clock does not move them.

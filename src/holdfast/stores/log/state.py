@@ -41,6 +41,7 @@ class Rules(msgspec.Struct, frozen=True):
     archive: bool = True
     dead: Ending = "dead"  # how a message ends that has no attempt left
     paused: bool = False
+    names_workers: bool = True  # of retries; not in the first format
     window: float = 0.0  # seconds in which a write may be repeated or arrive late; 0: never
     margin: float = 0.0  # seconds after which an instant of somebody else has certainly come: clocks differ
     own: str = ""  # how the tokens of this process begin
@@ -141,6 +142,7 @@ class Waiting(msgspec.Struct, frozen=True, gc=False):
     error: str | None
     token: str
     status: Literal["retry", "release"]
+    worker: str | None = None  # that gave them back; None: it said nothing, or the store's format has no place for it
 
     def due_at(self, rules: Rules) -> float:
         """When they may be given, by this process's clock."""

@@ -5,6 +5,7 @@ from __future__ import annotations
 import asyncio
 import time
 from collections.abc import Awaitable, Callable, Sequence
+from contextlib import suppress
 from functools import partial
 from typing import TypeVar, cast
 
@@ -12,11 +13,13 @@ from msgspec.structs import replace
 
 from ... import ids as id_bits
 from ...config import QueueOptions, StoreOptions
-from ...errors import MessageNotFound, QueueNotEmpty
+from ...errors import MessageNotFound, QueueNotEmpty, QueueNotFound
 from ...ids import Ids
 from ...messages import Answer, Claims, Envelope, Settlement, Stats, Stored, View
-from ..base import DEAD, Check, QueueInfo, SingleAppend
-from . import inspecting, leases, letters, names, queues, upkeep
+from .. import formats
+from ..base import DEAD, Check, QueueInfo, SingleAppend, stats_one_by_one
+from ..formats import Format
+from . import counting, inspecting, leases, letters, names, queues, upkeep
 from .batches import LogBatches
 from .cache import BlockCache
 from .finder import Finder
@@ -25,11 +28,12 @@ from .late_appending import LateAppender
 from .log import Log
 from .lookup import Glance
 from .session import Session
-from .space import Reading, Space, Stale, Transaction
+from .space import Reading, Space, Stale, Transaction, Watchful
 from .state import Claim, Expire, Remove, Taken
 from .topics import done_topic, work_topic
 
 T = TypeVar("T")
+_RESTS = 600.0  # seconds after which an idle queue is looked at again: retention goes by days
 
 
 class LogStore:
@@ -45,6 +49,9 @@ class LogStore:
         self._cache = BlockCache()
         self._ids = Ids()
         self._logs: dict[str, Log] = {}
+        self._pulse = cast(Watchful, space) if hasattr(space, "watch_log") else None
+        self._swept_until = 0.0
+        self._found_idle: dict[str, float] = {}  # by queue: when, by `time.monotonic`
         self._looked: dict[str, int] = {}  # by queue: the ticket before the last look
         self.batches = LogBatches(space, self._finder, self._fresh, self._log, options)
 
@@ -76,6 +83,13 @@ class LogStore:
     async def install(self, *, dry_run: bool = False) -> list[str]:
         return await self._space.install(dry_run=dry_run)
 
+    @property
+    def format(self) -> Format:
+        return Format(self._space.format, formats.LOG)
+
+    async def raise_format(self) -> None:
+        await self._space.raise_format()
+
     async def uninstall(self) -> list[str]:
         return await self._space.uninstall()
 
@@ -84,6 +98,12 @@ class LogStore:
             await log.close()
         self._logs.clear()
         await self._space.close()
+
+    def abandon(self) -> None:
+        """See `stores.base.abandon`; a space whose threads end with it has nothing to do."""
+        does = getattr(self._space, "abandon", None)
+        if does is not None:
+            does()
 
     async def check(self) -> list[Check]:
         return [*await self._space.check(), await inspecting.damaged(self._space)]
@@ -166,10 +186,18 @@ class LogStore:
             left = deadline - time.monotonic()
             if claims.messages or claims.expired or left <= 0:
                 return claims
-            pause = min(left, self._options.poll_interval)
-            if next_due is not None:
-                pause = min(pause, max(0.001, next_due - self._space.clock()))
-            await self._space.watch(work_topic(queue), pause, since=ticket)
+            pause = left if next_due is None else min(left, max(0.001, next_due - self._space.clock()))
+            if not await self._await_work(queue, pause, ticket) and pause == left:
+                return claims
+
+    async def _await_work(self, queue: str, timeout: float, ticket: int) -> bool:
+        """Until there may be something to claim; False: there is nothing, and nobody needs to look again."""
+        topic, poll_interval = work_topic(queue), self._options.poll_interval
+        if self._pulse is None:  # who cannot rely on being told looks every poll interval
+            await self._space.watch(topic, min(timeout, poll_interval), since=ticket)
+            return True
+        root = self._log(queue).committer.root
+        return await self._pulse.watch_log(topic, timeout, since=ticket, root=root) or timeout < poll_interval
 
     def requests(self) -> dict[str, int] | None:
         """On a bucket: what was asked of it; see `stores.base.requests`."""
@@ -259,6 +287,20 @@ class LogStore:
     async def stats(self, queue: str) -> Stats:
         return await self._look(queue, lambda finder, view: finder.stats(view))
 
+    async def stats_of_all(self) -> list[tuple[QueueInfo, Stats]]:
+        """As `stores.base.stats_of_all`: many queues in one read, where a look costs no request."""
+        if self._space.window:
+            return await stats_one_by_one(self)
+        found: list[tuple[QueueInfo, Stats]] = []
+        after: str | None = None
+        while after != "":
+            look = partial(counting.counted, self._cache, after or "")
+            some, after = await self._space.read(look, deadline=self._timeout)
+            for name, config, counts in some:
+                with suppress(QueueNotFound):
+                    found.append((queues.info(name, config), counts or await self.stats(name)))
+        return found
+
     async def _fresh(self, queue: str) -> Finder:
         """A finder for later looks, after messages with no attempt left have ended."""
         await self._look(queue, lambda finder, view: None)
@@ -327,6 +369,29 @@ class LogStore:
             await log.flusher.flush_all()
 
     async def maintain(self, queue: str) -> dict[str, int]:
+        orphans = 0
+        if not self._space.window:
+            orphans = await self._sweep()
+            looked = time.monotonic()
+            if await self._space.read(partial(upkeep.is_idle, queue), deadline=self._timeout):
+                self._found_idle[queue] = looked
+                return upkeep.NOTHING_DONE | {"orphans": orphans}
         live, *others = await self._logs_of(queue)
         done = await upkeep.maintain(self._space, live, self._log(queue + DEAD), others=others)
-        return done | await self.batches.maintain(queue) if done else done
+        if not done:
+            return done
+        return done | {"orphans": done["orphans"] + orphans} | await self.batches.maintain(queue)
+
+    def is_resting(self, queue: str) -> bool:
+        """Nothing has changed since upkeep found nothing to do; by and by time alone makes some."""
+        idle = self._found_idle.get(queue)
+        if idle is None or self._pulse is None or time.monotonic() - idle > _RESTS:
+            return False
+        return self._pulse.is_unchanged(work_topic(queue), self._log(queue).committer.root, since=idle)
+
+    async def _sweep(self) -> int:
+        """Once for all queues of the space, and for all who share it."""
+        if self._space.clock() < self._swept_until:
+            return 0
+        self._swept_until = self._space.clock() + upkeep.SWEEP_SECONDS
+        return await upkeep.sweep_space(self._space)

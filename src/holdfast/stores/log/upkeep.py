@@ -4,21 +4,25 @@ from __future__ import annotations
 
 import math
 from collections.abc import Iterator, Sequence
+from functools import partial
 from itertools import groupby
 from typing import Any
 
 import msgspec
 
-from . import archive, bundles, letters, names, pinning, queues
+from . import archive, bundles, counting, letters, names, pinning, queues
 from .log import Log
 from .lookup import Glance
 from .names import ArchiveName
 from .space import Reading, Space, Transaction
-from .state import Expire
+from .state import Expire, Head
 
 _LOCK_SECONDS = 60.0  # a crashed maintainer is replaced after so long
 _ORPHAN_SECONDS = 3600.0
 _LATE_SECONDS = 3600.0
+SWEEP_SECONDS = 300.0  # between two sweeps of a space: what they look for is older than an hour
+NOTHING_DONE = dict.fromkeys(("flushed", "expired_files", "merged_files", "forgotten_keys", "orphans", "released"), 0)
+_MARKS = ("dedup/", "replayed/", "recovered/", "maintain")  # keys of a queue that are looked at one by one
 _MERGE_FROM = 16  # small files of one day
 _SMALL_ROWS = 20_000
 _PAGE = 1000
@@ -40,8 +44,8 @@ async def maintain(space: Space, live: Log, dead: Log, *, others: Sequence[Log] 
         done = {"flushed": sum([await _flush(log) for log in logs])}
         done["expired_files"] = await space.transact(lambda tx: _retire(tx, files, config))
         done["merged_files"] = await _merge(space, live, config, files)
-        done["forgotten_keys"] = await space.transact(lambda tx: _forget(tx, root, config))
-        done["orphans"] = await space.sweep(_ORPHAN_SECONDS)
+        done["forgotten_keys"] = await _forget(space, root, config)
+        done["orphans"] = await space.sweep(_ORPHAN_SECONDS) if space.window else 0
         if space.window:
             for log in logs:
                 await _bury(log)
@@ -49,6 +53,37 @@ async def maintain(space: Space, live: Log, dead: Log, *, others: Sequence[Log] 
     finally:
         await space.transact(lambda tx: _end(tx, root, until))
     return done
+
+
+def is_idle(queue: str, view: Reading) -> bool:
+    """Nothing of the queue needs upkeep now: most are idle most of the time, and then one look is all it costs."""
+    config = queues.read(view, queue)
+    if config.options.shards > 1:
+        return False
+    (sight,) = counting.sights(view, [(queue, config)])
+    if sight.has_exhausted() or any(_is_busy(seen.head) for seen in (sight.live, sight.dead)):
+        return False
+    if any(sight.view.list(sight.root + kind, limit=1) for kind in _MARKS):
+        return False
+    files = archive.files(sight.view, sight.root)
+    return not _outdated(files, view, config) and next(mergeable(files), None) is None
+
+
+def _is_busy(head: Head) -> bool:
+    return bool(head.settled or head.frozen is not None or head.pipes.consumers)
+
+
+async def sweep_space(space: Space) -> int:
+    """Files that crashes left anywhere in the space, at most once in a while, whoever shares it."""
+    return await space.sweep(_ORPHAN_SECONDS) if await space.transact(_takes_turn) else 0
+
+
+def _takes_turn(tx: Transaction) -> bool:
+    found = tx.get(names.SWEPT)
+    if found is not None and tx.now < msgspec.msgpack.decode(found.data, type=float) <= tx.now + SWEEP_SECONDS:
+        return False
+    tx.put(names.SWEPT, msgspec.msgpack.encode(tx.now + SWEEP_SECONDS))
+    return True
 
 
 def _begin(tx: Transaction, queue: str) -> tuple[queues.Config, bytes] | None:
@@ -82,13 +117,18 @@ async def _bury(log: Log) -> None:
 
 
 def _retire(tx: Transaction, root: str, config: queues.Config) -> int:
-    """Archive files past their retention, judged by the time in their names; days are of the calendar."""
-    wall = tx.calendar.wall
-    limit = wall(tx.now) - config.options.archive_days * _DAY
-    old = [file.key for file in archive.files(tx, root) if wall(file.frozen_at) < limit]
+    """Archive files past their retention."""
+    old = _outdated(archive.files(tx, root), tx, config)
     for key in old:
         tx.delete(key)
     return len(old)
+
+
+def _outdated(files: Sequence[ArchiveName], view: Reading, config: queues.Config) -> list[str]:
+    """Judged by the time in their names; days are of the calendar."""
+    wall = view.calendar.wall
+    limit = wall(view.now) - config.options.archive_days * _DAY
+    return [file.key for file in files if wall(file.frozen_at) < limit]
 
 
 async def _merge(space: Space, live: Log, config: queues.Config, root: str) -> int:
@@ -119,17 +159,29 @@ def mergeable(files: list[ArchiveName]) -> Iterator[list[ArchiveName]]:
             yield group
 
 
-def _forget(tx: Transaction, root: str, config: queues.Config) -> int:
+async def _forget(space: Space, root: str, config: queues.Config) -> int:
     """Dedup keys past their window, and marks of replays whose originals the archive has forgotten too."""
     windows = {
         "dedup/": config.options.dedup_window,
         "replayed/": config.options.archive_days * _DAY,
         "recovered/": _RECOVERED_DAYS * _DAY,
     }
-    over = [key for kind, window in windows.items() for key in _keys(tx, root + kind) if _is_over(tx, key, window)]
+    forgotten = 0
+    for kind, window in windows.items():
+        after: str | None = ""
+        while after is not None:  # some at a time: whoever writes waits meanwhile
+            some, after = await space.transact(partial(_forget_some, prefix=root + kind, after=after, window=window))
+            forgotten += some
+    return forgotten
+
+
+def _forget_some(tx: Transaction, prefix: str, after: str, window: float) -> tuple[int, str | None]:
+    """How many, and the key to go on from."""
+    page = tx.list(prefix, after=after, limit=_PAGE)
+    over = [key for key in page if _is_over(tx, key, window)]
     for key in over:
         tx.delete(key)
-    return len(over)
+    return len(over), page[-1] if len(page) == _PAGE else None
 
 
 def _is_over(tx: Transaction, key: str, window: float) -> bool:

@@ -13,7 +13,7 @@ from ... import ids as makers
 from ...errors import MessageTooLarge, QueueFull, QueueNotFound, Unavailable, UnknownOutcome
 from ...messages import Envelope
 from ...v1.task_pb2 import Task
-from . import tasks
+from . import deadline, tasks
 from .calls import Call
 from .faults import DUPLICATE_IN_BATCH, NO_ROOM, STREAM_FULL, WRONG_SEQUENCE, Lost, Nobody, Refused
 from .link import Link
@@ -75,7 +75,7 @@ class Appender:
             if await log.lanes.ensure(priority, info.options.lease):
                 await log.note(b"lane")
         keys = [message.dedup_key for message in messages]
-        marked = len(made) == 1 or not log.link.features.batches or log.link.features.batch_ids
+        marked = len(made) == 1 or log.link.features.batch_ids
         posts = [await self._post(task, now, marked=marked) for task in made]
         ids = [task.id for task in made]
         if any(key is not None for key in keys):
@@ -128,7 +128,7 @@ class Appender:
 
     def _is_large(self, posts: Sequence[Post]) -> bool:
         """Whether the server does not take all of these at once."""
-        return len(posts) > 1 and (not self._log.link.features.batches or len(parts(posts)) > 1)
+        return len(parts(posts)) > 1
 
     async def _store_call(self, call: Call, posts: Sequence[Post], ids: Sequence[str], *, again: bool = False) -> None:
         """All parts, and then the word that they count."""
@@ -154,7 +154,7 @@ class Appender:
 
     async def _store(self, posts: Sequence[Post], ids: Sequence[str], *, doubt: bool = False) -> None:
         """Store them; when nobody says whether that worked (`doubt`), find out and repeat what is missing."""
-        deadline = time.monotonic() + self._log.link.options.operation_timeout
+        until = deadline.until(self._log.link.options.operation_timeout)
         while True:
             try:
                 await self._log.link.store(posts)
@@ -166,7 +166,7 @@ class Appender:
                 elif isinstance(error, Nobody):
                     await self._must_exist()
                 doubt = True
-                if time.monotonic() > deadline:
+                if time.monotonic() >= until:
                     raise self._unknown(posts, ids) from error
                 await asyncio.sleep(0.05)
             posts = await self._missing(posts) if doubt else posts
@@ -202,9 +202,9 @@ class Appender:
         """Keys go in with their messages, each only if nobody else wrote it since we looked."""
         log = self._log
         subjects = {key: log.names.key_of(key) for key in keys if key is not None}
-        deadline = time.monotonic() + log.link.options.operation_timeout
-        while time.monotonic() < deadline:
-            old = await self._known_keys(subjects)
+        until, doubt = deadline.until(log.link.options.operation_timeout), False
+        while time.monotonic() < until:
+            old = await self._known_keys(subjects, doubt=doubt)
             if old is None:
                 await asyncio.sleep(0.05)  # another's call with one of these keys is under way
                 continue
@@ -223,12 +223,27 @@ class Appender:
                 if error.code not in (WRONG_SEQUENCE, DUPLICATE_IN_BATCH):
                     raise
             except (Lost, Nobody):
+                doubt = True
                 await asyncio.sleep(0.05)  # the key says next time whether it went in, and everything with it
-        raise Lost("dedup keys changed too often")
+        if not doubt:
+            raise Lost("dedup keys changed too often")
 
-    async def _known_keys(self, subjects: dict[str, str]) -> dict[str, tuple[int, Key]] | None:
-        """The keys that are there, with their sequences; None: one belongs to a call that is still open."""
-        found = await self._log.reader.last(self._log.names.task_stream, list(subjects.values()))
+        async def retry() -> list[str]:
+            return await self._append_once(posts, ids, keys, window)
+
+        raise UnknownOutcome(_UNKNOWN.format(log.queue), ids=ids, retry=retry)
+
+    async def _known_keys(self, subjects: dict[str, str], *, doubt: bool) -> dict[str, tuple[int, Key]] | None:
+        """The keys that are there, with their sequences; None: one belongs to a call that is still open.
+
+        In `doubt`, when our own keys may be there, also None while nobody answers.
+        """
+        try:
+            found = await self._log.reader.last(self._log.names.task_stream, list(subjects.values()))
+        except Lost:
+            if not doubt:
+                raise
+            return None
         known: dict[str, tuple[int, Key]] = {}
         for key, subject in subjects.items():
             if subject not in found:
@@ -262,8 +277,6 @@ class Appender:
 
 
 def key_post(link: Link, subject: str, key: Key, expect: int) -> Post:
-    """A dedup key as it is stored; it goes away by itself where the server can."""
-    ttl = ""
-    if link.features.message_ttl:
-        ttl = f"Nats-TTL: {math.ceil(max(key.until - link.now(), 0)) + 60}s\r\n"
+    """A dedup key as it is stored; it goes away by itself."""
+    ttl = f"Nats-TTL: {math.ceil(max(key.until - link.now(), 0)) + 60}s\r\n"
     return Post(subject, msgspec.json.encode(key), ttl, expect)

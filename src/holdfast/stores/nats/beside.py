@@ -7,11 +7,15 @@ import threading
 from collections.abc import Sequence
 from typing import TYPE_CHECKING
 
+import msgspec
+
 from ...config import StoreOptions
 from .address import Address
 
 if TYPE_CHECKING:
     from .store import NatsStore
+
+_CLOSE = 10.0  # seconds for the connection, and for the thread
 
 
 class Beside:
@@ -45,9 +49,14 @@ class Beside:
         from .store import NatsStore  # above us: it holds one of these
 
         if self._store is None:
-            store = NatsStore(self._address, self._options)
+            store = NatsStore(self._address, self._short())
             self._store = await store.open()
         return await self._store.extend(queue, leases, seconds)
+
+    def _short(self) -> StoreOptions:
+        """A lease is not waiting for a connection: the next try comes soon."""
+        timeout = min(self._options.connect_timeout, self._options.operation_timeout)
+        return msgspec.structs.replace(self._options, connect_timeout=timeout)
 
     def close(self) -> None:
         """End the connection and the thread, if there are any."""
@@ -57,7 +66,11 @@ class Beside:
         if loop is None or self._thread is None:
             return
         if self._store is not None:
-            asyncio.run_coroutine_threadsafe(self._store.close(), loop).result(10)
+            try:
+                asyncio.run_coroutine_threadsafe(self._store.close(), loop).result(_CLOSE)
+            except TimeoutError:
+                pass  # the thread ends with the process
         loop.call_soon_threadsafe(loop.stop)
-        self._thread.join(10)
-        loop.close()
+        self._thread.join(_CLOSE)
+        if not self._thread.is_alive():
+            loop.close()

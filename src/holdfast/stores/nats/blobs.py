@@ -1,33 +1,62 @@
-"""Payloads above the server's `max_payload`: a claim check through one object store bucket."""
+"""Payloads above the server's `max_payload`: a claim check through one object store bucket.
+
+What lies there is what any client of NATS's object store reads and writes. We go past the driver's own: its reads need
+a consumer with flow control, one chunk after the other, and wait without an end.
+"""
 
 from __future__ import annotations
 
+import base64
+import hashlib
+import os
 from collections.abc import Sequence
+from datetime import UTC, datetime
 from typing import Any
 
-import nats.errors
-from nats.js.api import ObjectMeta, ObjectMetaOptions, ObjectStoreConfig
-from nats.js.errors import APIError, BucketNotFoundError, NotFoundError, ObjectNotFoundError
+import msgspec
 
-from ...errors import StoreError
+from ...errors import Damaged, StoreError
 from ...ids import number
-from .faults import Lost
+from . import deadline
+from .faults import STREAM_NOT_FOUND, Lost, Nobody, Refused
 from .link import Link
+from .reading import Found, Reader
+from .wire import Post
 
 LEAST_PAYLOAD = 65536  # bytes that a server must take in one message: room for a record, and as much for a task
 ROOM = 32768  # bytes of a message that are not its payload, at least: its record, and an error of 8 KiB
 RESULT = ".result"  # after the id, in the name of a result
 _CHUNK_BYTES = 128 << 10
+_SENT = 16  # chunks that are sent at once
+_ASKED = 32  # chunks that are asked for at once
+_ROLLUP = "Nats-Rollup: sub\r\n"
+_STREAM_EXISTS = 10058
+
+
+class _Info(msgspec.Struct, omit_defaults=True):
+    """What an object store says of an object."""
+
+    name: str
+    bucket: str = ""
+    nuid: str = ""
+    size: int = 0
+    chunks: int = 0
+    mtime: str = ""
+    digest: str = ""
+    deleted: bool = False
+    options: dict[str, Any] = {}
 
 
 class Blobs:
     """Large bytes by name."""
 
-    def __init__(self, link: Link, prefix: str) -> None:
+    def __init__(self, link: Link, reader: Reader, prefix: str) -> None:
         self._link = link
+        self._reader = reader
         self._bucket = f"{prefix}-blobs"
-        self._open: Any = None
-        self._client: Any = None  # the connection that it is open on
+        self._stream = f"OBJ_{self._bucket}"
+        self._meta = f"$O.{self._bucket}.M."
+        self._chunks = f"$O.{self._bucket}.C."
 
     @property
     def most(self) -> int:
@@ -38,24 +67,49 @@ class Blobs:
         """Whether a message of so many bytes can be sent as it is."""
         return size <= self.most
 
+    # ------------------------------------------------------------------ one object
+
     async def put(self, name: str, data: bytes) -> str:
         """Keep the bytes; the name. The same name again replaces them."""
-        bucket = await self._store(create=True)
-        chunk = min(_CHUNK_BYTES, self._link.max_payload // 2)
+        old = await self._find(name, create=True)
+        size, nuid = min(_CHUNK_BYTES, self._link.max_payload // 2), os.urandom(11).hex()
+        chunks = [Post(self._chunks + nuid, data[at : at + size]) for at in range(0, len(data), size)]
+        digest = "SHA-256=" + base64.urlsafe_b64encode(hashlib.sha256(data).digest()).decode()
+        now = datetime.now(UTC).isoformat()
+        info = _Info(name, self._bucket, nuid, len(data), len(chunks), now, digest, options={"max_chunk_size": size})
         try:
-            await bucket.put(name, data, ObjectMeta(options=ObjectMetaOptions(max_chunk_size=chunk)))
-        except (nats.errors.Error, OSError) as error:
-            raise Lost("the object store did not take it") from error
+            for start in range(0, len(chunks), _SENT):
+                await self._store(chunks[start : start + _SENT])
+                deadline.renew()
+            await self._store([self._about(info)])
+        except (Refused, Lost, Nobody):
+            if not deadline.is_over():
+                await self._purge(nuid)
+            raise
+        if old is not None and not old.deleted:
+            await self._purge(old.nuid)
         return name
 
     async def get(self, name: str) -> bytes:
-        try:
-            found = await (await self._store()).get(name)
-        except (ObjectNotFoundError, NotFoundError, BucketNotFoundError) as error:
-            raise StoreError(f"nats: the payload {name!r} is not in the object store any more") from error
-        except (nats.errors.Error, OSError) as error:
-            raise Lost("the object store did not answer") from error
-        return bytes(found.data or b"")
+        info = await self._find(name)
+        if info is None or info.deleted:
+            raise self._missing(name)
+        parts: list[bytes] = []
+        start = 1
+        while len(parts) < info.chunks:
+            page = await self._page(info, start, min(_ASKED, info.chunks - len(parts)))
+            if not page:  # a copy of the stream that is behind, or it was replaced or deleted just now
+                if await self._find(name) != info:
+                    return await self.get(name)
+                if deadline.is_over():
+                    raise Lost("the object store does not give all of a payload")
+                continue
+            parts += [one.data for one in page]
+            start = page[-1].sequence + 1
+            deadline.renew()
+        if sum(map(len, parts)) != info.size:
+            raise Damaged(f"nats: the payload {name!r} in the object store is not as long as it was", key=name)
+        return b"".join(parts)
 
     async def copy(self, old: str, new: str) -> str:
         return await self.put(new, await self.get(old))
@@ -63,41 +117,82 @@ class Blobs:
     async def delete(self, names: Sequence[str]) -> None:
         """Forget these; what is not there is no mistake."""
         for name in names:
-            try:
-                await (await self._store()).delete(name)
-            except (ObjectNotFoundError, NotFoundError, BucketNotFoundError):
-                pass
-            except (nats.errors.Error, OSError) as error:
-                raise Lost("the object store did not answer") from error
+            info = await self._find(name)
+            if info is not None and not info.deleted:
+                await self._store([self._about(_Info(name, self._bucket, info.nuid, deleted=True))])
+                await self._purge(info.nuid)
+                deadline.renew()
+
+    # ------------------------------------------------------------------ the bucket
 
     async def drop(self) -> list[str]:
         """Remove all payloads and results, and the bucket when nothing else is in it; what is left, in words."""
         try:
-            found = [info.name for info in await (await self._store()).list(ignore_deletes=True)]
-        except BucketNotFoundError:
+            found = await self._reader.last(self._stream, [f"{self._meta}*"])
+        except Nobody:
             return []
-        except NotFoundError:
-            found = []
-        own = [name for name in found if number(name.removesuffix(RESULT)) is not None]
-        self._open = None
-        if len(own) < len(found):
+        infos = [info for one in found.values() if not (info := _info(one)).deleted]
+        own = [info.name for info in infos if number(info.name.removesuffix(RESULT)) is not None]
+        if len(own) < len(infos):
             await self.delete(own)
-            return [f"object store {self._bucket}, {len(found) - len(own)} objects"]
+            return [f"object store {self._bucket}, {len(infos) - len(own)} objects"]
         try:
-            await self._link.client.jetstream().delete_object_store(self._bucket)
-        except (BucketNotFoundError, NotFoundError, APIError):
+            await self._link.api(f"STREAM.DELETE.{self._stream}")
+        except Refused:
             pass
         return []
 
-    async def _store(self, *, create: bool = False) -> Any:
-        if self._open is None or self._client is not self._link.client:
-            self._client = self._link.client
-            js = self._client.jetstream(timeout=10)
-            try:
-                self._open = await js.object_store(self._bucket)
-            except (BucketNotFoundError, NotFoundError):
-                if not create:
-                    raise
-                config = ObjectStoreConfig(bucket=self._bucket, replicas=self._link.options.replicas)
-                self._open = await js.create_object_store(self._bucket, config=config)
-        return self._open
+    async def _create(self) -> None:
+        config = {
+            "name": self._stream,
+            "subjects": [f"{self._chunks}>", f"{self._meta}>"],
+            "storage": "file",
+            "num_replicas": self._link.options.replicas,
+            "discard": "new",
+            "allow_rollup_hdrs": True,
+            "allow_direct": True,
+        }
+        try:
+            await self._link.api(f"STREAM.CREATE.{self._stream}", config)
+        except Refused as error:
+            if error.code != _STREAM_EXISTS:
+                raise
+
+    # ------------------------------------------------------------------ pieces
+
+    def _about(self, info: _Info) -> Post:
+        name = base64.urlsafe_b64encode(info.name.encode()).decode()
+        return Post(self._meta + name, msgspec.json.encode(info), _ROLLUP)
+
+    async def _find(self, name: str, *, create: bool = False) -> _Info | None:
+        """What is said of an object, by the leader; None: there is none."""
+        try:
+            found = await self._reader.last_exact(self._stream, self._about(_Info(name)).subject)
+        except Refused as error:
+            if error.code != STREAM_NOT_FOUND:
+                raise
+            if create:
+                await self._create()
+            return None
+        return None if found is None else _info(found)
+
+    async def _page(self, info: _Info, start: int, limit: int) -> list[Found]:
+        try:
+            return await self._reader.run(self._stream, self._chunks + info.nuid, start, limit)
+        except Nobody:
+            raise self._missing(info.name) from None
+
+    async def _store(self, posts: Sequence[Post]) -> None:
+        for answer in await self._link.store_each(posts):
+            if isinstance(answer, Exception):
+                raise answer
+
+    async def _purge(self, nuid: str) -> None:
+        await self._link.api(f"STREAM.PURGE.{self._stream}", {"filter": self._chunks + nuid})
+
+    def _missing(self, name: str) -> StoreError:
+        return StoreError(f"nats: the payload {name!r} is not in the object store any more")
+
+
+def _info(found: Found) -> _Info:
+    return msgspec.json.decode(found.data, type=_Info)

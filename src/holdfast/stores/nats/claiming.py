@@ -10,12 +10,13 @@ from collections.abc import Sequence
 
 import msgspec
 
+from ...errors import StoreError
 from ...messages import Claimed, Claims, Expired
 from ...v1.task_pb2 import Record, Task
 from ..base import QueueInfo
-from . import state, tasks, wire
+from . import deadline, state, tasks, wire
 from .clock import Moment
-from .faults import Lost, Refused
+from .faults import Lost, Nobody, Refused
 from .lanes import Handed, Lane, nak
 from .log import BEHIND, SURE, Lease, Log
 from .settling import Settler
@@ -24,6 +25,7 @@ from .wire import Post
 _LATE = 0.25  # seconds the server may take to hand out what has become visible
 _OPEN = 0.1  # seconds after which a message of a call that was still open is looked at again; longer each time
 _OPEN_MOST = 5.0
+_AGAIN = 0.1  # seconds at least until a server that did not answer is asked again
 _PASSED = 1000  # messages of open calls that one look passes over
 _TICK = 0.05  # seconds: what becomes visible so close together is expected together
 _EXPECTED = 10_000  # ticks at most
@@ -50,20 +52,25 @@ class Claimer:
         self._passed = 0  # messages of open calls that the last look passed over
         self._soon: set[int] = set()  # ticks in which this process knows that something becomes visible
         self._stored_at = float("-inf")  # when this process last stored a message that is visible
+        self._unheard: Lost | None = None  # the server did not answer the last look
         self._not_due = 0  # messages not due that the last look was the first to see: there may be a run of them
 
     async def claim(self, limit: int, lease: float, *, wait: float = 0.0) -> Claims:
         """As the seam says; waits are long polls on every lane at once."""
-        log, deadline = self._log, time.monotonic() + wait
+        log, started, heard = self._log, time.monotonic(), False
         info = await log.info()
         while True:
             claims = Claims([])
             if not info.paused:
                 claims = await self._now(info, limit, lease)
-            left = deadline - time.monotonic()
-            if not _is_empty(claims) or left <= 0:
+            heard = heard or self._unheard is None
+            left = started + wait - time.monotonic()
+            if not _is_empty(claims) or (left <= 0 and heard):
                 await log.lanes.rest()
                 return claims
+            if self._unheard is not None and deadline.is_over():
+                raise self._unheard
+            left = max(left, _AGAIN)
             seconds = min(left, log.link.options.poll_interval, _OPEN if self._passed else left)
             await self._wait(seconds, quietly=info.paused or self._passed > 0)
             info = await log.info()
@@ -82,8 +89,8 @@ class Claimer:
 
     async def _now(self, info: QueueInfo, limit: int, lease: float) -> Claims:
         claims = await self._once(info, limit, lease)
-        deadline = time.monotonic() + self._patience() if _is_empty(claims) else 0.0
-        while _is_empty(claims) and (left := deadline - time.monotonic()) > 0:
+        until = time.monotonic() + self._patience() if _is_empty(claims) else 0.0
+        while _is_empty(claims) and (left := until - time.monotonic()) > 0:
             # The server's own timers are some milliseconds late, and a lease is over when it is so beyond doubt.
             await self._log.lanes.stand(_LATE)
             await self._log.lanes.wait(left)
@@ -123,12 +130,14 @@ class Claimer:
         messages: list[Claimed] = []
         expired: list[Expired] = []
         self._passed = self._not_due = 0
+        self._unheard = None
         while len(messages) < limit and self._passed < _PASSED and not any(message.alone for message in messages):
             asked = limit - len(messages)
             try:
                 found = await self._log.lanes.fetch(asked, ahead=min(2 * self._not_due, _AHEAD))
-            except Lost:
-                break  # the connection broke; whoever waits looks again
+            except Lost as error:  # the connection broke, or a server does not answer; whoever waits looks again
+                self._unheard = error
+                break
             claims, stop = await self._look(info, found, lease, joining=bool(messages))
             messages += claims.messages
             expired += claims.expired
@@ -204,7 +213,7 @@ class Claimer:
             else:
                 await self._settler.finish_ended(one.handed, one.task, one.record)
         if too_early:
-            await wire.send(log.link.client, b"".join(too_early))
+            await log.link.say(b"".join(too_early))
         return Claims(await self._take(info, takes, lease), expired), stop
 
     async def _expire(self, info: QueueInfo, one: _Candidate) -> list[Expired]:
@@ -223,6 +232,7 @@ class Claimer:
         takes = [one for one in takes if one.handed.id not in removed]
         if not takes:
             return []
+        payloads = await self._payloads(takes)
         for one in takes:
             if one.lane.lease != lease:  # the server's timer for this one; the usual lease needs no word
                 await log.link.send(one.handed.ack, nak(lease))
@@ -243,7 +253,7 @@ class Claimer:
                 continue
             each.sequence = sequence
             kept.append(each)
-            claimed.append(_claimed(info, each, await tasks.payload(each.task, log.blobs)))
+            claimed.append(_claimed(info, each, _given(payloads, each)))
             if one.record is not None:
                 claimed[-1].recovered = bool(one.record.token)
                 claimed[-1].alone = state.must_be_alone(one.record, one.task, info.options) and not log.dead
@@ -251,6 +261,24 @@ class Claimer:
         if claimed:
             self.expect(moment.now + lease)
         return claimed
+
+    async def _payloads(self, takes: Sequence[_Candidate]) -> dict[str, bytes | StoreError]:
+        """What lies in the object store, read before the lease is given: a long read is no part of it.
+
+        One that is not there is told once its attempt is counted: its lease is given all the same.
+        """
+        found: dict[str, bytes | StoreError] = {}
+        for one in takes:
+            if one.task.blob:
+                try:
+                    found[one.handed.id] = await self._log.blobs.get(one.task.blob)
+                except StoreError as error:
+                    found[one.handed.id] = error
+                except (Lost, Nobody, Refused):
+                    for other in takes:
+                        await self._log.link.send(other.handed.ack, b"-NAK")
+                    raise
+        return found
 
     async def _removed(self, takes: Sequence[_Candidate]) -> set[str]:
         """Ids of those that may have been removed since they were handed to us, so that no record tells, and were."""
@@ -326,6 +354,13 @@ class Claimer:
             await log.link.send(lease.ack, nak(record.lease_end - moment.earliest))
             self.expect(record.lease_end)
             return lease.told
+
+
+def _given(payloads: dict[str, bytes | StoreError], lease: Lease) -> bytes:
+    payload = payloads.get(lease.id, lease.task.data)
+    if isinstance(payload, StoreError):
+        raise payload
+    return payload
 
 
 def _claimed(info: QueueInfo, lease: Lease, payload: bytes) -> Claimed:

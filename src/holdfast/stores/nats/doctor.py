@@ -10,7 +10,7 @@ import msgspec
 from .. import reminders
 from ..base import Check
 from . import limits
-from .faults import Lost, Nobody, Refused
+from .faults import Denied, Lost, Nobody, Refused
 from .link import Link
 from .names import queues_stream
 
@@ -31,7 +31,7 @@ def warn_once(link: Link) -> None:
 
 async def checks(link: Link, prefix: str) -> list[Check]:
     """One line each."""
-    found = [_version(link), _features(link)]
+    found = [_version(link)]
     try:
         account = await link.api("INFO")
     except Refused as error:
@@ -60,7 +60,7 @@ async def _durability(link: Link) -> Check:
     try:
         reply = await link.request("$SYS.REQ.SERVER.PING.JSZ", within=1.0)
         config: dict[str, Any] = msgspec.json.decode(reply.data)["data"]["config"]
-    except (Lost, Nobody, KeyError, msgspec.DecodeError):
+    except (Lost, Nobody, Denied, KeyError, msgspec.DecodeError):
         return Check("survives", "warn" if link.options.replicas < 3 else "ok", _SYNC)
     if config.get("sync_always"):
         return Check("survives", "ok", "sync_interval: always; what was acknowledged survives a power cut")
@@ -71,20 +71,9 @@ async def _durability(link: Link) -> Check:
 
 def _version(link: Link) -> Check:
     features = link.features
-    state = "fail" if features.old else "ok" if features.batches else "warn"
-    return Check("server", state, f"NATS {features.version}, messages up to {link.max_payload} bytes")
-
-
-def _features(link: Link) -> Check:
-    have = {
-        "atomic batches": link.features.batches,
-        "message TTL": link.features.message_ttl,
-        "gets of many subjects": link.features.many_gets,
-    }
-    missing = [name for name, there in have.items() if not there]
-    if not missing:
-        return Check("features", "ok", ", ".join(have))
-    return Check("features", "warn", f"not on this server: {', '.join(missing)}; NATS 2.12 has them all")
+    return Check(
+        "server", "fail" if features.old else "ok", f"NATS {features.version}, messages up to {link.max_payload} bytes"
+    )
 
 
 def _usage(account: dict[str, Any]) -> str:

@@ -2,7 +2,11 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterator
+import errno
+import re
+import socket
+import ssl
+from collections.abc import Iterable, Iterator, Sequence
 from contextlib import contextmanager
 from typing import Any
 
@@ -42,6 +46,18 @@ class TooLarge(Exception):
         self.limit = limit
 
 
+class Denied(Exception):
+    """This user may not publish or subscribe there."""
+
+    def __init__(self, subject: str, *, hearing: bool) -> None:
+        super().__init__(subject)
+        self.subject = subject  # in small letters: so the driver gives it
+        self.hearing = hearing
+
+    def is_of(self, subjects: Iterable[str]) -> bool:
+        return any(subject.lower() == self.subject for subject in subjects)
+
+
 class Nobody(Exception):
     """Nobody listens on the subject: the stream or consumer is not there, or JetStream is not."""
 
@@ -54,6 +70,16 @@ def has_no_folder(error: Refused) -> bool:
 NO_JETSTREAM = (
     "the server has no JetStream for this account; start it with `nats-server -js`, or enable it for the account"
 )
+
+
+TOO_OLD = "the server is NATS {}, and Holdfast needs 2.12 or newer: atomic batches, message TTL; upgrade the server"
+_DENIAL = re.compile(r'permissions violation for (publish|subscription) to "([^"]+)"')
+
+
+def denial(error: BaseException) -> Denied | None:
+    """What the server says that this user may not do."""
+    found = _DENIAL.search(str(error).lower())
+    return Denied(found[2], hearing=found[1] == "subscription") if found else None
 
 
 def refusal(error: dict[str, Any]) -> Refused:
@@ -75,23 +101,54 @@ def translated(error: BaseException, doing: str) -> HoldfastError:
         return StoreError(f"nats: the server refused: {doing}: {error}")
     if isinstance(error, Nobody):
         return StoreError(f"nats: {NO_JETSTREAM} ({doing})")
-    return Unavailable(f"nats: no answer from the server: {doing}")
+    if isinstance(error, Denied):
+        what = "subscribe to" if error.hearing else "publish to"
+        return StoreError(
+            f"nats: this user may not {what} {error.subject!r} ({doing}); "
+            "the rights that Holdfast needs are in docs/stores/nats.md"
+        )
+    why = "no connection to" if "no connection" in str(error) else "no answer from"
+    return Unavailable(f"nats: {why} the server: {doing}")
 
 
-def opening(error: BaseException | None, seconds: float) -> StoreError:
+def opening(error: BaseException | None, servers: Sequence[str], seconds: float) -> StoreError:
     """Why the connection could not be made."""
-    text = str(error or "").lower()
+    text, where = str(error or "").lower(), ", ".join(server.removeprefix("nats://") for server in servers)
     if "authorization" in text or "authentication" in text or "nkey" in text or "jwt" in text:
         return StoreError("nats: the server refused the credentials")
-    if "certificate" in text or "ssl" in text or "tls" in text:
+    if isinstance(error, ssl.SSLError) or "certificate" in text or "ssl" in text or "tls" in text:
         return StoreError("nats: no secure connection: the certificate or the TLS settings do not fit")
-    kind = type(error).__name__ if error is not None else "no answer"
-    return Unavailable(f"nats: no connection within {seconds:g} s ({kind})")
+    if isinstance(error, socket.gaierror):
+        return Unavailable(f"nats: unknown host: {where}")
+    if error is not None and _is_refused(error):
+        return Unavailable(f"nats: connection refused: nothing listens on {where}")
+    if error is None or isinstance(error, TimeoutError):
+        return Unavailable(f"nats: no connection within {seconds:g} s: {where} does not answer")
+    return Unavailable(f"nats: no connection to {where} within {seconds:g} s ({type(error).__name__})")
 
 
 def is_final(error: BaseException) -> bool:
-    """Whether trying again cannot help."""
-    return isinstance(error, nats.errors.AuthorizationError) or "authorization violation" in str(error).lower()
+    """Whether trying again cannot help, whichever server says so."""
+    if isinstance(error, nats.errors.AuthorizationError | ssl.SSLCertVerificationError):
+        return True
+    return "authorization violation" in str(error).lower()
+
+
+def is_useless(error: BaseException) -> bool:
+    """Whether trying this server again cannot help, as far as anybody knows."""
+    return isinstance(error, socket.gaierror) or _is_refused(error)
+
+
+def _is_refused(error: BaseException) -> bool:
+    """A name may stand for several addresses: then one error tells of all."""
+    if isinstance(error, ConnectionRefusedError):
+        return True
+    codes = {int(code) for code in _ERRNO.findall(str(error))} if isinstance(error, OSError) else set()
+    return errno.ECONNREFUSED in codes and codes <= _NOT_THERE
+
+
+_ERRNO = re.compile(r"\[Errno (\d+)\]")
+_NOT_THERE = {errno.ECONNREFUSED, errno.EADDRNOTAVAIL, errno.ENETUNREACH, errno.EHOSTUNREACH, errno.EAFNOSUPPORT}
 
 
 @contextmanager
@@ -99,7 +156,7 @@ def mapped(doing: str) -> Iterator[None]:
     """Around every call of the seam."""
     try:
         yield
-    except (Refused, Nobody, Lost, TooLarge, nats.errors.Error, OSError) as error:
+    except (Refused, Nobody, Lost, Denied, TooLarge, nats.errors.Error, OSError) as error:
         raise translated(error, doing) from error
     except TimeoutError as error:
         raise translated(error, doing) from error

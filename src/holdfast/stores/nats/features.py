@@ -8,18 +8,15 @@ from typing import Any
 
 import msgspec
 
-OLDEST = (2, 10)
+OLDEST = (2, 12)  # atomic batches; message TTL and gets of many subjects came before
 
 
 class Features(msgspec.Struct, frozen=True):
     """Parts of JetStream that came over the years."""
 
     version: str = "?"
-    batches: bool = False  # 2.12: several messages of one stream, all or none
     batch_ids: bool = False  # 2.14: with ids that the server recognises again
-    message_ttl: bool = False  # 2.11: a message that goes away by itself
-    many_gets: bool = False  # 2.11: the last messages of many subjects in one request
-    old: bool = False  # older than anything we know
+    old: bool = False  # older than what we need
 
 
 def features_of(info: Mapping[str, Any]) -> Features:
@@ -29,9 +26,6 @@ def features_of(info: Mapping[str, Any]) -> Features:
     at = (int(numbers[1]), int(numbers[2])) if numbers else (0, 0)
     return Features(
         version,
-        batches=at >= (2, 12),
         batch_ids=at >= (2, 14),
-        message_ttl=at >= (2, 11),
-        many_gets=at >= (2, 11),
         old=at < OLDEST,
     )

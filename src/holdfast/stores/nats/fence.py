@@ -6,6 +6,7 @@ import asyncio
 import time
 from collections.abc import Sequence
 
+from . import deadline
 from .faults import NO_ROOM, STREAM_NOT_FOUND, WRONG_SEQUENCE, Lost, Nobody, Refused
 from .link import Link
 from .queues import missing
@@ -58,7 +59,7 @@ class Fence:
         ]
 
     async def _write_one(self, post: Post) -> int | None:
-        deadline = time.monotonic() + self._link.options.operation_timeout
+        until = deadline.until(self._link.options.operation_timeout)
         while True:
             try:
                 return (await self._link.store([post]))[0]
@@ -67,7 +68,7 @@ class Fence:
                     raise
                 return (await self._written([post]))[0]
             except (Lost, Nobody):
-                if time.monotonic() > deadline:
+                if time.monotonic() >= until:
                     raise
                 await asyncio.sleep(0.05)
                 await self._last(post.subject)  # waits for the connection, and says when the queue is gone

@@ -10,6 +10,9 @@ from typing import Any
 
 import msgspec
 
+from ...errors import Unavailable
+from . import deadline
+from .deadline import apart, holding
 from .faults import CONSUMER_NOT_FOUND, STREAM_NOT_FOUND, Lost, Nobody, Refused, has_no_folder
 from .hearing import Word
 from .link import Link
@@ -64,7 +67,7 @@ class Lane:
 
     async def fetch(self, limit: int, ahead: int = 0) -> list[Handed]:
         """Up to so many messages that are there now, `ahead` into the buffer; Lost when the server does not answer."""
-        async with self.lock:
+        async with holding(self.lock, self._link.options.operation_timeout):
             if len(self.buffer) < limit:
                 await self._ask(max(limit, ahead) - len(self.buffer))
             if time.monotonic() > self._sorted_until and any(one.delivered > 1 for one in self.buffer):
@@ -90,7 +93,7 @@ class Lane:
         body = msgspec.json.encode({"batch": count, "no_wait": True})
         try:
             await self._link.send(self._next, body, f"{self._inbox}.{self._pull_name}")
-            await asyncio.wait_for(self._pull, _ANSWER)
+            await asyncio.wait_for(self._pull, deadline.left(_ANSWER))
         except TimeoutError:
             if not self.buffer:
                 raise Lost("a pull was not answered") from None
@@ -145,13 +148,13 @@ class Lane:
 
     async def put_back(self) -> None:
         """Give back at once what came and nobody took; the answer to the last means that a pull finds all of it."""
-        while len(self.buffer) > 1:
-            await self._link.send(self.buffer.popleft().ack, b"-NAK")
-        if self.buffer:
-            try:
+        try:
+            while len(self.buffer) > 1:
+                await self._link.send(self.buffer.popleft().ack, b"-NAK")
+            if self.buffer:
                 await self._link.request(self.buffer.popleft().ack, b"-NAK", within=_ANSWER)
-            except (Lost, Nobody):
-                pass  # it is handed out once more when its time is over
+        except (Lost, Nobody, Unavailable):
+            pass  # it is handed out once more when its time is over
 
 
 class Lanes:
@@ -166,6 +169,7 @@ class Lanes:
         self._looked = float("-inf")
         self._waiters: deque[asyncio.Future[None]] = deque()
         self._starved: dict[int, int] = {}
+        self._resting: asyncio.Task[None] | None = None  # a task needs somebody who holds it
         link.drops.append(self._dropped)
 
     def close(self) -> None:
@@ -301,7 +305,7 @@ class Lanes:
         waiter: asyncio.Future[None] = asyncio.get_running_loop().create_future()
         self._waiters.append(waiter)
         try:
-            await asyncio.wait_for(waiter, seconds)
+            await asyncio.wait_for(waiter, deadline.left(seconds))
         except TimeoutError:
             pass
         finally:
@@ -314,7 +318,7 @@ class Lanes:
             if not waiter.done():
                 waiter.set_result(None)
                 return
-        asyncio.get_running_loop().create_task(self.put_back())
+        self._resting = apart(self.put_back())
 
     def wake_all(self) -> None:
         while self._waiters:

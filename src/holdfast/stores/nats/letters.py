@@ -9,7 +9,7 @@ from typing import TypeVar
 from ...errors import MessageNotFound
 from ...messages import View
 from ...v1.task_pb2 import Record, Task
-from . import state
+from . import deadline, state
 from .log import Lease, Log, is_id
 from .looking import Looker
 from .moving import Mover
@@ -69,6 +69,7 @@ class Letters:
             found = [one for one in page if one.sequence <= last]
             parts = [found[at : at + AT_ONCE] for at in range(0, len(found), AT_ONCE)]
             gone += sum(await together([self._drop(part) for part in parts]))
+            deadline.renew()
             start = page[-1].sequence + 1
         log.wake()
         return gone
@@ -128,6 +129,7 @@ class Letters:
         ids, gone = [id for id in dict.fromkeys(ids) if is_id(id)], 0
         for start in range(0, len(ids), _CHUNK):
             found = await self._ended(view, ids[start : start + _CHUNK])
+            deadline.renew()
             old = {
                 id: (sequence, record)
                 for id, (sequence, record) in found.items()

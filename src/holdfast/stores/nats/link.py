@@ -4,28 +4,28 @@ from __future__ import annotations
 
 import asyncio
 import itertools
-import logging
 import os
 import time
-from collections.abc import Callable, Sequence
+from collections.abc import Callable, Iterable, Sequence
 from datetime import datetime
+from functools import partial
 from typing import Any
 
 import msgspec
-import nats
 
 from ...config import StoreOptions
 from ...errors import Unavailable
-from . import faults, wire
+from . import connecting, deadline, faults, wire
 from .address import Address
 from .answers import read_answer, sequence
 from .clock import Clock, Moment
-from .faults import Lost, Nobody, Refused, TooLarge
+from .connecting import Attempt
+from .deadline import apart, holding
+from .faults import Denied, Lost, Nobody, Refused, TooLarge
 from .features import Features, features_of
 from .hearing import Ear, Handler, Word
 from .wire import Post
 
-_LOG = logging.getLogger("holdfast.nats")
 _WINDOW = 256  # publishes under way at once, where there are no batches
 _BATCHES = 16  # batches under way at once; the server takes 50 of a stream
 _ONE_TRY = 5.0  # seconds until an unanswered request is asked again
@@ -46,7 +46,9 @@ class Link:
         self.drops: list[Callable[[], None]] = []  # called when the connection breaks
         self.closed = False
         self._address = address
-        self._replies: dict[str, asyncio.Future[Word]] = {}
+        self._replies: dict[str, asyncio.Future[Any]] = {}
+        self._asked: dict[str, Iterable[str]] = {}  # the subjects that an answer is awaited from
+        self._deaf: Denied | None = None  # we may not hear what we must: no answer will come
         self._streams: dict[str, Callable[[Word, str], None]] = {}  # given what follows the name
         self._numbers = itertools.count(1)
         self._inbox = ""
@@ -62,61 +64,27 @@ class Link:
     # ------------------------------------------------------------------ opening and closing
 
     async def open(self) -> None:
-        """Connect; our error within `connect_timeout`."""
+        """Connect; our error within `connect_timeout`, at once where waiting cannot help."""
         given = self._address.connect_options()
-        deadline = time.monotonic() + self.options.connect_timeout
-        while True:
-            error = await self._connect(given, max(deadline - time.monotonic(), 0.001))
-            if error is None:
-                break
+        until = deadline.until(self.options.connect_timeout)
+        while (attempt := await self._connect(given, max(until - time.monotonic(), 0.001))) is not None:
             # A server that refuses us may hang up before we have read why: asked again, it says so.
-            if faults.is_final(error) or time.monotonic() + 0.1 > deadline:
-                raise faults.opening(error, self.options.connect_timeout) from error
+            if attempt.is_final.is_set() or time.monotonic() + 0.1 > until:
+                raise faults.opening(attempt.cause, self._address.servers, self.options.connect_timeout) from None
             await asyncio.sleep(0.1)
             self.client = Ear()
         await self._begin()
 
-    async def _connect(self, given: dict[str, Any], within: float) -> BaseException | None:
-        """One connection; why there is none."""
-        failed: asyncio.Future[Any] = asyncio.get_running_loop().create_future()
-        last: list[BaseException] = []
-
-        async def heard(error: Exception) -> None:
-            last.append(error)
-            if faults.is_final(error) and not failed.done():
-                failed.set_result(error)
-            _LOG.debug("nats: %s", type(error).__name__)
-
-        connecting: asyncio.Future[Any] = asyncio.ensure_future(self._driver_connects(heard, given))
-        try:
-            await asyncio.wait({connecting, failed}, timeout=within, return_when="FIRST_COMPLETED")
-            if connecting.done() and connecting.exception() is None:
-                return None
-            final = [error for error in last if faults.is_final(error)]
-            raised = [connecting.exception()] if connecting.done() else []
-            found: list[BaseException | None] = [*final, *raised, *last[-1:], TimeoutError()]
-            return found[0]
-        finally:
-            if not connecting.done():
-                connecting.cancel()
-                await asyncio.gather(connecting, return_exceptions=True)
-                await self._end()
-
-    async def _driver_connects(self, heard: Callable[[Exception], Any], given: dict[str, Any]) -> None:
-        await self.client.connect(
-            error_cb=heard,
-            disconnected_cb=self._dropped,
-            reconnected_cb=self._returned,
-            closed_cb=self._given_up,
-            max_reconnect_attempts=-1,
-            reconnect_time_wait=0.1,  # type: ignore[arg-type]  # seconds; the driver's own default is a whole number
-            connect_timeout=min(self.options.connect_timeout, 5.0),  # type: ignore[arg-type]  # as above
-            ping_interval=10,
-            pending_size=64 << 20,
-            flush_timeout=10,
-            skip_subject_validation=True,
-            name="holdfast",
-            **given,
+    async def _connect(self, given: dict[str, Any], within: float) -> Attempt | None:
+        return await connecting.connect(
+            self.client,
+            given,
+            self.options,
+            within,
+            said=self._said,
+            dropped=self._dropped,
+            returned=self._returned,
+            given_up=self._given_up,
         )
 
     async def _begin(self) -> None:
@@ -133,6 +101,7 @@ class Link:
     async def listen(self, subject: str, handler: Handler) -> None:
         """Hear what comes on a subject, for good: also on a connection that takes the place of this one."""
         self._heard.append((subject, handler))
+        await wire.wait_for_room(self.client, self.one_try)
         await self.client.listen(subject, handler)
 
     async def close(self) -> None:
@@ -141,13 +110,17 @@ class Link:
             self._fail_all()
             if self._revival is not None:
                 self._revival.cancel()
-            await self._end()
+            await connecting.end(self.client, self.options.operation_timeout)
 
-    async def _end(self) -> None:
-        try:
-            await asyncio.wait_for(self.client.close(), 5)
-        except (TimeoutError, nats.errors.Error, OSError):
-            pass
+    def _said(self, error: Exception) -> None:
+        """Of the driver's words one is for us: what this user may not do. Who waits for that hears it at once."""
+        if (denied := faults.denial(error)) is None:
+            return
+        if denied.hearing:
+            self._deaf = denied
+        for name, future in list(self._replies.items()):
+            if not future.done() and (denied.hearing or denied.is_of(self._asked.get(name, ()))):
+                future.set_exception(denied)
 
     async def _dropped(self) -> None:
         self._up.clear()
@@ -157,6 +130,7 @@ class Link:
 
     async def _returned(self) -> None:
         self._up_since = time.monotonic()
+        self._deaf = None  # rights may have changed
         self._clock.doubt_all()
         self._up.set()
 
@@ -164,7 +138,7 @@ class Link:
         """The driver closes itself for good after most errors of the server; this link does not."""
         if self._heard and not self.closed and (self._revival is None or self._revival.done()):
             await self._dropped()
-            self._revival = asyncio.ensure_future(self._revive())
+            self._revival = apart(self._revive())
 
     async def _revive(self) -> None:
         """A new connection in place of the one that was closed; what that one had still to send is not sent again."""
@@ -202,37 +176,53 @@ class Link:
             future.set_result(message)
 
     async def connected(self, within: float) -> None:
-        """Wait until there is a connection; Lost."""
+        """Wait until there is a connection; Lost, Denied."""
         self.check_open()
         if self.client.is_closed:
             await self._given_up()
         if not self._up.is_set():
             try:
-                await asyncio.wait_for(self._up.wait(), within)
+                await asyncio.wait_for(self._up.wait(), deadline.left(within))
             except TimeoutError:
                 raise Lost("no connection") from None
+        if self._deaf is not None:
+            raise self._deaf
 
     async def send(self, subject: str, data: bytes = b"", reply: str = "") -> None:
         """Publish without an answer."""
-        await wire.send(self.client, wire.frame(subject, data, reply))
+        await self.say(wire.frame(subject, data, reply))
+
+    async def say(self, frames: bytes) -> None:
+        """The same for ready frames; Lost."""
+        await wire.send(self.client, frames, self.one_try)
+
+    def _expect(self, name: str, subjects: Iterable[str]) -> asyncio.Future[Any]:
+        """An answer under this name, to what is sent to these subjects; `_expected` it at the end."""
+        self._replies[name] = future = asyncio.get_running_loop().create_future()
+        self._asked[name] = subjects
+        return future
+
+    def _expected(self, name: str) -> None:
+        del self._replies[name], self._asked[name]
+        self._streams.pop(name, None)
 
     def _must_fit(self, size: int) -> None:
         """More would end the connection: it is refused here."""
         if size > (limit := self.max_payload):
             raise TooLarge(size, limit)
 
-    async def _ask(self, frames: Callable[[str], bytes], within: float) -> Word:
+    async def _ask(self, subjects: Iterable[str], frames: Callable[[str], bytes], within: float) -> Word:
+        until = deadline.until(within)
         await self.connected(within)
         name = str(next(self._numbers))
-        future: asyncio.Future[Word] = asyncio.get_running_loop().create_future()
-        self._replies[name] = future
+        future = self._expect(name, subjects)
         try:
-            await wire.send(self.client, frames(f"{self._inbox}.{name}"))
-            message = await asyncio.wait_for(future, within)
+            await wire.send(self.client, frames(f"{self._inbox}.{name}"), within)
+            message: Word = await asyncio.wait_for(future, max(until - time.monotonic(), 0.0))
         except TimeoutError:
             raise Lost("no answer in time") from None
         finally:
-            del self._replies[name]
+            self._expected(name)
         if message.headers and message.headers.get("Status") == "503":
             raise Nobody
         return message
@@ -240,16 +230,17 @@ class Link:
     async def request(self, subject: str, data: bytes = b"", *, headers: str = "", within: float | None = None) -> Word:
         """One request; Lost, Nobody, TooLarge."""
         self._must_fit(len(data) + len(headers))
-        return await self._ask(lambda reply: wire.frame(subject, data, reply, headers), within or self.one_try)
+        frames = partial(wire.frame, subject, data, headers=headers)
+        return await self._ask((subject,), frames, within or self.one_try)
 
     async def api(self, path: str, body: object = None) -> dict[str, Any]:
         """A request of JetStream's API that may be repeated; Refused, Nobody, Lost after `operation_timeout`."""
-        deadline = time.monotonic() + self.options.operation_timeout
+        until = deadline.until(self.options.operation_timeout)
         data = b"" if body is None else msgspec.json.encode(body)
         while True:
             sent = time.monotonic()
             try:
-                reply = await self.request(_JS + path, data, within=min(_ONE_TRY, max(deadline - sent, 0.001)))
+                reply = await self.request(_JS + path, data, within=min(_ONE_TRY, max(until - sent, 0.001)))
                 answer: dict[str, Any] = msgspec.json.decode(reply.data)
                 if "error" in answer:
                     raise faults.refusal(answer["error"])
@@ -257,7 +248,7 @@ class Link:
                 return answer
             except (Lost, Nobody, Refused) as error:
                 again = isinstance(error, Lost) or self._may_recover(error)
-                if not again or time.monotonic() >= deadline:
+                if not again or time.monotonic() >= until:
                     raise
             await asyncio.sleep(0.05)
 
@@ -272,7 +263,7 @@ class Link:
         self._must_fit(len(data))
         await self.connected(self.one_try)
         name, found = str(next(self._numbers)), list[Word]()
-        end: asyncio.Future[Word] = asyncio.get_running_loop().create_future()
+        end = self._expect(name, (_JS + path,))
 
         def heard(message: Word, _place: str) -> None:
             if (message.headers or {}).get("Status") is not None:
@@ -281,14 +272,14 @@ class Link:
             else:
                 found.append(message)
 
-        self._streams[name], self._replies[name] = heard, end
+        self._streams[name] = heard
         try:
-            await wire.send(self.client, wire.frame(_JS + path, data, f"{self._inbox}.{name}"))
-            last = await asyncio.wait_for(end, 2 * self.one_try)
+            await wire.send(self.client, wire.frame(_JS + path, data, f"{self._inbox}.{name}"), self.one_try)
+            last: Word = await asyncio.wait_for(end, deadline.left(2 * self.one_try))
         except TimeoutError:
             raise Lost("no answer in time") from None
         finally:
-            del self._streams[name], self._replies[name]
+            self._expected(name)
         status = (last.headers or {}).get("Status")
         if status == "503":
             raise Nobody
@@ -299,15 +290,13 @@ class Link:
     # ------------------------------------------------------------------ storing
 
     async def store(self, posts: Sequence[Post]) -> list[int]:
-        """Store messages in one stream, all or none where the server can; their sequences.
+        """Store messages in one stream, all of a batch or none; their sequences.
 
         Refused, Lost, Nobody, TooLarge.
         """
         self._must_fit(max((wire.size(post) for post in posts), default=0))
         if len(posts) < 2:
             return [await self._store_one(post) for post in posts]
-        if not self.features.batches:
-            return list(await asyncio.gather(*[self._store_one(post) for post in posts]))
         # Parts are sent one after the other without waiting: one connection keeps their order.
         calls = [self._store_batch(part) if len(part) > 1 else self._store_ones(part) for part in wire.parts(posts)]
         return [one for stored in await asyncio.gather(*calls) for one in stored]
@@ -330,7 +319,7 @@ class Link:
             return [lost] * len(posts)
         answers: list[int | Exception | None] = [None] * len(posts)
         name, left = str(next(self._numbers)), len(posts)
-        end: asyncio.Future[Any] = asyncio.get_running_loop().create_future()
+        end = self._expect(name, [post.subject for post in posts])
 
         def heard(message: Word, place: str) -> None:
             nonlocal left
@@ -340,25 +329,28 @@ class Link:
                 if left == 0 and not end.done():
                     end.set_result(None)
 
-        self._streams[name], self._replies[name] = heard, end
+        self._streams[name] = heard
         try:
-            await wire.send(self.client, wire.frames(posts, f"{self._inbox}.{name}"))
-            await asyncio.wait_for(end, self.one_try)
+            await wire.send(self.client, wire.frames(posts, f"{self._inbox}.{name}"), self.one_try)
+            await asyncio.wait_for(end, deadline.left(self.one_try))
         except (TimeoutError, Lost):
             pass
         finally:
-            del self._streams[name], self._replies[name]
+            self._expected(name)
         return [Lost("no answer in time") if answer is None else answer for answer in answers]
 
     async def _store_one(self, post: Post) -> int:
-        async with self._window:
-            reply = await self._ask(lambda to: wire.frame(post.subject, post.data, to, wire.lines(post)), self.one_try)
-        return sequence(reply)
+        def frames(reply: str) -> bytes:
+            return wire.frame(post.subject, post.data, reply, wire.lines(post))
+
+        async with holding(self._window, self.one_try):
+            return sequence(await self._ask((post.subject,), frames, self.one_try))
 
     async def _store_batch(self, posts: Sequence[Post]) -> list[int]:
         name = os.urandom(8).hex()
-        async with self._batches:
-            last = sequence(await self._ask(lambda to: wire.batch(posts, name, to), 2 * self.one_try))
+        subjects = [post.subject for post in posts]
+        async with holding(self._batches, 2 * self.one_try):
+            last = sequence(await self._ask(subjects, lambda to: wire.batch(posts, name, to), 2 * self.one_try))
         return list(range(last - len(posts) + 1, last + 1))
 
     # ------------------------------------------------------------------ time

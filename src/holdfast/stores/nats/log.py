@@ -19,7 +19,7 @@ from . import state, tasks
 from .blobs import Blobs
 from .calls import Calls
 from .clock import Moment
-from .faults import NO_ROOM, STREAM_NOT_FOUND, WRONG_SEQUENCE, Nobody, Refused
+from .faults import NO_ROOM, STREAM_NOT_FOUND, WRONG_SEQUENCE, Lost, Nobody, Refused
 from .fence import Fence
 from .lanes import Lanes
 from .link import Link
@@ -228,7 +228,10 @@ class Log:
 
     async def note(self, word: bytes) -> None:
         """Tell everybody who has this queue open that something changed."""
-        await self.link.send(self.names.note, word)
+        try:
+            await self.link.send(self.names.note, word)
+        except Lost:
+            pass  # it is a help: whoever does not hear it looks again before long
 
     def wake(self) -> None:
         """Everybody here who waits looks again."""

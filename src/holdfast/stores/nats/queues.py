@@ -3,12 +3,14 @@
 from __future__ import annotations
 
 import time
+from contextlib import suppress
 from typing import Any
 
 import msgspec
 
 from ...config import QueueOptions, changed
 from ...errors import QueueExists, QueueNotFound, StoreError, UnsafeStore
+from .. import formats
 from ..base import QueueInfo
 from . import names
 from .faults import STREAM_NOT_FOUND, WRONG_SEQUENCE, Refused
@@ -17,7 +19,7 @@ from .names import Names
 from .reading import Found, Reader
 from .wire import Post
 
-FORMAT = 1
+_FORMAT = "holdfast_format"  # in the metadata of the stream of queues; versions before it wrote the first
 _FRESH = 1.0  # seconds a looked-up queue is believed; notes of changes come sooner
 _GONE_FOR = 3600  # seconds a message that is not kept can be settled again
 _SAME_ID = 600  # seconds the server itself recognises a repeated id
@@ -29,7 +31,7 @@ class _Entry(msgspec.Struct):
     options: dict[str, Any]
     paused: bool
     created_at: float
-    format: int = FORMAT
+    format: int = formats.FIRST
 
 
 class Register:
@@ -43,6 +45,7 @@ class Register:
         self._changes = 0  # of queues, that we have heard of
         self._stream = names.queues_stream(prefix)
         self._installed = False
+        self.format = formats.NATS
         self.unfinished: set[str] = set()  # queues whose upgrade was interrupted
 
     def names(self, queue: str) -> Names:
@@ -56,18 +59,43 @@ class Register:
             return
         hour = {"max_age": _GONE_FOR * 10**9, "discard": "old"}
         for stream, subjects in names.shared_streams(self.prefix).items():
-            more = hour if stream == names.gone_stream(self.prefix) else {}
+            more: dict[str, Any] = hour if stream == names.gone_stream(self.prefix) else {}
+            if stream == self._stream:
+                more = {"metadata": {_FORMAT: str(formats.NATS)}}
             await self._make(stream, subjects, max_msgs_per_subject=1, **more)
+        await self.read_format()
         self._installed = True
 
+    async def read_format(self) -> None:
+        """What is written here; StoreError where this version cannot."""
+        config = await self._config()
+        if config is not None:
+            number = int((config.get("metadata") or {}).get(_FORMAT, formats.FIRST))
+            self.format = formats.checked(number, formats.NATS, f"nats: prefix {self.prefix!r}")
+
+    async def raise_format(self) -> None:
+        """The entries first: who is interrupted begins again."""
+        await self.install()
+        self.format = formats.NATS
+        for info in await self.all():
+            with suppress(QueueNotFound):
+                await self.change(info.name)
+        config = await self._config() or {}
+        metadata = {**(config.get("metadata") or {}), _FORMAT: str(formats.NATS)}
+        await self._link.api(f"STREAM.UPDATE.{self._stream}", {**config, "metadata": metadata})
+
     async def is_installed(self) -> bool:
+        return await self._config() is not None
+
+    async def _config(self) -> dict[str, Any] | None:
+        """Of the stream of queues; None: nothing is installed."""
         try:
-            await self._link.api(f"STREAM.INFO.{self._stream}")
+            config: dict[str, Any] = (await self._link.api(f"STREAM.INFO.{self._stream}"))["config"]
         except Refused as error:
             if error.code != STREAM_NOT_FOUND:
                 raise
-            return False
-        return True
+            return None
+        return config
 
     async def _make(self, name: str, subjects: list[str], **more: Any) -> None:
         """One stream; one that is there keeps what an operator set, but for subjects and safety that came later."""
@@ -79,12 +107,10 @@ class Register:
             "num_replicas": self._link.options.replicas,
             "allow_direct": True,
             "discard": "new",  # a full stream refuses; it never drops what was acknowledged
+            "allow_atomic": True,
+            "allow_msg_ttl": True,
             **more,
         }
-        if self._link.features.batches:
-            config["allow_atomic"] = True
-        if self._link.features.message_ttl:
-            config["allow_msg_ttl"] = True
         try:
             found = (await self._link.api(f"STREAM.INFO.{name}"))["config"]
         except Refused as error:
@@ -95,7 +121,8 @@ class Register:
         old = found.get("subjects") or []
         if not names.is_ours(self.prefix, name, old):
             raise StoreError(f"nats: there is a stream {name!r} that is not Holdfast's; choose another prefix")
-        better = {**found, "subjects": [*old, *sorted(set(subjects) - set(old))]}
+        came_later = {"allow_atomic": True, "allow_msg_ttl": True}
+        better = {**found, **came_later, "subjects": [*old, *sorted(set(subjects) - set(old))]}
         if not found.get("allow_msg_schedules"):  # else it takes more than that: see upgrading.py
             better["discard"] = config["discard"]
         if better != found:
@@ -129,7 +156,7 @@ class Register:
         if await self._read(queue) is not None:
             raise QueueExists(f"there is a queue {queue!r} already")
         await self.make_streams(queue)
-        await self._write(info, expect=0)
+        await self._write(info, expect=0, format=self.format)
         return info
 
     async def change(self, queue: str, *, options: QueueOptions | None = None, paused: bool | None = None) -> QueueInfo:
@@ -139,6 +166,7 @@ class Register:
             if found is None:
                 raise missing(queue)
             old = _info(queue, found.data)
+            format = max(self.format, msgspec.json.decode(found.data, type=_Entry).format)
             new = QueueInfo(
                 queue,
                 old.options if options is None else options,
@@ -146,13 +174,13 @@ class Register:
                 old.created_at,
             )
             try:
-                await self._write(new, expect=found.sequence)
+                await self._write(new, expect=found.sequence, format=format)
             except QueueExists:
                 continue
             return new
 
-    async def _write(self, info: QueueInfo, *, expect: int) -> None:
-        entry = _Entry(msgspec.to_builtins(info.options), info.paused, info.created_at)
+    async def _write(self, info: QueueInfo, *, expect: int, format: int) -> None:
+        entry = _Entry(msgspec.to_builtins(info.options), info.paused, info.created_at, format)
         post = Post(names.queue_subject(self.prefix, info.name), msgspec.json.encode(entry), "", expect)
         asked, changes = time.monotonic(), self._changes
         self._known.pop(info.name, None)
@@ -259,7 +287,7 @@ def missing(queue: str) -> QueueNotFound:
 
 def _info(queue: str, data: bytes) -> QueueInfo:
     entry = msgspec.json.decode(data, type=_Entry)
-    if entry.format > FORMAT:
-        raise StoreError(f"queue {queue!r} was written by a newer Holdfast (format {entry.format})")
+    # Older than its store where a process wrote it that had not heard of the raise.
+    formats.checked(max(entry.format, formats.NATS - 1), formats.NATS, f"queue {queue!r}")
     options = changed(QueueOptions(), entry.options, where=f"queue {queue!r}")
     return QueueInfo(queue, options, entry.paused, entry.created_at)

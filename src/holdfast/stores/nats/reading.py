@@ -2,11 +2,11 @@
 
 from __future__ import annotations
 
-import asyncio
 import base64
 from collections.abc import Sequence
 from typing import Any, NamedTuple
 
+from . import deadline
 from .faults import MESSAGE_NOT_FOUND, Lost, Refused
 from .link import Link
 
@@ -33,18 +33,13 @@ class Reader:
         """The last message of each subject that has one; subjects may hold wildcards."""
         if not subjects:
             return {}
-        if not self._link.features.many_gets:
-            wild = [pattern for pattern in subjects if "*" in pattern]
-            exact = [subject for subject in subjects if "*" not in subject]
-            for pattern in wild:
-                exact += await self.subjects(stream, pattern)
-            one_by_one = await asyncio.gather(*[self.last_exact(stream, subject) for subject in exact])
-            return {found.subject: found for found in one_by_one if found is not None}
         found: dict[str, Found] = {}
         longest = max(len(subject) for subject in subjects) + 3  # in JSON
         together = min(_TOGETHER, self._link.max_payload // 2 // longest)
         for start in range(0, len(subjects), together):
             found.update(await self._last_of(stream, subjects[start : start + together]))
+            if start:
+                deadline.renew()
         return found
 
     async def _last_of(self, stream: str, subjects: Sequence[str]) -> dict[str, Found]:
@@ -83,14 +78,12 @@ class Reader:
             found += page
             if not page:
                 break
+            deadline.renew()
             start = page[-1].sequence + 1
         return found
 
     async def _run_page(self, stream: str, subject: str, start: int, limit: int) -> list[Found]:
         body = {"seq": max(start, 1), "next_by_subj": subject}
-        if not self._link.features.many_gets:
-            one = await self._get(stream, body)
-            return [] if one is None else [one]
         messages = await self._collect(stream, {**body, "batch": limit, "max_bytes": _RUN_BYTES})
         return [_found(message.headers or {}, message.data) for message in messages]
 
@@ -99,7 +92,7 @@ class Reader:
             try:
                 return await self._link.collect(f"DIRECT.GET.{stream}", body)
             except Lost:
-                if attempt == _TRIES - 1:
+                if attempt == _TRIES - 1 or deadline.is_over():
                     raise
         return []
 
@@ -112,6 +105,7 @@ class Reader:
             found += page
             if not page or len(found) >= int(info.get("total", 0)):
                 return found
+            deadline.renew()
 
 
 def _found(headers: dict[str, str], data: bytes) -> Found:

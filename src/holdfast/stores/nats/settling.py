@@ -234,7 +234,7 @@ class Settler:
         ends = list(last.values())
         rest = [wire.frame(*each) for each in words if each not in ends]
         if rest:
-            await wire.send(self._log.link.client, b"".join(rest))
+            await self._log.link.say(b"".join(rest))
         await asyncio.gather(*[self._say_one(*each) for each in ends])
 
     async def _say_one(self, ack: str, word: bytes) -> None:

@@ -3,14 +3,17 @@
 from __future__ import annotations
 
 import asyncio
-from collections.abc import Sequence
+from collections.abc import Iterator, Sequence
+from contextlib import contextmanager
 
 from ...config import QueueOptions, StoreOptions
-from ...errors import QueueNotEmpty, UnsafeStore
+from ...errors import QueueNotEmpty, StoreError, UnsafeStore
 from ...ids import Ids
 from ...messages import Answer, Claims, Envelope, Settlement, Stats, Stored, View
+from .. import formats
 from ..base import DEAD, Check, QueueInfo
-from . import doctor, limits, reserve, upgrading, upkeep
+from ..formats import Format
+from . import deadline, doctor, faults, limits, reserve, upgrading, upkeep
 from .address import Address
 from .appending import Appender
 from .beside import Beside
@@ -28,6 +31,9 @@ from .queues import Register, missing
 from .reading import Reader
 from .reserve import Reserve
 from .settling import Settler
+
+_OPENS_WITHIN = 0.95  # of `connect_timeout`: whoever opens us gives up at its end without knowing why
+_LAST_LOOK = 5.0  # seconds for the look at the end of a wait
 
 
 class _Parts:
@@ -55,7 +61,7 @@ class NatsStore:
         self.link = Link(address, options)
         self.reader = Reader(self.link)
         self.register = Register(self.link, self.reader, self.prefix)
-        self.blobs = Blobs(self.link, self.prefix)
+        self.blobs = Blobs(self.link, self.reader, self.prefix)
         self.reserve = Reserve(self.link, self.prefix)
         self.ids = Ids()
         self._parts: dict[str, _Parts] = {}
@@ -63,16 +69,18 @@ class NatsStore:
 
     async def open(self) -> NatsStore:
         """Connect and make sure that JetStream is there; our own errors."""
-        await self.link.open()
-        try:
-            with mapped("opening"):
+        with deadline.within(_OPENS_WITHIN * self.options.connect_timeout), mapped("opening"):
+            await self.link.open()
+            try:
                 await self._first_look()
-        except BaseException:
-            await self.link.close()
-            raise
+            except BaseException:
+                await self.link.close()
+                raise
         return self
 
     async def _first_look(self) -> None:
+        if self.link.features.old:
+            raise StoreError(f"nats: {faults.TOO_OLD.format(self.link.features.version)}")
         if not self.link.client._server_info.get("jetstream"):
             raise Nobody
         if self.link.max_payload < LEAST_PAYLOAD:
@@ -80,11 +88,18 @@ class NatsStore:
                 f"nats: the server takes messages of {self.link.max_payload} bytes, and Holdfast needs "
                 f"{LEAST_PAYLOAD}; set max_payload in its configuration"
             )
+        await self.link.listen(f"{self.prefix}._.note.*", self._noted)
         found = await limits.refuse_dangerous(self.link, self.prefix)
         self.register.unfinished = moving(self.prefix, found)
-        note = f"{self.prefix}._.note.*"
-        await self.link.listen(note, self._noted)
+        await self.register.read_format()
         doctor.warn_once(self.link)
+
+    @contextmanager
+    def _verb(self, doing: str, wait: float = 0.0) -> Iterator[None]:
+        """Around every call of the seam: it ends in time, with our own errors."""
+        timeout = self.options.operation_timeout
+        with deadline.within(max(timeout, wait + min(timeout, _LAST_LOOK))), mapped(doing):
+            yield
 
     def parts(self, queue: str) -> _Parts:
         self.link.check_open()
@@ -110,7 +125,7 @@ class NatsStore:
     # ------------------------------------------------------------------ the store as a whole
 
     async def install(self, *, dry_run: bool = False) -> list[str]:
-        with mapped("installing"):
+        with self._verb("installing"):
             upgraded: list[str] = []
             if not dry_run:
                 self.register.forget_installed()
@@ -123,8 +138,16 @@ class NatsStore:
             *upgraded,
         ]
 
+    @property
+    def format(self) -> Format:
+        return Format(self.register.format, formats.NATS)
+
+    async def raise_format(self) -> None:
+        with mapped("raising the format"):
+            await self.register.raise_format()
+
     async def uninstall(self) -> list[str]:
-        with mapped("uninstalling"):
+        with self._verb("uninstalling"):
             self._close_parts(list(self._parts))
             return [*await self.register.uninstall(), *await self.blobs.drop()]
 
@@ -140,11 +163,11 @@ class NatsStore:
                 parts.log.wake()
 
     async def check(self) -> list[Check]:
-        with mapped("checking"):
+        with self._verb("checking"):
             return await doctor.checks(self.link, self.prefix)
 
     async def clock(self) -> float:
-        with mapped("reading the clock"):
+        with self._verb("reading the clock"):
             if self.link.must_ask_clock():
                 await self.reserve.look()
         return self.link.now()
@@ -152,14 +175,14 @@ class NatsStore:
     # ------------------------------------------------------------------ queues
 
     async def create_queue(self, name: str, options: QueueOptions) -> QueueInfo:
-        with mapped(f"creating {name!r}"):
+        with self._verb(f"creating {name!r}"):
             self.link.check_open()
             info = await self.register.create(name, options)
             await self.parts(name).log.lanes.ensure(0, options.lease)
             return info
 
     async def configure(self, name: str, options: QueueOptions) -> QueueInfo:
-        with mapped(f"configuring {name!r}"):
+        with self._verb(f"configuring {name!r}"):
             info = await self.register.change(name, options=options)
             for log in (self.parts(name).log, self.parts(name + DEAD).log):
                 await log.lanes.set_lease(options.lease)
@@ -167,17 +190,17 @@ class NatsStore:
             return info
 
     async def queues(self) -> list[QueueInfo]:
-        with mapped("listing queues"):
+        with self._verb("listing queues"):
             self.link.check_open()
             return await self.register.all()
 
     async def queue(self, name: str) -> QueueInfo | None:
-        with mapped(f"looking up {name!r}"):
+        with self._verb(f"looking up {name!r}"):
             self.link.check_open()
             return await self.register.find(name)
 
     async def delete_queue(self, name: str, *, force: bool = False) -> None:
-        with mapped(f"deleting {name!r}"):
+        with self._verb(f"deleting {name!r}"):
             if await self.register.find(name) is None:
                 raise missing(name)
             if not force:
@@ -189,7 +212,7 @@ class NatsStore:
             await self.register.delete(name)
 
     async def pause(self, name: str, paused: bool) -> None:
-        with mapped(f"pausing {name!r}"):
+        with self._verb(f"pausing {name!r}"):
             await self.register.change(name, paused=paused)
             log = self.parts(name).log
             await log.note(b"config")
@@ -197,21 +220,21 @@ class NatsStore:
             log.wake()
 
     async def purge(self, queue: str) -> int:
-        with mapped(f"purging {queue!r}"):
+        with self._verb(f"purging {queue!r}"):
             return await self.parts(queue).letters.purge()
 
     # ------------------------------------------------------------------ messages in and out
 
     async def append(self, queue: str, messages: Sequence[Envelope]) -> list[str]:
-        with mapped(f"enqueueing to {queue!r}"):
+        with self._verb(f"enqueueing to {queue!r}"):
             return await self.parts(queue).appender.append(messages)
 
     async def claim(self, queue: str, limit: int, lease: float, *, wait: float = 0.0) -> Claims:
-        with mapped(f"claiming from {queue!r}"):
+        with self._verb(f"claiming from {queue!r}", wait=wait):
             return await self.parts(queue).claimer.claim(limit, lease, wait=wait)
 
     async def extend(self, queue: str, leases: Sequence[tuple[str, str]], seconds: float) -> list[float | None]:
-        with mapped(f"extending leases of {queue!r}"):
+        with self._verb(f"extending leases of {queue!r}"):
             return await self.parts(queue).claimer.extend(leases, seconds)
 
     def extend_from_thread(
@@ -220,35 +243,35 @@ class NatsStore:
         return self._beside.extend(queue, leases, seconds)
 
     async def settle(self, queue: str, settlements: Sequence[Settlement]) -> list[Answer]:
-        with mapped(f"settling in {queue!r}"):
+        with self._verb(f"settling in {queue!r}"):
             return await self.parts(queue).settler.settle(settlements)
 
     async def cancel(self, queue: str, id: str) -> bool:
-        with mapped(f"cancelling in {queue!r}"):
+        with self._verb(f"cancelling in {queue!r}"):
             return await self.parts(queue).letters.cancel(id)
 
     # ------------------------------------------------------------------ looking
 
     async def get(self, queue: str, ids: Sequence[str]) -> list[Stored | None]:
-        with mapped(f"reading {queue!r}"):
+        with self._verb(f"reading {queue!r}"):
             return await self.parts(queue).looker.get(ids)
 
     async def scan(self, queue: str, view: View, *, after: str | None = None, limit: int = 100) -> list[Stored]:
-        with mapped(f"scanning {queue!r}"):
+        with self._verb(f"scanning {queue!r}"):
             return await self.parts(queue).looker.scan(view, after=after, limit=limit)
 
     async def replay(self, queue: str, view: View, ids: Sequence[str]) -> int:
-        with mapped(f"replaying in {queue!r}"):
+        with self._verb(f"replaying in {queue!r}"):
             return await self.parts(queue).letters.replay(view, ids)
 
     async def discard(
         self, queue: str, view: View, ids: Sequence[str] | None = None, *, before: float | None = None
     ) -> int:
-        with mapped(f"discarding in {queue!r}"):
+        with self._verb(f"discarding in {queue!r}"):
             return await self.parts(queue).letters.discard(view, ids, before=before)
 
     async def stats(self, queue: str) -> Stats:
-        with mapped(f"counting {queue!r}"):
+        with self._verb(f"counting {queue!r}"):
             return await self.parts(queue).looker.stats()
 
     async def watch(self, queue: str, timeout: float) -> None:
@@ -258,6 +281,6 @@ class NatsStore:
             pass
 
     async def maintain(self, queue: str) -> dict[str, int]:
-        with mapped(f"maintaining {queue!r}"):
+        with self._verb(f"maintaining {queue!r}"):
             parts = self.parts(queue)
             return await upkeep.maintain(parts.log, parts.letters, parts.mover)

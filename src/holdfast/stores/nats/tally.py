@@ -176,7 +176,7 @@ class Tally:
     async def _fold(self, old: Found | None, slots: Sequence[tuple[Found, Entry]], known: Known) -> int:
         """Many slots into one, since clients come and go; how many. Their owners, if they live, take fresh ones."""
         others = [(one, entry) for one, entry in slots if one != old and _is_idle(known, entry)][:_FOLDED]
-        if len(others) <= _SLOTS or not self._link.features.batches:  # it must happen to all or to none
+        if len(others) <= _SLOTS:
             return 0
         total = known.counts(_entry(old)) if old else Counts()
         for _, entry in others:

@@ -2,15 +2,22 @@
 
 from __future__ import annotations
 
+import asyncio
+import time
 from collections.abc import Sequence
 from typing import Any
 
 import msgspec
 
+from . import deadline
+from .faults import Lost
+
 EXPECT = "Nats-Expected-Last-Subject-Sequence"
 _OWN_HEADERS = 512  # bytes of what is expected and of the batch, at most
 _BATCH_MESSAGES = 1000  # the server's limit
 _BATCH_BYTES = 16 << 20
+_PENDING_BYTES = 64 << 20  # that may wait to be sent
+_ROOM_AGAIN = 0.01  # seconds between two looks
 
 
 class Post(msgspec.Struct, frozen=True, gc=False):
@@ -69,8 +76,21 @@ def parts(posts: Sequence[Post]) -> list[Sequence[Post]]:
     return [*found, posts[start:]]
 
 
-async def send(client: Any, data: bytes) -> None:
-    """Hand frames to the driver's own buffer, in their order with everything else it sends."""
+async def send(client: Any, data: bytes, within: float) -> None:
+    """Hand frames to the driver's own buffer, in their order with everything else it sends; Lost."""
+    await wait_for_room(client, within)
     client.stats["out_bytes"] += len(data)
     await client._send_command(data)
     await client._flush_pending()
+
+
+async def wait_for_room(client: Any, within: float) -> None:
+    """The driver waits for a server that reads nothing without a deadline: before it would, we do with one; Lost."""
+    until = 0.0
+    if client._flush_queue is None:
+        raise Lost("no connection")
+    while client._flush_queue.full() or client._pending_data_size > _PENDING_BYTES:
+        until = until or deadline.until(within)
+        if time.monotonic() >= until:
+            raise Lost("the server reads nothing")
+        await asyncio.sleep(_ROOM_AGAIN)

@@ -6,7 +6,6 @@ from typing import Any
 
 from ...errors import HoldfastError
 from ..base import Check
-from . import statements
 from .first_connection import OLDEST_SERVER
 from .pool import Pool
 from .schema import Schema
@@ -64,7 +63,7 @@ async def _schema(schema: Schema) -> Check:
         return Check(
             "schema", "warn", f"{schema.name} is not there yet; the first queue makes it, or `holdfast install`"
         )
-    return Check("schema", "ok", f"{schema.name} has all {len(statements.migrations())} migrations")
+    return Check("schema", "ok", f"{schema.name} has the migrations up to {schema.format.number:03d}")
 
 
 async def _notify(listener: Listener | None) -> Check:

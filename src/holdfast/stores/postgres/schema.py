@@ -1,4 +1,8 @@
-"""Migrations: applied in order, once, under a lock; a newer schema than ours is refused, and so is somebody else's."""
+"""Migrations: applied in order, once, under a lock; a newer schema than ours is refused, and so is somebody else's.
+
+The number of the last one is the store's format: without our last migration a schema is one of the version before, and
+works until the operator lets `install` apply that too.
+"""
 
 from __future__ import annotations
 
@@ -6,6 +10,7 @@ from collections.abc import Sequence
 from typing import Any
 
 from ...errors import ConfigError, StoreError
+from ..formats import Format
 from . import names, statements
 from .pool import Pool
 from .statements import Statements
@@ -27,6 +32,12 @@ class Schema:
         self._pool = pool
         self.name = schema
         self._sql = Statements(schema)
+        self._number = 0  # of the last migration that is there, as last read
+
+    @property
+    def format(self) -> Format:
+        newest = _number(statements.migrations()[-1])
+        return Format(self._number or newest, newest)
 
     async def applied(self) -> list[str] | None:
         """The names of the migrations that are there; None: not installed."""
@@ -37,7 +48,10 @@ class Schema:
         if not marked and not older:
             return None
         applied = [row[0] for row in await connection.fetch(self._sql["migrations_applied"])]
-        return applied if marked or statements.migrations()[0] in applied else None
+        if not marked and statements.migrations()[0] not in applied:
+            return None
+        self._number = max(map(_number, applied), default=0)
+        return applied
 
     async def check(self) -> bool:
         """Whether it is installed; StoreError when it does not fit this version of Holdfast."""
@@ -47,7 +61,7 @@ class Schema:
         return installed
 
     async def open(self) -> bool:
-        """The same, but an older schema is refused only when it is used: `install` brings it up to date."""
+        """The same, but a schema that is too old is refused only when it is used: `install` brings it up to date."""
         applied = await self.applied()
         if applied is None:
             await self._pool.run(self._refuse_namesakes)
@@ -55,48 +69,56 @@ class Schema:
         ours = statements.migrations()
         if newer := sorted(set(applied) - set(ours)):
             raise StoreError(
-                f"schema {self.name} was made by a newer version of Holdfast (it has {newer[-1]}); use that version"
+                f"schema {self.name} was made by a newer version of Holdfast (it has {newer[-1]}): upgrade Holdfast"
             )
-        if set(ours) - set(applied):
+        if set(ours[:-1]) - set(applied):
             self._pool.refusal = StoreError(
                 f"schema {self.name} is of an older version of Holdfast; run `holdfast install`"
             )
         return True
 
     async def install(self, *, dry_run: bool = False, shared: bool = False) -> list[str]:
-        """The steps (to be) taken, in words. `shared`: also beside what is not ours; ConfigError without it."""
+        """The steps (to be) taken, in words. `shared`: also beside what is not ours; ConfigError without it.
+
+        A schema that is there gets everything but our last migration, which versions before this one refuse.
+        """
         refusal, self._pool.refusal = self._pool.refusal, None
         try:
             if dry_run:
-                return await self._pool.run(lambda connection: self._plan(connection, shared=shared))
+                return (await self._pool.run(lambda connection: self._plan(connection, shared=shared)))[0]
             steps = await self._pool.transact(lambda connection: self._install(connection, shared=shared))
             refusal = None
             return steps
         finally:
             self._pool.refusal = refusal
 
-    async def _plan(self, connection: Any, *, shared: bool) -> list[str]:
-        """The steps to be taken; ConfigError where they must not be."""
+    async def raise_format(self) -> None:
+        """Apply our last migration."""
+        await self._pool.transact(lambda connection: self._install(connection, shared=False, last=True))
+
+    async def _plan(self, connection: Any, *, shared: bool, last: bool = False) -> tuple[list[str], list[str]]:
+        """The steps to be taken, and the migrations among them; ConfigError where they must not be."""
         applied = await self._applied(connection)
-        missing = [name for name in statements.migrations() if name not in (applied or [])]
+        ours = statements.migrations()
         begin: list[str] = []
         if applied is None:
             await self._refuse_namesakes(connection)
             if not shared:
                 await self._refuse_company(connection)
             begin = [f"create schema {self.name}"]
-        return begin + [f"apply migration {name}" for name in missing]
+        wanted = ours if last or applied is None else ours[:-1]
+        missing = [name for name in wanted if name not in (applied or [])]
+        return begin + [f"apply migration {name}" for name in missing], missing
 
-    async def _install(self, connection: Any, *, shared: bool) -> list[str]:
+    async def _install(self, connection: Any, *, shared: bool, last: bool = False) -> list[str]:
         await connection.fetch(_LOCK, f"holdfast.install.{self.name}")
-        steps = await self._plan(connection, shared=shared)
-        applied = await self._applied(connection)
-        if applied is None:
+        steps, missing = await self._plan(connection, shared=shared, last=last)
+        if await self._applied(connection) is None:
             await connection.execute(self._sql.whole("migrations_begin"))
-        for name in statements.migrations():
-            if name not in (applied or []):
-                await connection.execute(self._sql.whole(f"migrations/{name}"))
-                await connection.fetch(self._sql["migrations_note"], name)
+        for name in missing:
+            await connection.execute(self._sql.whole(f"migrations/{name}"))
+            await connection.fetch(self._sql["migrations_note"], name)
+        await self._applied(connection)
         return steps
 
     async def uninstall(self) -> list[str]:
@@ -144,6 +166,10 @@ class Schema:
                 f"schema {self.name} has tables of others under names that Holdfast needs ({_listed(same)}); give"
                 " Holdfast a schema of its own (option `schema`)"
             )
+
+
+def _number(migration: str) -> int:
+    return int(migration.partition("_")[0])
 
 
 def _listed(found: Sequence[tuple[str, str]]) -> str:

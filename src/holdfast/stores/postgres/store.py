@@ -12,6 +12,7 @@ from ...errors import HoldfastError
 from ...ids import Ids
 from ...messages import Answer, Claims, Envelope, Settlement, Stats, Stored, View
 from ..base import DEAD, Check, QueueInfo
+from ..formats import Format
 from . import doctor, rows, upkeep
 from .address import Address
 from .batches import PostgresBatches
@@ -116,6 +117,13 @@ class PostgresStore:
 
     async def grant(self, role: str) -> None:
         await self._schema.grant(role)
+
+    @property
+    def format(self) -> Format:
+        return self._schema.format
+
+    async def raise_format(self) -> None:
+        await self._schema.raise_format()
 
     async def uninstall(self) -> list[str]:
         left = await self._schema.uninstall()

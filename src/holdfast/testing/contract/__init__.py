@@ -32,6 +32,7 @@ from .disturbances import Disturbances
 from .events import Events
 from .face import SyncFace
 from .leases import Leases
+from .lifetime import Lifetime
 from .limits import Limits
 from .network import Network
 from .options import Options
@@ -46,7 +47,7 @@ from .workers import Workers
 ALL: list[type[StoreContract]] = [
     *(Basics, Leases, Concurrency, Processes, Retries, DeadLetters, Archive, DelayAndDedup),
     *(Batches, Workers, Disturbances, Events, Whole, BadInput, Limits, Receipts, Options, Reopening, Seam),
-    Tokens,
+    *(Tokens, Lifetime),
 ]
 
 
@@ -71,6 +72,7 @@ class All(
     Reopening,
     Seam,
     Tokens,
+    Lifetime,
 ):
     """Every topic but `Network`, which is for stores that have one."""
 
@@ -88,6 +90,7 @@ __all__ = [
     "Disturbances",
     "Events",
     "Leases",
+    "Lifetime",
     "Limits",
     "Network",
     "Options",

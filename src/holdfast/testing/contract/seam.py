@@ -292,6 +292,13 @@ class Seam(StoreContract):
         await asyncio.wait_for(watching, PATIENCE)
         assert await self.status(message) == "completed"
 
+    async def test_message_that_waits_says_which_worker_gave_it_back(self) -> None:
+        [id] = await self.make(b"1")
+        assert await self.settle(await self.claim_one(), "retry", delay=LONG, error="why", worker="w1") == "ok"
+        [found] = await self.store.get("q", [id])
+        assert found is not None
+        assert (found.status, found.error, found.worker) == ("retry", "why", "w1")
+
     async def test_clock_goes_on_and_installing_twice_is_harmless(self) -> None:
         before = await self.store.clock()
         await self.advance(0.01)

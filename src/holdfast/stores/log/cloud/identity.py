@@ -8,17 +8,17 @@ from __future__ import annotations
 
 import secrets
 from collections.abc import Callable
+from functools import partial
 
 import msgspec
 
-from ....errors import StoreError
+from ... import formats
 from .. import damage
 from ..names import CONFIGS
 from .faults import Doubt, Refused, unanswered
 from .wire import Got, Pause, Wire
 
 KEY = "~identity"  # behind every queue's keys: what rewrites a bucket in order of its keys comes to it last
-FORMAT = 1
 COPIED_AFTER_SECONDS = 15.0  # between `made_at` and the object's date; a slow write of our own is not a copy
 REWRITE_SECONDS = 60.0  # after which whoever is at work takes a rewrite in place as finished: tools write many at once
 
@@ -26,7 +26,7 @@ REWRITE_SECONDS = 60.0  # after which whoever is at work takes a rewrite in plac
 class Identity(msgspec.Struct, frozen=True, kw_only=True):
     """What is stored; `epoch` 0: never copied. `lineage` counts the copies."""
 
-    format: int = FORMAT
+    format: int  # of everything in the bucket
     store_id: str
     place: str  # bucket and prefix
     made_at: float
@@ -53,14 +53,37 @@ class IdentityKeeper:
         Objects that a rewrite in place reaches after the epoch look late, so who is at work waits until it is over.
         Whoever opens the bucket does not wait.
         """
+
+        def change(got: Got | None, found: Identity | None) -> Identity | None:
+            if got is not None and found is not None and not self._is_copied(got, found, opening=opening):
+                return None
+            return self._next(found, until)
+
+        self._bring_up_to(change, until)
+
+    def raise_format(self, until: float) -> None:
+        """To the newest."""
+
+        def change(got: Got | None, found: Identity | None) -> Identity | None:
+            if found is not None and found.format >= formats.LOG:
+                return None
+            copied = got is None or found is None or self._is_copied(got, found, opening=True)
+            new = self._next(found, until) if copied or found is None else found
+            # Dated as the object is, or it would look copied.
+            return msgspec.structs.replace(new, format=formats.LOG, made_at=self._clock())
+
+        self._bring_up_to(change, until)
+
+    def _bring_up_to(self, change: Callable[[Got | None, Identity | None], Identity | None], until: float) -> None:
+        """Read the object, and replace it where there is another to be written."""
         pause = Pause(until, self._wire.ending)
         while True:
             got = self._wire.get(KEY, until)
-            found = damage.read(KEY, _decoded, got.data) if got is not None else None
-            if got is not None and found is not None and not self._is_copied(got, found, opening=opening):
+            found = damage.read(KEY, partial(_decoded, place=self._wire.place), got.data) if got is not None else None
+            new = change(got, found)
+            if new is None:
                 self.current = found
                 return
-            new = self._next(found, until)
             try:
                 self._wire.swap(KEY, msgspec.json.encode(new), got.tag if got is not None else None)
             except (Refused, Doubt) as error:  # somebody else was faster, or nobody knows: look again
@@ -84,11 +107,16 @@ class IdentityKeeper:
             return msgspec.structs.replace(found, place=place, made_at=now, epoch=now, lineage=found.lineage + 1)
         # Queues without an identity: of an earlier version, or copied without it.
         has_queues = bool(self._wire.page(CONFIGS.rstrip("/"), "", until))
-        return Identity(store_id=secrets.token_hex(8), place=place, made_at=now, epoch=now if has_queues else 0.0)
+        return Identity(
+            format=formats.FIRST if has_queues else formats.LOG,
+            store_id=secrets.token_hex(8),
+            place=place,
+            made_at=now,
+            epoch=now if has_queues else 0.0,
+        )
 
 
-def _decoded(data: bytes) -> Identity:
+def _decoded(data: bytes, place: str) -> Identity:
     identity = msgspec.json.decode(data, type=Identity)
-    if identity.format > FORMAT:
-        raise StoreError(f"this bucket has format {identity.format}, this version reads {FORMAT}: upgrade holdfast")
+    formats.checked(identity.format, formats.LOG, place)
     return identity

@@ -12,6 +12,7 @@ from concurrent.futures import ThreadPoolExecutor
 from typing import Any, TypeVar
 
 from ....errors import ConfigError, HoldfastError, Unavailable
+from ... import formats
 from ...base import Check
 from .. import names
 from ..calendar import SAME, Calendar
@@ -194,6 +195,14 @@ class CloudSpace:
 
     async def install(self, *, dry_run: bool) -> list[str]:
         return []
+
+    @property
+    def format(self) -> int:
+        current = self._identity.current
+        return formats.LOG if current is None else current.format
+
+    async def raise_format(self) -> None:
+        await self._in_thread(lambda: self._identity.raise_format(self._wire.until()), None)
 
     async def uninstall(self) -> list[str]:
         """Every object below the prefix that is ours: queues, their messages, probes."""

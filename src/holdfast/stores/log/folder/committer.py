@@ -11,9 +11,10 @@ from pathlib import Path
 import apsw
 
 from ....errors import Unavailable
+from ... import formats
 from . import opening
 from .clock import FolderClock
-from .database import PAGE_SIZE, NotHere, Snapshot, Writing, connect, create_schema, is_moved
+from .database import PAGE_SIZE, NotHere, Snapshot, Writing, connect, create_schema, is_moved, read_format
 from .faults import translated
 from .files import Files, sync_directory
 from .identity import DATABASE, LOCK, LOG, Identity, LogRemoved
@@ -27,6 +28,7 @@ class Committer:
     """Owns the write connection; all methods run in its lane's thread. Opens the folder with the first group."""
 
     clock: FolderClock
+    format: int  # from the first group on
 
     def __init__(
         self,
@@ -202,6 +204,7 @@ class Committer:
             connection.execute("BEGIN IMMEDIATE")
             if create_schema(connection, path):
                 self.made.append(f"create the database {path}")
+            self.format = read_format(connection) or formats.LOG
             given = self._given_clock
             self.clock = FolderClock.given(given) if given else FolderClock.anchored(connection)
             connection.execute("COMMIT")
@@ -222,7 +225,7 @@ class Committer:
             raise Unavailable(
                 f"the store at {path.parent} was moved, removed or replaced while it was opened; try again"
             )
-        fd = os.open(LOG, os.O_RDWR | os.O_CLOEXEC, dir_fd=self._files.inside)
+        fd = os.open(LOG, os.O_RDWR | os.O_NOFOLLOW | os.O_CLOEXEC, dir_fd=self._files.inside)
         wal = WriteAheadLog(connection, fd, PAGE_SIZE)
         try:
             self._identity.note(LOG, wal.stat(), written_as=fd)

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import ctypes
+import os
 import secrets
 import sys
 from collections.abc import Callable, Sequence
@@ -14,12 +15,13 @@ from typing import Any
 import apsw
 
 from ....errors import ConfigError, Unavailable, UnsafeStore
+from ... import formats
+from .. import rows
 from ..calendar import IN_STEP, Calendar
 from ..space import LAST, Buffer, Found, Range, Survey
 from . import clock
 from .files import Files
 
-FORMAT = 1
 OLDEST_SQLITE = (3, 51, 3)
 BUSY_TIMEOUT = 5_000  # ms; only foreign tools can be in the way, our own processes queue at the folder's lock
 PAGE_SIZE = 8192  # measured with 4, 8 and 16 KiB: small commits are fastest here, large blobs are files anyway
@@ -46,7 +48,7 @@ def refuse_old_sqlite(version: str) -> None:
 def connect(path: Path, *, vfs: str | None) -> apsw.Connection:
     """A connection with our settings; the database may be empty still."""
     refuse_old_sqlite(apsw.sqlite_lib_version())
-    connection = apsw.Connection(str(path), vfs=vfs)
+    connection = open_there(path, apsw.SQLITE_OPEN_READWRITE | apsw.SQLITE_OPEN_CREATE, vfs=vfs)
     try:
         connection.set_busy_timeout(BUSY_TIMEOUT)
         connection.pragma("page_size", PAGE_SIZE)  # has no effect once there is a table
@@ -65,6 +67,19 @@ def connect(path: Path, *, vfs: str | None) -> apsw.Connection:
     return connection
 
 
+def open_there(path: Path, flags: int, *, vfs: str | None) -> apsw.Connection:
+    """A connection to this very file: links may lead to the folder, but inside it none is followed."""
+    place = os.path.join(os.path.realpath(path.parent), path.name)
+    try:
+        return apsw.Connection(place, flags=flags | apsw.SQLITE_OPEN_NOFOLLOW, vfs=vfs)
+    except apsw.CantOpenError as error:
+        if os.path.islink(place):
+            raise UnsafeStore(
+                f"{path} is a symbolic link, which is not followed; put the database itself there"
+            ) from error
+        raise
+
+
 def is_moved(connection: apsw.Connection) -> bool:
     """SQLite's own word on whether its path still leads to the file it has open."""
     answer = ctypes.c_int(0)
@@ -76,18 +91,22 @@ def create_schema(connection: apsw.Connection, path: Path) -> bool:
     """Make the tables where they are missing; True: they were. Needs a write transaction."""
     tables = {name for (name,) in connection.execute("SELECT name FROM sqlite_schema WHERE type = 'table'")}
     if "meta" in tables:
-        row = connection.execute("SELECT value FROM meta WHERE name = 'format'").fetchone()
-        if row is not None and row[0] > FORMAT:
-            raise ConfigError(f"{path} has format {row[0]}, this Holdfast knows up to {FORMAT}: upgrade Holdfast")
-        if row is not None:
+        format = read_format(connection)
+        if format is not None:
+            formats.checked(format, formats.LOG, str(path))
             clock.complete(connection)
             return False
     elif tables:
         raise ConfigError(f"{path} is a database of something else")
     for statement in SCHEMA:
         connection.execute(statement)
-    connection.execute("INSERT INTO meta (name, value) VALUES ('format', ?)", (FORMAT,))
+    connection.execute("INSERT INTO meta (name, value) VALUES ('format', ?)", (formats.LOG,))
     return True
+
+
+def read_format(connection: apsw.Connection) -> int | None:
+    row = connection.execute("SELECT value FROM meta WHERE name = 'format'").fetchone()
+    return None if row is None else int(row[0])
 
 
 @cache
@@ -113,6 +132,10 @@ class Snapshot:
         self._execute: Callable[..., apsw.Cursor] = connection.execute
         self._connection = connection
         self._files = files
+
+    @property
+    def connection(self) -> apsw.Connection:
+        return self._connection
 
     def get(self, key: str) -> Found | None:
         row = self._execute("SELECT data, tag FROM objects WHERE key = ?", (key,)).fetchone()
@@ -171,7 +194,7 @@ class Writing(Snapshot):
         self._hurries = False  # in the thread of a caller, which must not be held up
 
     def hurry(self, hurries: bool) -> None:
-        """Whether to raise NotHere instead of waiting for foreign tools or reading files."""
+        """Whether to raise NotHere instead of waiting for foreign tools or pyarrow, or reading files."""
         self._hurries = hurries
         self._connection.set_busy_timeout(0 if hurries else BUSY_TIMEOUT)
 
@@ -193,6 +216,12 @@ class Writing(Snapshot):
         """Durable when it returns, if it is to last; False: nobody knows when it will be."""
         self._execute("COMMIT")
         return self._lasting or not self._others_wrote
+
+    def get(self, key: str) -> Found | None:
+        found = super().get(key)
+        if self._hurries and found is not None and rows.waits_to_decode(found.data):
+            raise NotHere
+        return found
 
     def _read_file(self, key: str) -> bytes | None:
         if self._hurries:

@@ -6,7 +6,7 @@ import errno
 
 import apsw
 
-from ....errors import Damaged, Unavailable
+from ....errors import Damaged, Unavailable, UnsafeStore
 
 # A full disk, a failing disk, somebody else's lock: all of these can pass, so the caller may try again and the thread
 # that owns the connection must outlive them; a store that stayed broken after the disk was freed would need a restart.
@@ -31,6 +31,9 @@ def translated(error: BaseException) -> BaseException:
         return caused(
             Unavailable(f"the store's disk is full, nothing was done; make room and try again: {error}"), error
         )
+    if isinstance(error, OSError) and error.errno == errno.ELOOP:
+        text = f"a symbolic link inside the store's folder is not followed; remove it: {error}"
+        return caused(UnsafeStore(text), error)
     if isinstance(error, _PASSING):
         return caused(Unavailable(f"the store could not do it, try again later: {error}"), error)
     if isinstance(error, MALFORMED):

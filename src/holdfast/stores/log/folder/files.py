@@ -7,9 +7,10 @@ import errno
 import fcntl
 import os
 import secrets
+import stat
 import sys
 import time
-from collections.abc import Iterable, Iterator
+from collections.abc import Callable, Iterable, Iterator
 from pathlib import Path
 
 from ....errors import ConfigError
@@ -17,6 +18,9 @@ from ..space import Buffer
 from .identity import Identity
 
 TEMPORARY = ".tmp"
+SCARCE = (errno.EMFILE, errno.ENFILE)
+LINK = (errno.ELOOP, errno.ENOTDIR)  # what the system says of a symbolic link that must not be followed
+_DIRECTORY = os.O_RDONLY | os.O_DIRECTORY | os.O_NOFOLLOW | os.O_CLOEXEC
 LISTED = ".parquet"  # files that other programs read as they lie there
 
 
@@ -32,6 +36,7 @@ class Files:
         self._identity = identity
         self.inside = -1
         self._durable = {""}  # directories known to survive a power cut
+        self.spare: Callable[[], bool] = lambda: False  # close descriptors that can be spared; False: there are none
 
     def open(self) -> None:
         if self.inside < 0:
@@ -57,18 +62,22 @@ class Files:
 
     def exists(self, key: str) -> bool:
         try:
-            os.stat(self.path(key), dir_fd=self.inside)
-        except FileNotFoundError:
+            with self._above(self.path(key)) as (inside, name):
+                return stat.S_ISREG(os.stat(name, dir_fd=inside, follow_symlinks=False).st_mode)
+        except (FileNotFoundError, NotADirectoryError):
             return False
-        return True
 
     def read(self, key: str) -> bytes | None:
         """None: it is not there, although the folder is. Raises Unavailable when that is in doubt."""
         try:
-            fd = os.open(self.path(key), os.O_RDONLY | os.O_CLOEXEC, dir_fd=self.inside)
+            fd = self._open(self.path(key), os.O_RDONLY)
         except FileNotFoundError:
             self._identity.check()
             return None
+        except OSError as error:
+            if error.errno not in LINK:
+                raise
+            return None  # no file of ours, wherever it leads
         with open(fd, "rb", buffering=0) as file:
             return file.read()
 
@@ -84,8 +93,8 @@ class Files:
     def remove(self, keys: Iterable[str]) -> None:
         """What cannot be removed now is left to the sweep."""
         for key in keys:
-            with contextlib.suppress(OSError):
-                os.unlink(self.path(key), dir_fd=self.inside)
+            with contextlib.suppress(OSError), self._above(self.path(key)) as (inside, name):
+                os.unlink(name, dir_fd=inside)
 
     def old(self, roots: Iterable[str], seconds: float) -> Iterator[str]:
         """Keys of all files, temporary ones included, that nobody has written to for so long."""
@@ -111,7 +120,7 @@ class Files:
         # system's journal, so a block, which is one producer's and found by its row alone, goes without.
         listed = path.endswith(LISTED)
         name = os.path.join(directory, f".{secrets.token_hex(8)}{TEMPORARY}") if listed else path
-        fd = os.open(name, os.O_WRONLY | os.O_CREAT | os.O_EXCL | os.O_CLOEXEC, 0o666, dir_fd=self.inside)
+        fd = self._open(name, os.O_WRONLY | os.O_CREAT | os.O_EXCL)
         try:
             try:
                 _write_all(fd, data)
@@ -125,6 +134,32 @@ class Files:
                 os.unlink(name, dir_fd=self.inside)
             raise
         sync_directory(directory, inside=self.inside)
+
+    def _open(self, path: str, flags: int) -> int:
+        """A descriptor; when this process has too many, those that can be spared are closed first."""
+        try:
+            return self._open_inside(path, flags)
+        except OSError as error:
+            if error.errno not in SCARCE or not self.spare():
+                raise
+        return self._open_inside(path, flags)
+
+    def _open_inside(self, path: str, flags: int) -> int:
+        with self._above(path) as (inside, name):
+            return os.open(name, flags | os.O_NOFOLLOW | os.O_CLOEXEC, 0o666, dir_fd=inside)
+
+    @contextlib.contextmanager
+    def _above(self, path: str) -> Iterator[tuple[int, str]]:
+        """A descriptor of the directory, and the last name. No symbolic link is followed: anybody may have put it."""
+        *parts, name = path.split("/")
+        fds: list[int] = []
+        try:
+            for part in parts:
+                fds.append(os.open(part, _DIRECTORY, dir_fd=fds[-1] if fds else self.inside))
+            yield (fds[-1] if fds else self.inside), name
+        finally:
+            for fd in fds:
+                os.close(fd)
 
     def _make_durable(self, directory: str) -> None:
         if directory in self._durable:

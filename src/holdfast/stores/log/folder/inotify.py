@@ -6,7 +6,7 @@ import ctypes
 import os
 import struct
 
-_MODIFY, _OVERFLOW = 0x0002, 0x4000
+_MODIFY, _OVERFLOW, _DONT_FOLLOW = 0x0002, 0x4000, 0x02000000
 _HEADER = struct.Struct("iIII")  # watch, mask, cookie, length of the name that follows
 
 
@@ -20,7 +20,9 @@ class Inotify:
         self.fd = self._checked(self._libc.inotify_init1(os.O_NONBLOCK | os.O_CLOEXEC))
 
     def add(self, path: str) -> int:
-        return self._checked(self._libc.inotify_add_watch(self.fd, os.fsencode(path), ctypes.c_uint32(_MODIFY)))
+        return self._checked(
+            self._libc.inotify_add_watch(self.fd, os.fsencode(path), ctypes.c_uint32(_MODIFY | _DONT_FOLLOW))
+        )
 
     def changed(self) -> tuple[set[int], bool]:
         try:

@@ -20,7 +20,7 @@ class Kqueue:
         self._watched: set[int] = set()
 
     def add(self, path: str) -> int:
-        fd = os.open(path, os.O_EVTONLY | os.O_CLOEXEC)
+        fd = os.open(path, os.O_EVTONLY | os.O_NOFOLLOW | os.O_CLOEXEC)
         event = select.kevent(
             fd,
             filter=select.KQ_FILTER_VNODE,

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import asyncio
+import atexit
 import threading
 import time
 from collections.abc import Callable
@@ -16,6 +17,9 @@ from .faults import caused, translated
 
 T = TypeVar("T")
 CLOSED = "the store is closed"
+
+
+_EXIT_PATIENCE_S = 5.0  # for threads that are ending when the interpreter does
 
 
 class Work:
@@ -104,7 +108,7 @@ class Lane:
         self._gather = gather
         self._elsewhere = elsewhere
         self._why = why
-        self._waiting: SimpleQueue[Work | None] = SimpleQueue()
+        self._waiting: SimpleQueue[Work | Callable[[], None] | None] = SimpleQueue()
         self._away: set[Work] = set()  # being prepared elsewhere
         self._ended = False
         self._turn = threading.Lock()  # whoever has it may run a group
@@ -151,8 +155,17 @@ class Lane:
 
     def stop(self, timeout: float) -> None:
         """Finish what waits, then end; a thread that is stuck for longer than `timeout` is left behind."""
-        self._waiting.put(None)
+        self.end_soon()
         self._thread.join(timeout)
+
+    def end_soon(self) -> None:
+        """The same without waiting; it takes no lock, so that the end of an object may call it."""
+        _ending[self] = None
+        self._waiting.put(None)
+
+    def call_soon(self, errand: Callable[[], None]) -> None:
+        """Run something between two groups, without a lock too."""
+        self._waiting.put(errand)
 
     def _put(self, work: Work) -> None:
         self._waiting.put(work)
@@ -171,6 +184,7 @@ class Lane:
         _answer([work for work in late if work.begin()])
         with self._turn:
             self._finish()
+        _ending.pop(self, None)
 
     def _round(self) -> bool:
         """One group; a function of its own so that nothing of it is kept alive while the thread waits for the next."""
@@ -224,12 +238,29 @@ class Lane:
         unknown = "whether it took effect is unknown"
         return Unavailable(f"the store did not finish the step within {deadline:g} s; {unknown}{because}")
 
-    def _take(self, *first: Work | None) -> list[Work]:
-        items = [*first, *(self._waiting.get() for _ in range(self._waiting.qsize()))]
-        works = [item for item in items if item is not None]
-        if len(works) != len(items):
-            self._ended = True
+    def _take(self, *first: Work | Callable[[], None] | None) -> list[Work]:
+        works: list[Work] = []
+        for item in (*first, *(self._waiting.get() for _ in range(self._waiting.qsize()))):
+            if isinstance(item, Work):
+                works.append(item)
+            elif item is not None:
+                item()
+            else:
+                self._ended = True
         return works
+
+
+_ending: dict[Lane, None] = {}  # a dict, whose single steps need no lock
+
+
+def _wait_for_ending() -> None:
+    """The interpreter would stop them in the middle of a driver's call, which some drivers answer with an abort."""
+    deadline = time.monotonic() + _EXIT_PATIENCE_S
+    for lane in list(_ending):
+        lane._thread.join(max(0.0, deadline - time.monotonic()))
+
+
+atexit.register(_wait_for_ending)
 
 
 def fail_all(works: list[Work], error: BaseException) -> None:

@@ -20,7 +20,7 @@ class FolderLock:
 
     def __init__(self, path: Path, *, inside: int | None = None) -> None:
         """`inside`: the descriptor of a directory that a relative path begins in."""
-        self._fd = os.open(path, os.O_RDWR | os.O_CREAT | os.O_CLOEXEC, 0o666, dir_fd=inside)
+        self._fd = os.open(path, os.O_RDWR | os.O_CREAT | os.O_NOFOLLOW | os.O_CLOEXEC, 0o666, dir_fd=inside)
         self._waits = False
         self._note: mmap.mmap | None = None
         with contextlib.suppress(OSError, ValueError):  # a file system without shared memory: nobody is named

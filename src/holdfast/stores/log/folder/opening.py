@@ -25,6 +25,8 @@ NETWORK = frozenset({
 })
 # fmt: on
 
+_PRIVATE = 0o700  # of a folder that we make: it holds messages. Whoever shares one with other users makes it himself
+
 
 def prepare(folder: Path, *, parts: Sequence[str] = ("wake",)) -> list[str]:
     """Make the folder where it is missing; what was done, in words. Raises ConfigError or UnsafeStore."""
@@ -42,6 +44,8 @@ def prepare(folder: Path, *, parts: Sequence[str] = ("wake",)) -> list[str]:
             made.append(f"create the folder {folder}")
         for part in parts:
             (folder / part).mkdir(exist_ok=True)
+            if (folder / part).is_symlink():
+                raise UnsafeStore(f"{folder / part} is a symbolic link, which is not followed; remove it")
     except OSError as error:
         if error.errno in FULL:
             raise translated(error) from error
@@ -84,7 +88,8 @@ def _nearest_existing(folder: Path) -> Path:
 
 
 def _make_durable(folder: Path, existing: Path) -> None:
-    folder.mkdir(parents=True, exist_ok=True)
+    folder.parent.mkdir(parents=True, exist_ok=True)
+    folder.mkdir(mode=_PRIVATE, exist_ok=True)
     path = folder
     while path != existing:
         path = path.parent

@@ -15,6 +15,7 @@ from typing import TypeAlias
 import apsw
 
 from ....errors import Unavailable
+from .database import open_there
 from .faults import MALFORMED, caused
 from .lane import Work
 
@@ -47,7 +48,7 @@ def _is_damaged(path: Path, vfs: str | None) -> bool:
     """Whether every page can be read and one of them makes no sense."""
     until = time.monotonic() + _LOOK_SECONDS
     try:
-        connection = apsw.Connection(str(path), flags=apsw.SQLITE_OPEN_READONLY, vfs=vfs)
+        connection = open_there(path, apsw.SQLITE_OPEN_READONLY, vfs=vfs)
         try:
             connection.set_progress_handler(lambda: time.monotonic() > until, _STEPS)
             said = str(connection.pragma("quick_check", 1))

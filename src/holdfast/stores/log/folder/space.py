@@ -14,6 +14,7 @@ from pathlib import Path
 from typing import TypeVar, cast
 
 from ....errors import ConfigError, Unavailable
+from ... import formats
 from ...base import Check
 from .. import names
 from ..calendar import Calendar
@@ -25,6 +26,7 @@ from .faults import translated
 from .files import TEMPORARY, Files
 from .identity import DATABASE, LOCK, LOG, Identity
 from .lane import CLOSED, Lane, Work
+from .pulse import Pulse
 from .second_look import look_again, with_second_look
 from .wake import SUFFIX, WAKE_FILE, Wake
 
@@ -64,7 +66,10 @@ class FolderSpace:
         self._roots: set[str] = set()
         self._caught_up_at = 0.0
         self._pool = ThreadPoolExecutor(_FILE_THREADS, thread_name_prefix="holdfast-files")
+        self._poll_interval = poll_interval
         self._wake = Wake(path, enabled=wake, poll_interval=poll_interval)
+        self._files.spare = self._wake.give_back
+        self._pulse = Pulse(self.read, self._wake.wake)
         self._committer = Committer(
             path,
             files=self._files,
@@ -209,6 +214,15 @@ class FolderSpace:
         self._usable()
         return await self._wake.wait(topic, timeout, since=self._wake.ticket(topic) if since is None else since)
 
+    async def watch_log(self, topic: str, timeout: float, *, since: int, root: str) -> bool:
+        """As `stores.log.space.Watchful`."""
+        self._usable()
+        with self._pulse.watching(topic, root, self._poll_interval):
+            return await self._wake.wait(topic, timeout, since=since)
+
+    def is_unchanged(self, topic: str, root: str, *, since: float) -> bool:
+        return self._pulse.is_unchanged(topic, root, since=since)
+
     async def sweep(self, older_than: float) -> int:
         roots = await self.read(_roots)
         old = await self._in_pool(lambda: list(self._files.old(roots, older_than)))
@@ -229,6 +243,15 @@ class FolderSpace:
         """Opening has made everything already; what it had to make."""
         self._usable()
         return list(self._committer.made)
+
+    @property
+    def format(self) -> int:
+        return self._committer.format
+
+    async def raise_format(self) -> None:
+        newest = "UPDATE meta SET value = max(value, ?) WHERE name = 'format'"
+        await self.transact(lambda view: cast(Writing, view).execute(newest, (formats.LOG,)))
+        self._committer.format = formats.LOG
 
     async def uninstall(self) -> list[str]:
         """Remove the database, the files of objects and our own; the folder too if nothing else is in it."""
@@ -251,6 +274,14 @@ class FolderSpace:
         for lane in (self._reads, self._writes):
             if lane is not None:
                 await asyncio.to_thread(lane.stop, timeout)
+
+    def abandon(self) -> None:
+        """Its threads finish what waits, then end."""
+        if os.getpid() == self._pid:
+            self._closed = True
+            for lane in (self._reads, self._writes):
+                if lane is not None:
+                    lane.end_soon()
 
     def _finish(self) -> None:
         """The committing thread's last act: stuck behind another process's lock, it needs its files until then."""

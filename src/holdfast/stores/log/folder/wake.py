@@ -7,8 +7,10 @@ import contextlib
 import hashlib
 import os
 import re
+import resource
 import secrets
 import sys
+import threading
 import time
 from collections import Counter, OrderedDict
 from collections.abc import Iterable
@@ -22,8 +24,10 @@ SUFFIX = ".wake"
 # A topic, or the hash of a long one; see `_path`.
 WAKE_FILE = re.compile(rf"(.+%2F[a-z]+|[0-9a-f]{{64}}){re.escape(SUFFIX)}")
 WRITER_SIZE = 16
-_OPEN_FILES = 128
+_OPEN_FILES = 128  # wake files at most, and of what this process may have open this part
+_OPEN_PART = 16
 _CLOSE_PATIENCE = 1.0
+_WRITE = os.O_WRONLY | os.O_CREAT | os.O_NOFOLLOW | os.O_CLOEXEC
 
 
 class Observer(Protocol):
@@ -74,6 +78,8 @@ class Wake:
         self._observed: dict[int, str] = {}
         self._listening: Counter[asyncio.AbstractEventLoop] = Counter()
         self._files: OrderedDict[str, int] = OrderedDict()
+        self._most_files = max(1, min(_OPEN_FILES, resource.getrlimit(resource.RLIMIT_NOFILE)[0] // _OPEN_PART))
+        self._holding = threading.Lock()  # of `_files`: a descriptor must not be closed while it is written to
 
     @property
     def mechanism(self) -> str:
@@ -84,7 +90,7 @@ class Wake:
         topics = dict.fromkeys(topics)
         for topic in topics:
             # Before our own count, see `_notice`. A lost wake-up, say on a full disk, costs a poll interval, no more.
-            with contextlib.suppress(OSError):
+            with contextlib.suppress(OSError), self._holding:
                 os.pwrite(self._file(topic), self._me, 0)
         deliver(self._topics.signal(topics))
 
@@ -114,6 +120,10 @@ class Wake:
                 loop.remove_reader(observer.fd)
                 del self._listening[loop]
 
+    def wake(self, topics: Iterable[str]) -> None:
+        """Waiters of this process for these topics look again."""
+        deliver(self._topics.signal(topics))
+
     def wake_all(self) -> None:
         """Every waiter of this process looks again."""
         deliver(self._topics.signal_all())
@@ -127,15 +137,22 @@ class Wake:
         if self._observer is not None and not self._listening:
             self._observer.close()
         self._observer = None
-        while self._files:
-            os.close(self._files.popitem()[1])
+        self.give_back()
+
+    def give_back(self) -> bool:
+        """Close what only saves opening it again, from any thread; False: there was nothing."""
+        with self._holding:
+            files, self._files = self._files, OrderedDict()
+            for fd in files.values():
+                os.close(fd)
+        return bool(files)
 
     def _observe(self, topic: str) -> None:
         if self._observer is None:
             return
         path = self._path(topic)
         try:
-            os.close(os.open(path, os.O_WRONLY | os.O_CREAT | os.O_CLOEXEC, 0o666))
+            os.close(os.open(path, _WRITE, 0o666))
             identity = self._observer.add(path)
         except OSError:  # no watch left for this user, no space: this topic is polled, the next ticket tries again
             return
@@ -158,8 +175,11 @@ class Wake:
     def _is_own(self, topic: str) -> bool:
         # The last writer was us: our count follows our write, so it also covers whoever wrote before us.
         try:
-            with open(self._path(topic), "rb", buffering=0) as file:
-                return file.read(WRITER_SIZE) == self._me
+            fd = os.open(self._path(topic), os.O_RDONLY | os.O_NOFOLLOW | os.O_CLOEXEC)
+            try:
+                return os.read(fd, WRITER_SIZE) == self._me
+            finally:
+                os.close(fd)
         except OSError:  # removed: observe anew with the next ticket
             identity = self._identities.pop(topic, None)
             if identity is not None and self._observer is not None:
@@ -170,9 +190,9 @@ class Wake:
     def _file(self, topic: str) -> int:
         fd = self._files.get(topic)
         if fd is None:
-            if len(self._files) >= _OPEN_FILES:
+            if len(self._files) >= self._most_files:
                 os.close(self._files.popitem(last=False)[1])
-            fd = os.open(self._path(topic), os.O_WRONLY | os.O_CREAT | os.O_CLOEXEC, 0o666)
+            fd = os.open(self._path(topic), _WRITE, 0o666)
             self._files[topic] = fd
         return fd
 

@@ -10,6 +10,7 @@ from functools import partial
 from itertools import count
 
 from ....errors import Fenced, Unavailable
+from ... import formats
 from ..folder.lane import Work
 from . import layout
 from .clock import SlateClock
@@ -41,6 +42,7 @@ class Committer:
     """Owns the database; `run` and `finish` are called in its lane's thread. Opens it with the first group."""
 
     clock: SlateClock
+    format: int  # from the first group on
 
     def __init__(
         self,
@@ -91,6 +93,13 @@ class Committer:
         if before is not None:
             state.graves.append(before)
 
+    def raise_format(self) -> None:
+        """In the lane."""
+        state = self.state
+        assert state is not None
+        state.database.write([(layout.FORMAT_ROW, str(formats.LOG).encode())])
+        self.format = formats.LOG
+
     def sweep(self, older_than: float) -> int:
         """In the lane: forget files that nobody adopted; their bytes go with the next writes."""
         state = self.state
@@ -122,6 +131,7 @@ class Committer:
             self.clock = SlateClock(opened.latest, opened.apart, given=self._given_clock)
             if opened.is_new:
                 self.made.append("create the SlateDB database")
+            self.format = opened.format
             self.state = state = State(database, opened)
         try:
             state.database.refuse_fenced()

@@ -77,6 +77,19 @@ class Core:
         self.pool.shutdown()
         self.writes.stop(timeout)
 
+    def abandon(self) -> None:
+        """A user is gone who cannot wait, nor take a lock; the last one stops the core."""
+        self.writes.call_soon(self._one_is_gone)
+
+    def _one_is_gone(self) -> None:
+        if release(self):
+            self.ended = True
+            self._stopping.set()
+            deliver(self.topics.signal_all())
+            self.reads.end_soon()
+            self.pool.shutdown(wait=False)
+            self.writes.end_soon()
+
     def _announce(self, topics: list[str]) -> None:
         deliver(self.topics.signal(topics))
 

@@ -9,6 +9,7 @@ from typing import Any, TypeVar
 import msgspec
 
 from ....errors import Fenced, StoreError, Unavailable
+from ... import formats
 from . import layout
 from .binding import Caller, slatedb
 from .disk import Disk
@@ -32,6 +33,7 @@ class Opened(msgspec.Struct):
     latest: float  # the clock when it was last noted
     apart: float  # and how far it was ahead of the wall clock
     is_new: bool
+    format: int
 
 
 class Database:
@@ -75,7 +77,7 @@ class Database:
         found = await self._read_all()
         if found.is_new:
             batch = package.WriteBatch()
-            batch.put(layout.FORMAT_ROW, str(layout.FORMAT).encode())
+            batch.put(layout.FORMAT_ROW, str(found.format).encode())
             await self._durable(batch)
         if self._disk is not None:
             self._disk.sync_everything()
@@ -111,7 +113,7 @@ class Database:
         gone = [layout.tag_of(row.key) async for row in self._rows(layout.GONE)]
         latest = layout.decode_instant(await self._db.get(layout.CLOCK_ROW))
         apart = layout.decode_instant(await self._db.get(layout.APART_ROW))
-        return Opened(entries, gone, latest, apart, is_new)
+        return Opened(entries, gone, latest, apart, is_new, formats.LOG if format is None else int(format))
 
     async def _rows(self, prefix: bytes, *, limit: int = _PAGE) -> Any:
         everything = slatedb().KeyRange(start=None, start_inclusive=False, end=None, end_inclusive=False)

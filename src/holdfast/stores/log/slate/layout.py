@@ -11,9 +11,9 @@ from __future__ import annotations
 import struct
 
 from ....errors import ConfigError, StoreError
+from ... import formats
 from .index import Entry
 
-FORMAT = 1
 OBJECTS, GONE = b"k", b"g"
 FORMAT_ROW, CLOCK_ROW = b"mformat", b"mclock"
 APART_ROW = b"mclock-apart"  # how far the clock was ahead of the wall clock then
@@ -69,7 +69,5 @@ def check_format(value: bytes | None, *, empty: bool, place: str) -> bool:
         if not empty:
             raise ConfigError(f"{place} is a SlateDB database of something else")
         return True
-    number = int(value)
-    if number > FORMAT:
-        raise ConfigError(f"{place} has format {number}, this Holdfast knows up to {FORMAT}: upgrade Holdfast")
+    formats.checked(int(value), formats.LOG, place)
     return False

@@ -116,6 +116,13 @@ class SlateSpace:
         self._usable()
         return list(self._core.committer.made)
 
+    @property
+    def format(self) -> int:
+        return self._core.committer.format
+
+    async def raise_format(self) -> None:
+        await self.transact(lambda _: self._core.committer.raise_format())
+
     async def uninstall(self) -> list[str]:
         """Remove the database; its folder too if nothing else is in it. Other brokers of the process lose it."""
         self._usable()
@@ -139,6 +146,12 @@ class SlateSpace:
             await asyncio.to_thread(self._core.stop, timeout)
         else:
             deliver(self._core.topics.signal_all())
+
+    def abandon(self) -> None:
+        """As `close`, without waiting."""
+        if not self._closed and os.getpid() == self._core.pid:
+            self._closed = True
+            self._core.abandon()
 
     def _usable(self) -> None:
         if os.getpid() != self._core.pid:

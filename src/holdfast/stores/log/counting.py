@@ -1,0 +1,113 @@
+"""Many queues looked at together: their heads and keys in a few reads, where one by one each would take a trip."""
+
+from __future__ import annotations
+
+from bisect import bisect_left, bisect_right
+from collections.abc import Iterator, Sequence
+from functools import partial
+from typing import TypeAlias
+
+from ...messages import Stats
+from . import archive, damage, head, headfile, lookup, queues
+from .cache import BlockCache
+from .calendar import Calendar
+from .lookup import Glance
+from .queues import Address, Config, Named
+from .session import Seen
+from .space import LAST, Found, Range, Reading, Survey
+from .state import Head
+
+SLICE = 200  # queues of one read: others have their turn in between
+_AT_ONCE = 10  # queues of one survey: SQLite compiles a statement in the square of its parts, and keeps short ones
+_KEYS = 1000  # of a queue that a survey shows; one with more is listed by itself
+_LOGS = ("", "dead/")
+Counted: TypeAlias = tuple[str, Config, Stats | None]
+
+
+class Shown:
+    """A view that answers from what a survey has shown, and asks for the rest."""
+
+    def __init__(self, view: Reading, listed: dict[str, list[str]]) -> None:
+        self._view = view
+        self._listed = listed
+        self.now = view.now
+        self.calendar: Calendar = view.calendar
+
+    def get(self, key: str) -> Found | None:
+        return self._view.get(key)
+
+    def list(self, prefix: str, *, after: str = "", limit: int = 1000) -> list[str]:
+        keys = self._listed.get(prefix[: prefix.index("/") + 1])
+        if keys is None:
+            return self._view.list(prefix, after=after, limit=limit)
+        start = bisect_right(keys, after) if after > prefix else bisect_left(keys, prefix)
+        return keys[start : min(start + limit, bisect_left(keys, prefix + LAST))]
+
+    def survey(self, keys: Sequence[str], ranges: Sequence[Range]) -> Survey:
+        return self._view.survey(keys, ranges)
+
+    def made(self, key: str) -> float | None:
+        return self._view.made(key)
+
+
+class Sight:
+    """A queue as a read has shown it: its log, its dead letters, and the keys of both."""
+
+    def __init__(self, view: Shown, name: str, config: Config, heads: Sequence[bytes | None]) -> None:
+        self.view = view
+        self.config = config
+        self.root = Address(name, False).archive_root(config)
+        self.live, self.dead = (
+            _seen(Address(name, bool(log)), config, stored, view) for log, stored in zip(_LOGS, heads, strict=True)
+        )
+
+    def stats(self, cache: BlockCache) -> Stats | None:
+        """None: some lease is over with no attempt left, which has to be written first."""
+        if self.has_exhausted():
+            return None
+        live, dead = (Glance(self.view, seen, cache) for seen in (self.live, self.dead))
+        return lookup.stats([live], [dead], archive.files(self.view, self.root))
+
+    def has_exhausted(self) -> bool:
+        return has_exhausted(self.live, self.view.now)
+
+
+def has_exhausted(seen: Seen, now: float) -> bool:
+    """Some lease is over with no attempt left."""
+    if not seen.head.leases:
+        return False
+    current = seen.head.copy()
+    current.now = max(current.now, now)
+    return any(head.exhausted(current, lease, seen.rules) for lease in current.leases)
+
+
+def _seen(address: Address, config: Config, stored: bytes | None, view: Shown) -> Seen:
+    root = address.root(config)
+    known = Head()
+    if stored is not None:
+        known = damage.read(root + "head", partial(headfile.decode, calendar=view.calendar), stored)
+    return Seen(config, address.rules(config, view.calendar), root, known, known.ticket())
+
+
+def sights(view: Reading, named: Sequence[Named]) -> Iterator[Sight]:
+    """Queues of one shard, in the order given."""
+    for start in range(0, len(named), _AT_ONCE):
+        some = named[start : start + _AT_ONCE]
+        roots = [Address(name, False).archive_root(config) for name, config in some]
+        heads, found = view.survey(
+            [f"{root}{log}head" for root in roots for log in _LOGS], [(root, root + LAST, _KEYS) for root in roots]
+        )
+        shown = Shown(view, {root: keys for root, keys in zip(roots, found, strict=True) if len(keys) < _KEYS})
+        for at, (name, config) in enumerate(some):
+            yield Sight(shown, name, config, heads[at * len(_LOGS) : (at + 1) * len(_LOGS)])
+
+
+def counted(cache: BlockCache, after: str, view: Reading) -> tuple[list[Counted], str]:
+    """The first queues behind this key, and the key to go on from; empty: there are no more.
+
+    Counts of None: somebody has to look at this queue alone, as `Sight.stats` says.
+    """
+    named, last = queues.page_of(view, after, SLICE)
+    single = [each for each in named if each[1].options.shards == 1]
+    known = {sight.root: sight.stats(cache) for sight in sights(view, single)}
+    return [(*each, known.get(Address(each[0], False).archive_root(each[1]))) for each in named], last
