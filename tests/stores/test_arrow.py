@@ -26,7 +26,8 @@ async def main(url, verb):
         queue = await broker.queue("q")
         if verb == "send":
             await queue.enqueue_many(range(16))
-            while "pyarrow.ipc" not in sys.modules:
+            from holdfast.stores.log import arrow
+            while not arrow.is_ready():
                 await asyncio.sleep(0.01)
             await queue.enqueue_many(range(100))
         else:

@@ -66,7 +66,7 @@ def table(
     """The columns of these records; `own` are the attempts that messages asked for themselves, None: the queue's."""
     import pyarrow as pa
 
-    columns = {
+    columns: dict[str, Sequence[Any]] = {
         "id": [each.id for each in records],
         "queue": [queue] * len(records),
         "value": [each.payload for each in records],
