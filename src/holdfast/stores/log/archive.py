@@ -10,7 +10,7 @@ from typing import TYPE_CHECKING, Any
 
 from ...errors import Damaged, StoreError
 from ...messages import Stored
-from . import damage, names
+from . import arrow, damage, names
 from .names import ArchiveName
 from .space import Buffer, Reading
 
@@ -66,7 +66,7 @@ def table(
     """The columns of these records; `own` are the attempts that messages asked for themselves, None: the queue's."""
     import pyarrow as pa
 
-    columns = {
+    columns: dict[str, Sequence[Any]] = {
         "id": [each.id for each in records],
         "queue": [queue] * len(records),
         "value": [each.payload for each in records],
@@ -86,7 +86,7 @@ def table(
         "own_max_attempts": [None] * len(records) if own is None else [each or None for each in own],
     }
     known = schema()
-    return pa.table([pa.array(columns[field.name], field.type) for field in known], schema=known)
+    return pa.table([arrow.column(columns[field.name], field.type) for field in known], schema=known)
 
 
 def microseconds(seconds: float) -> int:
@@ -110,8 +110,11 @@ def written(rows: pa.Table) -> Buffer:
     import pyarrow as pa
     import pyarrow.parquet as pq
 
-    sink = pa.BufferOutputStream()
-    pq.write_table(rows, sink, compression="zstd", compression_level=1, use_dictionary=_REPETITIVE)
+    pool = pa.system_memory_pool()  # the default one keeps what a large file needed
+    sink = pa.BufferOutputStream(pool)
+    pq.write_table(
+        rows, sink, compression="zstd", compression_level=1, use_dictionary=_REPETITIVE, memory_pool=pool
+    )  # fmt: skip
     return memoryview(sink.getvalue())
 
 
