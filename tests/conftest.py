@@ -14,6 +14,14 @@ from postgres.fixtures import postgres, postgres_server  # noqa: E402, F401 - fi
 from s3.fixtures import s3, s3_server  # noqa: E402, F401 - fixtures for the tests on buckets
 
 
+@pytest.fixture(scope="session", autouse=True)
+def cache_of_our_own(tmp_path_factory: pytest.TempPathFactory) -> Iterator[None]:
+    """What commands leave in the user's cache is not left in yours."""
+    with pytest.MonkeyPatch.context() as patch:
+        patch.setenv("XDG_CACHE_HOME", str(tmp_path_factory.mktemp("cache")))
+        yield
+
+
 @pytest.fixture(autouse=True)
 def log_level_as_before() -> Iterator[None]:
     """A configuration may set the level of our loggers, for the whole process; the next test wants to hear again."""

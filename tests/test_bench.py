@@ -216,6 +216,30 @@ def test_store_from_the_command_line() -> None:
     assert len(json.loads(result.stdout)) == 5
 
 
+@pytest.mark.parametrize("said_by", ["HOLDFAST_URL", "holdfast.yaml", "--url", "nobody"])
+def test_the_store_that_is_configured_is_measured_and_named(
+    said_by: str, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    folder = tmp_path / "configured"
+    arguments = ["store", "--count", "100", "--test-get", "5", "--json"]
+    monkeypatch.chdir(tmp_path)
+    monkeypatch.delenv("HOLDFAST_URL", raising=False)
+    if said_by == "HOLDFAST_URL":
+        monkeypatch.setenv("HOLDFAST_URL", folder.as_uri())
+    elif said_by == "holdfast.yaml":
+        (tmp_path / "holdfast.yaml").write_text(f"url: {folder.as_uri()}\n")
+    elif said_by == "--url":
+        monkeypatch.setenv("HOLDFAST_URL", (tmp_path / "other").as_uri())
+        arguments += ["--url", folder.as_uri()]
+    result = CliRunner().invoke(app, arguments)
+    assert result.exit_code == 0, result.output
+    assert folder.exists() == (said_by != "nobody")
+    assert not (tmp_path / "other").exists()
+    named = "which was temporary" if said_by == "nobody" else f"measured {folder.as_uri()}"
+    assert named in result.stderr
+    assert len(json.loads(result.stdout)) == 5
+
+
 def test_queue_from_the_command_line() -> None:
     result = CliRunner().invoke(app, ["queue", "--count", "100", "--size", "10", "--concurrency", "5"])
     assert result.exit_code == 0, result.output

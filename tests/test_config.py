@@ -25,7 +25,7 @@ def test_defaults():
     assert QueueOptions().max_attempts == 3
     assert QueueOptions().retry == holdfast.Exponential(base=1, factor=2, cap=300, jitter=True)
     assert WorkerOptions() == WorkerOptions(
-        concurrency=10, prefetch=None, batch=None, batch_size=100, timeout=None, grace=30
+        concurrency=10, prefetch=None, batch=None, batch_size=None, timeout=None, grace=30
     )
     assert (StoreOptions().poll_interval, StoreOptions().maintenance_interval) == (1, 30)
     assert StoreOptions().operation_timeout == 30

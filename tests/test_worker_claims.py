@@ -8,7 +8,7 @@ import time
 import pytest
 
 from holdfast.broker import Broker
-from holdfast.worker.prefetch import Prefetch
+from holdfast.worker.prefetch import ENOUGH_BYTES, Prefetch
 from toy_store import ToyStore
 from worker_stores import KINDS, broker_on, finished, until
 
@@ -273,6 +273,8 @@ def test_prefetch_learns():
         seen.append(learned.extra)
     assert seen == [10, 20, 40, 80, 100, 100]
     learned.answered(full=True, dry=False, waiting=5)
+    assert learned.extra == 50
+    learned.answered(full=True, dry=True, waiting=0, size=ENOUGH_BYTES)  # as much as one wants to hold
     assert learned.extra == 50
     learned.forget()
     assert learned.extra == 0

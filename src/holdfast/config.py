@@ -115,7 +115,7 @@ class WorkerOptions(_Options, frozen=True, kw_only=True, forbid_unknown_fields=T
     concurrency: int = 10  # handlers at once
     prefetch: int | None = None  # messages claimed beyond the running ones; None: as the store finds best
     batch: int | None = None  # hand the handler a list of up to so many values
-    batch_size: int = 100  # messages per call to the store
+    batch_size: int | None = None  # messages per call to the store; None: as the store finds best, mostly 100
     timeout: float | None = None  # seconds one attempt may take
     grace: float = 30.0  # seconds running handlers get to finish on stop
 
@@ -125,7 +125,8 @@ class WorkerOptions(_Options, frozen=True, kw_only=True, forbid_unknown_fields=T
             whole("prefetch", self.prefetch, least=0)
         if self.batch is not None:
             whole("batch", self.batch)
-        whole("batch_size", self.batch_size)
+        if self.batch_size is not None:
+            whole("batch_size", self.batch_size)
         if self.timeout is not None:
             positive("timeout", self.timeout)
         seconds("grace", self.grace)

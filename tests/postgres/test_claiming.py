@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import holdfast
+from holdfast.messages import Claims
 from holdfast.testing.contract.base import eventually
 
 from .fixtures import Database
@@ -43,3 +44,28 @@ async def test_dead_messages_in_front_do_not_let_later_ones_pass(postgres: Datab
         assert delivery is not None
         assert delivery.value == "first"
         assert (await queue.stats()).dead == 40
+
+
+async def test_a_worker_with_default_settings_learns_to_claim_many(postgres: Database) -> None:
+    """A commit costs as much as hundreds of messages: calls of 100 would leave two thirds of the rate."""
+    async with holdfast.connect(postgres.url) as broker:
+        queue = await broker.queue("jobs")
+        await queue.enqueue_many(range(8000))
+        sizes: list[int] = []
+        claim = broker.store.claim
+
+        async def counted(*args: object, **options: object) -> Claims:
+            claims = await claim(*args, **options)
+            sizes.append(len(claims.messages))
+            return claims
+
+        broker.store.claim = counted
+        seen: list[int] = []
+
+        async def handle(value: int) -> None:
+            seen.append(value)
+
+        async with queue.worker(handle):
+            await eventually(lambda: len(seen) == 8000, "every message done")
+        assert sorted(seen) == list(range(8000))
+        assert 500 <= max(sizes) <= 1000

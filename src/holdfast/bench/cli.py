@@ -15,7 +15,7 @@ app = typer.Typer(
     no_args_is_help=True, rich_markup_mode=None, help="Measure: rates and latencies, always beside something."
 )
 
-Url = Annotated[str | None, typer.Option(help="The store to measure; a temporary folder when not given.")]
+Url = Annotated[str | None, typer.Option(help="The store to measure; else as configured, else a temporary folder.")]
 Json = Annotated[bool, typer.Option("--json", help="JSON instead of a table.")]
 Verbose = Annotated[bool, typer.Option("--verbose", "-v", help="Log what happens; show tracebacks.")]
 Count = Annotated[int, typer.Option(min=1, help="Messages.")]

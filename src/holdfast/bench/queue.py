@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import sys
 from collections.abc import AsyncIterator, Sequence
 from contextlib import asynccontextmanager
 from typing import Any
@@ -10,8 +11,9 @@ import msgspec
 
 import holdfast
 
+from .. import config
 from ..errors import ConfigError
-from ..stores.opening import OWNED_BY_ONE, locate
+from ..stores.opening import OWNED_BY_ONE, locate, redact
 from .child import Report, Spec
 from .measure import Latency, latency
 from .processes import drain, run, run_all
@@ -61,12 +63,20 @@ class Phase(msgspec.Struct, frozen=True):
 
 @asynccontextmanager
 async def somewhere(url: str | None) -> AsyncIterator[str]:
-    """The URL given, or a folder that is gone afterwards."""
-    if url is not None:
-        yield url
+    """The URL given, that of environment or file, or a folder that is gone afterwards; it is named afterwards."""
+    said = url if url is not None else config.load().url
+    if said is not None:
+        yield said
+        told(redact(said))
         return
     with scratch() as folder:
         yield f"file://{folder}"
+    told(f"file://{folder}, which was temporary")
+
+
+def told(store: str) -> None:
+    """Figures without the store they are of are worth nothing."""
+    sys.stderr.write(f"measured {store}\n")
 
 
 async def reachable(url: str, *, at_once: int) -> None:

@@ -8,6 +8,7 @@ from collections.abc import Awaitable, Callable, Iterator
 
 import msgspec
 
+from .. import config
 from ..errors import ConfigError
 from ..stores.log.cloud.tally import Tally
 from ..stores.log.space import Found, Reading, Space, Transaction
@@ -58,7 +59,7 @@ async def open_space(url: str) -> Space:
     from ..stores.log.store import LogStore
 
     location = locate(url)
-    store = await open_store(location, store_options({}, location.options, {}))
+    store = await open_store(location, store_options(config.load().store, location.options, {}))
     if not isinstance(store, LogStore):
         await store.close()
         raise ConfigError("bench store measures what the log engine stands on: folders, buckets, SlateDB and memory")

@@ -108,7 +108,7 @@ class Claimer:
             return
         claims = await self._patience.until_done(lambda: self._claim(room))
         self._herald.claimed(claims)
-        self._learn(full=len(claims.messages) >= room)
+        self._learn(claims, full=len(claims.messages) >= room)
         jobs = self._hands.take(claims.messages, monotonic())
         if self._closing:
             self._settler.release(jobs)
@@ -182,10 +182,11 @@ class Claimer:
 
     # ------------------------------------------------------------------ prefetching, where nobody asked for it
 
-    def _learn(self, *, full: bool) -> None:
+    def _learn(self, claims: Claims, *, full: bool) -> None:
         hands = self._hands
         full_again, waiting = full and self._claimed_before, len(hands.buffer)
-        self._prefetch.answered(full=full_again, dry=not hands.open, waiting=waiting, times=2 * self._crowd)
+        size = sum(len(message.payload) for message in claims.messages) if full_again else 0
+        self._prefetch.answered(full=full_again, dry=not hands.open, waiting=waiting, size=size, times=2 * self._crowd)
         self._claimed_before = full
 
     def _thin_later(self) -> None:

@@ -34,6 +34,7 @@ _CANCEL_DEADLINE = 5.0  # seconds a cancelled handler gets to clean up
 _SETTLE_DEADLINE = 30.0  # seconds to make the last outcomes durable
 _SHORT = 5.0  # seconds for everything else on the way out
 _CALLS = 8  # claims at once where a claim is dear: they share a trip
+_BATCH_SIZE = 100  # messages of one call where the store does not say
 _LEARNED = 10  # times what a store asks for in advance may be learned
 _MOMENT = 1.0  # seconds for cancelled loops to end
 
@@ -89,7 +90,7 @@ class Crew:
             prefetch=_prefetch(self._source, options, at_work),
             at_work=at_work,
             per_lane=per_lane,
-            most=max(options.batch_size, at_work),
+            most=max(_batch_size(self._source, options), at_work),
             calls=_CALLS if _dear(self._source) else 1,
         )
 
@@ -222,7 +223,13 @@ def _prefetch(source: Source, options: WorkerOptions, at_work: int) -> Prefetch:
     if options.prefetch is not None:
         return Prefetch(options.prefetch, step=0, most=0)
     known = _dear(source)
-    return Prefetch(known, step=at_work, most=max(options.batch_size, _LEARNED * known))
+    return Prefetch(known, step=at_work, most=max(_batch_size(source, options), _LEARNED * known))
+
+
+def _batch_size(source: Source, options: WorkerOptions) -> int:
+    """Messages of one call: a store whose calls cost much and whose messages little takes more of them."""
+    best: int = getattr(source.store, "batch_size", _BATCH_SIZE)
+    return best if options.batch_size is None else options.batch_size
 
 
 def _dear(source: Source) -> int:

@@ -6,6 +6,7 @@ has waited too long, because the handlers turned slow, is given back for others 
 
 from __future__ import annotations
 
+ENOUGH_BYTES = 16 << 20  # of one claim; beyond it the trip is the smaller part of its time
 PATIENCE = 0.5  # seconds a message may wait for a lane when nobody asked for prefetching
 
 
@@ -22,11 +23,14 @@ class Prefetch:
     def is_learned(self) -> bool:
         return self._most > self._least
 
-    def answered(self, *, full: bool, dry: bool, waiting: int, times: int = 2) -> None:
-        """A claim came back: as many as asked for or fewer, to lanes with nothing to do or with messages waiting."""
+    def answered(self, *, full: bool, dry: bool, waiting: int, size: int = 0, times: int = 2) -> None:
+        """A claim came back: as many as asked for or fewer, to lanes with nothing to do or with messages waiting.
+
+        `size`: bytes of it; large messages are held in memory, so that more of them are not asked for.
+        """
         if waiting:
             self.extra = max(self._least, self.extra // 2)
-        elif full and dry:
+        elif full and dry and size < ENOUGH_BYTES:
             self.extra = min(self._most, max(self.extra * times, self._step))
 
     def forget(self) -> None:

@@ -7,6 +7,7 @@ from typing import Any
 
 import msgspec
 
+from .. import reminders
 from ..base import Check
 from . import limits
 from .faults import Denied, Lost, Nobody, Refused
@@ -18,14 +19,13 @@ _SYNC = (
     "JetStream writes to the disk every `sync_interval` (2 minutes unless the server says otherwise): what was "
     "acknowledged survives a kill of any process, and a power cut only with `sync_interval: always` or replicas"
 )
-_warned: set[str] = set()
 
 
 def warn_once(link: Link) -> None:
-    """Once per server and process."""
-    server = str(link.client._server_info.get("server_id", ""))
-    if link.options.replicas < 3 and server not in _warned:
-        _warned.add(server)
+    """Once per store and day: every command is a process of its own."""
+    url = link.client.connected_url
+    store = f"{url.hostname}:{url.port}/{link.options.prefix}" if url is not None else link.options.prefix
+    if link.options.replicas < 3 and reminders.is_due("sync_interval", store):
         _LOG.warning("nats: %s", _SYNC)
 
 
