@@ -14,7 +14,6 @@ from psycopg import sql
 
 import holdfast
 from holdfast.errors import HoldfastError, StoreError, Unavailable
-from holdfast.testing.contract.base import eventually
 from holdfast.testing.postgres import Server
 
 from .fixtures import Database
@@ -177,12 +176,10 @@ async def test_silent_server_is_an_error_within_the_time_to_open() -> None:
 @pytest.mark.timeout(120)
 async def test_calls_to_a_server_that_went_away_say_the_last_cause() -> None:
     with Server() as server:
-        async with holdfast.connect(server.url(), operation_timeout=1.0, notify=False) as broker:
+        async with holdfast.connect(server.url(), operation_timeout=3.0, notify=False) as broker:
             queue = await broker.queue("jobs")
             server.stop(immediate=True)
-            with pytest.raises(Unavailable, match=r"did not answer within 1 s: connection refused"):
+            with pytest.raises(Unavailable, match=r"did not answer within 3 s: connection refused"):
                 await queue.stats()
-            opening = asyncio.create_task(asyncio.to_thread(server.start))
-            await eventually(lambda: opening.done(), "the server started again")
-            await opening
+            await asyncio.to_thread(server.start)
             assert (await queue.stats()).pending == 0
