@@ -44,6 +44,7 @@ class Spec(msgspec.Struct, frozen=True, kw_only=True):
     body: int = 0  # more bytes of a message
     persists: bool = False  # a producer goes on, with other messages, when the store refuses some
     full: str = ""  # while this file is there, the process cannot write to files
+    tree: str = ""  # of another version, that the process runs instead of this one; see `older.py`
     clock: str = ""  # of the wall: seconds ahead, with a sign, or "x" and how fast it runs; see `wrong_clocks`
 
 
@@ -121,7 +122,8 @@ async def work(spec: Spec, history: History) -> None:
 
     async def handle(value: dict[str, str], context: holdfast.Context) -> None:
         history.write(Started(time.monotonic(), context.message_id, context.attempt))
-        await _behave(value["kind"], spec, chance.uniform(0, 2 * spec.work))
+        kind = "raise" if value["kind"] == "once" and context.attempt == 1 else value["kind"]
+        await _behave(kind, spec, chance.uniform(0, 2 * spec.work))
 
     options = {} if spec.timeout is None else {"timeout": spec.timeout}
     await queue.worker(handle, concurrency=spec.concurrency, **options).run()

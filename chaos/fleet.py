@@ -15,6 +15,7 @@ from types import TracebackType
 
 import msgspec
 
+from . import older
 from .child import Spec, history_path
 from .history import History, Killed
 from .wrong_clocks import environment
@@ -63,7 +64,8 @@ class Fleet:
         with log.open("wb") as output:
             process = subprocess.Popen(
                 [sys.executable, "-m", "chaos.child", role, msgspec.json.encode(spec).decode()],
-                stdin=subprocess.PIPE, stdout=output, stderr=output, env=environment(spec.clock),
+                stdin=subprocess.PIPE, stdout=output, stderr=output, cwd=spec.tree or None,
+                env=older.environment(spec.tree) if spec.tree else environment(spec.clock),
             )  # fmt: skip
         self.members[slot] = Member(role, slot, spec, process, log)
         return self.members[slot]
@@ -91,7 +93,17 @@ class Fleet:
 
     def stop(self, role: str, *, timeout: float = 30.0) -> list[str]:
         """SIGTERM and wait; the names of those that had to be killed."""
-        members = [member for member in self.of(role) if member.running]
+        return self._stop([member for member in self.of(role) if member.running], timeout)
+
+    def retire(self, members: list[Member], *, timeout: float = 30.0) -> list[str]:
+        """The same, and nobody takes their place."""
+        late = self._stop([member for member in members if member.running], timeout)
+        for member in members:
+            self._release(member)
+            del self.members[member.slot]
+        return late
+
+    def _stop(self, members: list[Member], timeout: float) -> list[str]:
         for member in members:
             member.process.send_signal(signal.SIGCONT)
             member.process.terminate()

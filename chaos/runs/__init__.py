@@ -26,6 +26,7 @@ from .slate import slate
 from .spark import spark_process
 from .spark_copy import spark
 from .stop import stop
+from .upgrade import upgrade
 
 
 @dataclass(frozen=True)
@@ -127,6 +128,13 @@ RUNS = (
     Run(
         "restore", "R17", restore, Settings(store="all", seconds=10.0),
         Settings(seconds=1.5, quiet=True),
+    ),
+    Run(
+        "upgrade", "R20", upgrade,
+        Settings(store="all", messages=8000, producers=4, workers=4, kills=12, interval=1.5, lease=6.0, work=0.05,
+                 deadline=300),
+        Settings(messages=240, producers=2, workers=2, kills=2, interval=0.3, lease=2.0, work=0.03, deadline=60,
+                 strict=False, quiet=True),
     ),
     Run(
         "spark-process", "", spark_process,

@@ -13,7 +13,7 @@ import pytest
 import holdfast
 from holdfast.config import StoreOptions
 from holdfast.errors import StoreError, Unavailable
-from holdfast.stores.nats import connecting, open_nats
+from holdfast.stores.nats import open_nats
 from holdfast.stores.nats.hearing import Ear
 from holdfast.testing.nats import Server, free_port
 
@@ -116,5 +116,7 @@ async def test_opening_ends_though_the_driver_ignores_its_cancellation(monkeypat
         await asyncio.wait_for(open_nats("nats://127.0.0.1:1", StoreOptions(connect_timeout=1)), 10)
     assert time.monotonic() - started < 2
     let_go.set()
+    from holdfast.stores.nats import connecting
+
     await asyncio.wait(set(connecting._letting_go), timeout=5)
     assert not connecting._letting_go

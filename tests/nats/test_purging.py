@@ -88,7 +88,7 @@ async def test_claim_beside_a_purge_does_not_take_a_message_for_a_new_one(own: S
         async def claim() -> None:
             found.append(await other.dequeue())
 
-        once_beside(log_of(first), "delete", claim, after=True)
+        once_beside(log_of(first), "delete_each", claim, after=True)
         assert await queue.purge() == 1
         assert found == [None]
         assert (await queue.stats()).total == 0

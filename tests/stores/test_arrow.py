@@ -1,11 +1,16 @@
 """pyarrow and pandas take up to a second to load: no event loop may wait for that."""
 
+import asyncio
 import subprocess
 import sys
 
+import pyarrow as pa
 import pytest
+from hypothesis import given
+from hypothesis import strategies as st
 
-from holdfast.stores.log import rows
+import holdfast
+from holdfast.stores.log import arrow, rows
 from holdfast.stores.log.rows import Rows
 
 PROGRAM = """
@@ -14,16 +19,16 @@ here, loaded = threading.current_thread(), {}
 class Watch:
     def find_spec(self, name, path=None, target=None):
         if name in ("pyarrow", "pandas"):
-            loaded[name] = threading.current_thread() is here
+            loaded[name] = threading.current_thread() is here  # pandas not at all: it takes 40 MB
 sys.meta_path.insert(0, Watch())
 async def main(url, verb):
     async with holdfast.connect(url) as broker:
         queue = await broker.queue("q")
         if verb == "send":
             await queue.enqueue_many(range(16))
-            while "pandas" not in loaded or not all(name in sys.modules for name in loaded):
+            from holdfast.stores.log import arrow
+            while not arrow.is_ready():
                 await asyncio.sleep(0.01)
-            await asyncio.to_thread(__import__("holdfast.stores.log.arrow").stores.log.arrow.load)
             await queue.enqueue_many(range(100))
         else:
             seen = 0
@@ -46,9 +51,9 @@ def run(url, verb):
 @pytest.mark.parametrize("store", ["memory", "file"])
 def test_no_event_loop_waits_for_pyarrow(store, tmp_path):
     url = "memory://" if store == "memory" else f"file://{tmp_path}/store"
-    assert run(url, "send") == "{'pyarrow': False, 'pandas': False}"
+    assert run(url, "send") == "{'pyarrow': False}"
     if store == "file":
-        assert run(url, "take") == "{'pyarrow': False, 'pandas': False}"
+        assert run(url, "take") == "{'pyarrow': False}"
 
 
 def test_a_large_block_that_was_written_without_pyarrow_is_read(monkeypatch):
@@ -58,3 +63,69 @@ def test_a_large_block_that_was_written_without_pyarrow_is_read(monkeypatch):
     assert rows.decode(data) == some
     assert rows.columns(data).column("payload").to_pylist() == some.payload
     assert not rows.waits_to_decode(data)
+
+
+KINDS = {
+    pa.binary(): st.binary(max_size=9),
+    pa.string(): st.text(st.characters(codec="utf-8"), max_size=9),
+    pa.int16(): st.integers(-(2**15), 2**15 - 1),
+    pa.int32(): st.integers(-(2**31), 2**31 - 1),
+    pa.float64(): st.floats(allow_nan=False),
+    pa.timestamp("us", tz="UTC"): st.integers(0, 2**60),
+    pa.map_(pa.string(), pa.string()): st.lists(st.tuples(st.text(max_size=3), st.text(max_size=3)), max_size=3),
+}
+
+
+@pytest.mark.parametrize("kind", KINDS, ids=str)
+def test_columns_are_those_of_pyarrow(kind):
+    @given(st.lists(st.none() | KINDS[kind], max_size=20))
+    def check(values):
+        made = arrow.column(values, kind)
+        made.validate(full=True)
+        assert made.equals(pa.array(values, kind))
+
+    check()
+
+
+WORKER = """
+import asyncio, sys, holdfast
+async def main(url, count):
+    done = 0
+    async def handle(value):
+        nonlocal done
+        done += 1
+    async with holdfast.connect(url) as broker:
+        queue = await broker.queue("q")
+        async with queue.worker(handle, concurrency=100):
+            while done < int(count) or (await queue.stats()).processing:
+                await asyncio.sleep(0.05)
+            await queue.store._log("q").flusher.flush_all()
+            for line in open("/proc/self/status"):
+                if line.startswith("VmRSS"):
+                    print(int(line.split()[1]) // 1024)
+asyncio.run(main(*sys.argv[1:]))
+"""
+COUNT = 6000
+
+
+@pytest.mark.skipif(sys.platform != "linux", reason="reads /proc")
+def test_a_worker_with_an_archive_needs_little_more_memory(tmp_path):
+    off, on = (_megabytes(f"file://{tmp_path}/{archive}", archive=archive) for archive in (False, True))
+    assert on < 1.5 * off, f"{on} MB with the archive on, {off} MB with it off"
+
+
+def _megabytes(url, *, archive):
+    """At the most, of a worker whose messages came in batches."""
+
+    async def send():
+        async with holdfast.connect(url) as broker:
+            queue = await broker.queue("q", archive=archive)
+            for _ in range(COUNT // 100):
+                await queue.enqueue_many(["x" * 1000] * 100)
+
+    arrow.load()
+    asyncio.run(send())
+    done = subprocess.run(
+        [sys.executable, "-c", WORKER, url, str(COUNT)], capture_output=True, text=True, timeout=50, check=True
+    )
+    return int(done.stdout)

@@ -1,4 +1,4 @@
-"""`bench bars`: every bar for `file://` and `slatedb+file://`, each as a ratio of two sides of the same run."""
+"""`bench bars`: every bar for `file://`, `slatedb+file://` and `nats://`, each a ratio of two sides of one run."""
 
 from __future__ import annotations
 
@@ -11,7 +11,7 @@ from ...errors import ConfigError
 from ..machine import Machine, machine
 from ..measure import Result
 from ..show import rate
-from . import backlog, drain, enqueue, pickup, slate, startup
+from . import backlog, drain, enqueue, nats, pickup, slate, startup
 from .context import QUICK, Bench, Line, Scale
 
 BARS: dict[str, Callable[[Bench], Awaitable[list[Line]]]] = {
@@ -26,6 +26,7 @@ BARS: dict[str, Callable[[Bench], Awaitable[list[Line]]]] = {
     "overhead-memory": drain.overhead_memory,
     "full-drain": drain.full_size,
     "slate": slate.slate,
+    "nats": nats.nats,
     "import": startup.imports,
     "help": startup.help_text,
 }

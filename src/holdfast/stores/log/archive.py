@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterator, Sequence
+from collections.abc import Collection, Iterator, Sequence
 from contextlib import suppress
 from functools import cache
 from itertools import pairwise
@@ -10,7 +10,7 @@ from typing import TYPE_CHECKING, Any
 
 from ...errors import Damaged, StoreError
 from ...messages import Stored
-from . import damage, names
+from . import arrow, damage, names
 from .names import ArchiveName
 from .space import Buffer, Reading
 
@@ -66,7 +66,7 @@ def table(
     """The columns of these records; `own` are the attempts that messages asked for themselves, None: the queue's."""
     import pyarrow as pa
 
-    columns = {
+    columns: dict[str, Sequence[Any]] = {
         "id": [each.id for each in records],
         "queue": [queue] * len(records),
         "value": [each.payload for each in records],
@@ -86,7 +86,7 @@ def table(
         "own_max_attempts": [None] * len(records) if own is None else [each or None for each in own],
     }
     known = schema()
-    return pa.table([pa.array(columns[field.name], field.type) for field in known], schema=known)
+    return pa.table([arrow.column(columns[field.name], field.type) for field in known], schema=known)
 
 
 def microseconds(seconds: float) -> int:
@@ -110,8 +110,11 @@ def written(rows: pa.Table) -> Buffer:
     import pyarrow as pa
     import pyarrow.parquet as pq
 
-    sink = pa.BufferOutputStream()
-    pq.write_table(rows, sink, compression="zstd", compression_level=1, use_dictionary=_REPETITIVE)
+    pool = pa.system_memory_pool()  # the default one keeps what a large file needed
+    sink = pa.BufferOutputStream(pool)
+    pq.write_table(
+        rows, sink, compression="zstd", compression_level=1, use_dictionary=_REPETITIVE, memory_pool=pool
+    )  # fmt: skip
     return memoryview(sink.getvalue())
 
 
@@ -151,6 +154,20 @@ def decode(data: bytes) -> tuple[list[Stored], list[str | None]]:
         for row in range(len(payloads))
     ]
     return records, table.column("token").to_pylist()
+
+
+def without(data: bytes, *, gone: Collection[str]) -> pa.Table | None:
+    """The rows of a file but for these ids; None: it has none of them, which its ids alone tell."""
+    import pyarrow as pa
+    import pyarrow.compute as pc
+    import pyarrow.parquet as pq
+
+    check_format(pq.read_schema(pa.BufferReader(data)))
+    ids = pq.read_table(pa.BufferReader(data), columns=["id"])["id"]
+    goes = pc.is_in(ids, value_set=pa.array(sorted(gone), ids.type))
+    if not pc.any(goes).as_py():
+        return None
+    return pq.read_table(pa.BufferReader(data), schema=schema()).filter(pc.invert(goes))
 
 
 def own_attempts(data: bytes) -> list[int | None]:

@@ -1,9 +1,21 @@
-"""pyarrow, which takes up to a second to load together with pandas: never in an event loop."""
+"""pyarrow without the event loop and without pandas: both take long to load, and pandas takes 40 MB.
+
+`pyarrow.array` loads pandas, where that is installed, to see whether it was given something of it. `column` makes the
+few kinds of columns that blocks and archive files have from plain lists.
+"""
 
 from __future__ import annotations
 
 import threading
+from array import array
+from collections.abc import Iterable, Sequence
+from itertools import accumulate
+from typing import TYPE_CHECKING, Any
 
+if TYPE_CHECKING:
+    import pyarrow as pa
+
+_CODES = {"int16": "h", "int32": "i", "int64": "q", "float64": "d", "double": "d", "timestamp[us, tz=UTC]": "q"}
 _loading = threading.Lock()
 _state = {"begun": False, "ready": False}
 
@@ -20,7 +32,61 @@ def is_ready() -> bool:
 def load() -> None:
     """Load it here; only where waiting harms nobody."""
     with _loading:
-        import pyarrow as pa
+        import pyarrow.ipc  # noqa: F401 - for whoever comes next
 
-        pa.array([b""], pa.binary())  # the first one looks for pandas, and loads it
         _state["ready"] = True
+
+
+def column(values: Sequence[Any], type: pa.DataType) -> pa.Array:
+    """The values of one column, as `pyarrow.array` makes them."""
+    import pyarrow as pa
+
+    count = len(values)
+    present = [value is not None for value in values]
+    if count and not any(present):
+        return pa.nulls(count, type)
+    valid = None if all(present) else pa.py_buffer(_bits(present))
+    if isinstance(type, pa.MapType):
+        pairs = [pair for value in values if value is not None for pair in value]
+        inner = pa.StructArray.from_arrays(
+            [column([key for key, _ in pairs], type.key_type), column([item for _, item in pairs], type.item_type)],
+            fields=[type.key_field, type.item_field],
+        )
+        return pa.Array.from_buffers(type, count, [valid, _ends(map(_length, values))], children=[inner])
+    code = _CODES.get(str(type))
+    if code is not None:
+        numbers = array(code, [0 if value is None else value for value in values])
+        return pa.Array.from_buffers(type, count, [valid, pa.py_buffer(numbers)])
+    parts = [_bytes(value) for value in values]
+    return pa.Array.from_buffers(type, count, [valid, _ends(map(len, parts)), pa.py_buffer(b"".join(parts))])
+
+
+def release() -> None:
+    """Give memory that columns no longer need back to the system: pyarrow would keep all that it ever needed."""
+    import pyarrow as pa
+
+    pa.default_memory_pool().release_unused()
+
+
+def _ends(lengths: Iterable[int]) -> pa.Buffer:
+    import pyarrow as pa
+
+    return pa.py_buffer(array("i", list(accumulate(lengths, initial=0))))
+
+
+def _length(value: Any) -> int:
+    return 0 if value is None else len(value)
+
+
+def _bytes(value: Any) -> bytes:
+    if value is None:
+        return b""
+    return value.encode() if isinstance(value, str) else bytes(value)
+
+
+def _bits(flags: Sequence[bool]) -> bytes:
+    packed = bytearray(-(-len(flags) // 8))
+    for place, flag in enumerate(flags):
+        if flag:
+            packed[place >> 3] |= 1 << (place & 7)
+    return bytes(packed)

@@ -36,7 +36,7 @@ class Undertaker:
         if self._task is not None:
             return
         buried = [key for key in head.beyond.graveyard if not late.is_deleted(key)]
-        if late.wrong or len(buried) > _CROWD:
+        if late.old_pleas or len(buried) > _CROWD:
             self._start()
         elif buried and self._timer is None:
             oldest = min(names.birth_of(key) or 0.0 for key in buried)
@@ -66,10 +66,10 @@ class Undertaker:
         buried = [key for key in head.beyond.graveyard if not late.is_deleted(key)]
         final = set(window.deletable(head, self._space.clock(), late.window)) & set(buried)
         crowd = [key for key in buried if key not in final and key not in self._early] if len(buried) > _CROWD else []
-        wrong, late.wrong = late.wrong, set()
+        pleas, late.old_pleas = late.old_pleas, set()
         keys = [root + key for key in (*final, *crowd)]
-        if keys or wrong:
-            await self._space.remove([*keys, *wrong])
+        if keys or pleas:
+            await self._space.remove([*keys, *pleas])
         late.deleted(sorted(final))
         self._early = (self._early | set(crowd)) & set(head.beyond.graveyard)
         return len(final)

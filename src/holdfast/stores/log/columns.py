@@ -15,7 +15,7 @@ from ... import ids
 from ...errors import StoreError
 from ...messages import Stored, View
 from .. import batches
-from . import archive, bits, damage, rows
+from . import archive, arrow, bits, damage, rows
 from .archive import microseconds
 from .calendar import Calendar
 from .names import BlockName, parse_block
@@ -103,7 +103,7 @@ def _or_none(headers: pa.MapArray) -> pa.MapArray:
     return (
         headers
         if empty == headers.null_count
-        else pa.array([each or None for each in headers.to_pylist()], headers.type)
+        else arrow.column([each or None for each in headers.to_pylist()], headers.type)
     )
 
 
@@ -117,14 +117,14 @@ def _schema(view: View, only: tuple[str, ...] | None) -> pa.Schema:
 
 def _tokens(hold: str, places: Any, ids: pa.Array) -> pa.Array:
     """As `leases.py` reads them: the hold, the place, the id."""
-    place = pa.array(map(str, places), pa.string())
+    place = arrow.column([str(place) for place in places], pa.string())
     return pc.binary_join_element_wise(pa.scalar(hold), place, ids, ".")
 
 
 def _picked(stored: pa.RecordBatch, places: Any) -> pa.RecordBatch:
     if isinstance(places, range):
         return stored.slice(places.start, len(places))
-    return stored.take(pa.array(places, pa.int32()))
+    return stored.take(arrow.column(places, pa.int32()))
 
 
 class _Source:
@@ -199,7 +199,7 @@ def _results(source: _Source, result: Callable[[bytes], bytes | None]) -> pa.Arr
     packed = source.group.results
     if packed is None:
         return source.all(None, pa.binary())
-    return pa.array([None if each is None else result(each) for each in packed], pa.binary())
+    return arrow.column([None if each is None else result(each) for each in packed], pa.binary())
 
 
 def _instants(seconds: pa.Array) -> pa.Array:
@@ -259,7 +259,7 @@ def of_records(
     made = _of_records(list(found.values()), group, queue, _schema(view, only))
     if not _shows_tokens(hold, only):
         return made
-    ids = pa.array([each.id for each in found.values()], pa.string())
+    ids = arrow.column([each.id for each in found.values()], pa.string())
     return made.append_column("token", _tokens(hold, found, ids))
 
 
@@ -284,7 +284,7 @@ def _of_records(found: Sequence[Stored], group: Group, queue: str, schema: pa.Sc
             values = [list(each.headers.items()) if each.headers else None for each in found]
         else:
             values = [getattr(each, "payload" if field.name == "value" else field.name) for each in found]
-        columns.append(pa.array(values, field.type))
+        columns.append(arrow.column(values, field.type))
     return pa.RecordBatch.from_arrays(columns, schema=schema)
 
 

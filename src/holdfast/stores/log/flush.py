@@ -16,7 +16,7 @@ from ...config import QueueOptions
 from ...errors import Damaged, Unavailable
 from ...ids import Ids
 from ..base import DEAD
-from . import damage, leaving, names, queues, window
+from . import arrow, damage, leaving, names, queues, window
 from .cache import BlockCache
 from .committer import Committer
 from .leaving import Leaving, Moved, Whole, Written
@@ -141,6 +141,9 @@ class Flusher:
         if written.moved is not None and self._space.window:
             await self._space.transact(partial(_make, queue=written.moved.queue), deadline=self._timeout)
         await self._committer.edit(lambda session: self._show(session, flush, written))
+        if written.archive is not None:
+            del gathered, written
+            await asyncio.to_thread(arrow.release)
         await self._reach("flush.dropped")
 
     async def _gathered(self, flush: str, known: Seen | None) -> Gathered | None:

@@ -17,7 +17,7 @@ from ...errors import Damaged
 from . import bundles, damage, headfile, window
 from .names import HEED, parse_block
 from .space import Plea, Reading
-from .state import Forget, Head, Intent, ListTicket, Rules
+from .state import Absorb, Forget, Head, Intent, ListTicket, Rules
 from .turns import Turns
 from .unfinished import unfinished_of
 
@@ -26,6 +26,7 @@ _AGING = 0.08  # seconds after which the next list is asked for meanwhile, while
 _STEADY = 0.5  # seconds between commits that follow each other
 _CURRENT = 0.25  # seconds in which a list counts as current while it shows enough to give
 _CURRENT_IN_TURNS = 0.6  # the same where processes wait for their turns anyway
+_PURGED_MOST = 200  # blocks that are buried at a time: the head is rewritten with every commit
 _OWN_BLOCKS_MOST = 4096  # beyond, the oldest count as somebody else's
 _NEAR = 5.0  # seconds in which a replacement of the head makes somebody a rival for it
 
@@ -47,11 +48,10 @@ class Listing(msgspec.Struct, frozen=True):
 
 
 class Chosen(msgspec.Struct, frozen=True):
-    """Listed keys: those a claim may choose from, bundles with their parts, and those to delete."""
+    """Listed keys: those a claim may choose from, and bundles with their parts."""
 
     blocks: list[str]
     bundled: dict[str, list[str]]
-    wrong: list[str]
 
 
 class Late:
@@ -73,7 +73,8 @@ class Late:
         self.demand = 0  # messages that the last claims asked for
         self._pleas: dict[str, str | None] | None = None  # as last listed
         self.turns = Turns(self.session)
-        self.wrong: set[str] = set()  # full keys to delete: blocks that a purge dropped, pleas of long ago
+        self.old_pleas: set[str] = set()  # full keys of those to delete
+        self._purged: list[str] = []  # blocks that a purge has dropped, as last listed
         self.suspects: dict[str, float] = {}  # blocks that look late, as last listed, and when they were written
 
     # Lists.
@@ -94,7 +95,7 @@ class Late:
         before, self._pleas = self._pleas, {each.name: each.tag for each in listing.pleas}
         if before is not None:
             self.turns.asked([name for name, tag in self._pleas.items() if before.get(name) != tag])
-        self.wrong.update(
+        self.old_pleas.update(
             listing.root + HEED + each.name
             for each in listing.pleas
             if each.made is not None and each.made < listing.now - _OLD_PLEA
@@ -145,13 +146,13 @@ class Late:
         """Sort what was listed (keys relative to the log); `beside` are logs whose flushes write here too."""
         root = listing.root
         found = window.sort_out(head, listing.keys, listing.made, rules)
-        self.wrong.update(root + key for key in found.purged)
+        self._purged = found.purged[:_PURGED_MOST]
         self.suspects = found.late
         good = self._without_unfinished(view, root, beside, head, found.good)
         known = head.beyond.refused
         spent = {key: self._parts(view, root, key) for key in good if bundles.is_bundle(key) and key not in known}
         self._bundles = {root + key: parts for key, parts in spent.items()}
-        return Chosen([key for key in good if not bundles.is_bundle(key)], spent, found.purged)
+        return Chosen([key for key in good if not bundles.is_bundle(key)], spent)
 
     def _without_unfinished(
         self, view: Reading, root: str, beside: Sequence[str], head: Head, keys: list[str]
@@ -184,11 +185,17 @@ class Late:
     def is_deleted(self, key: str) -> bool:
         return key in self._deleted
 
-    def forgetting(self, head: Head) -> list[Intent]:
-        """What the next commit may forget."""
+    def tidying(self, head: Head) -> list[Intent]:
+        """What the next commit may forget, and what it buries because a purge has dropped it.
+
+        Only the head says what is alive: the list may be old, and a block that was rewritten since is younger than the
+        purge.
+        """
         gone = [key for key in head.beyond.graveyard if key in self._deleted]
         self._deleted.intersection_update(head.beyond.graveyard)
-        return [Forget(gone)] if gone else []
+        purged, self._purged = self._purged, []
+        forget: list[Intent] = [Forget(gone)] if gone else []
+        return [*forget, Absorb([], "own", purged)] if purged else forget
 
     # Signing.
 

@@ -125,7 +125,7 @@ class LateCommitter(Committer):
         return replace(self.late.rules(super()._rules(config, calendar)), epoch=cast(Copyable, self._space).epoch)
 
     def _beside(self, head: Head) -> list[Intent]:
-        return self.late.forgetting(head)
+        return self.late.tidying(head)
 
     def _absorbable(self, tx: Transaction, demand: int) -> absorbing.Absorbable:
         turns = self.late.turns

@@ -4,9 +4,10 @@ from __future__ import annotations
 
 import math
 import secrets
-from collections.abc import Callable, Sequence
+from bisect import bisect_left, bisect_right
+from collections.abc import Callable, Collection, Sequence
 from functools import partial
-from typing import TypeAlias, cast
+from typing import TYPE_CHECKING, TypeAlias, cast
 
 import msgspec
 
@@ -26,6 +27,9 @@ from .space import Reading, Space, Transaction
 from .state import Absorb, Expire, Purge, Remove
 from .topics import work_topic
 
+if TYPE_CHECKING:
+    import pyarrow as pa
+
 # Dead letters: they move.
 
 
@@ -38,17 +42,20 @@ def take_dead(
 ) -> list[tuple[Stored, Found]]:
     """Take messages that nobody holds out of the log, without a trace; what was taken, in their order."""
     glance = Glance(session.tx, session.seen, cache)
-    taken = []
-    for id in dict.fromkeys(wanted):
-        number = ids.number(id)
-        found = glance.find(f"{number:032x}") if number is not None else None
-        if found is None:
-            continue
-        stored = glance.record(found)
-        no = session.absorbed(found.block, glance.bundle_of(found.block))
-        if session.do([Remove(no, 1 << found.place, replay=replay)])[0]:
-            taken.append((stored, found))
-    return taken
+    plain = {f"{number:032x}": id for id in dict.fromkeys(wanted) if (number := ids.number(id)) is not None}
+    found = glance.find_all(plain)
+    by_block: dict[str, list[str]] = {}
+    for id, each in found.items():
+        by_block.setdefault(each.block.key, []).append(id)
+    taken: dict[str, tuple[Stored, Found]] = {}
+    for those in by_block.values():
+        records = {id: (glance.record(found[id]), found[id]) for id in those}
+        block = found[those[0]].block
+        no = session.absorbed(block, glance.bundle_of(block))
+        mask = sum(1 << found[id].place for id in those)
+        removed = cast(int, session.do([Remove(no, mask, replay=replay)])[0])
+        taken |= {id: records[id] for id in those if removed >> found[id].place & 1}
+    return [taken[id] for id in plain if id in taken]
 
 
 def replay_dead(session: Session, cache: BlockCache, maker: Ids, wanted: Sequence[str]) -> int:
@@ -171,6 +178,8 @@ async def discard_archived(space: Space, queue: str, wanted: Sequence[str] | Non
     config = await space.read(lambda view: queues.read(view, queue))
     files = await space.read(lambda view: archive.files(view, address.archive_root(config)))
     chosen = None if wanted is None else set(wanted)
+    if chosen is not None and before is None:
+        return await _discard_chosen(space, address, config, files, chosen)
 
     def goes(record: Stored) -> bool:
         return (chosen is None or record.id in chosen) and (before is None or (record.finished_at or 0.0) < before)
@@ -185,6 +194,27 @@ async def discard_archived(space: Space, queue: str, wanted: Sequence[str] | Non
             removed += await _give_up(
                 space, file, error, everything=before is None or space.calendar().wall(file.frozen_at) < before
             )
+    return removed
+
+
+async def _discard_chosen(
+    space: Space, address: Address, config: queues.Config, files: list[ArchiveName], chosen: Collection[str]
+) -> int:
+    """Only files that may hold one of these are read, and only those that do are written anew; as columns."""
+    plain = sorted(f"{number:032x}" for id in chosen if (number := ids.number(id)) is not None)
+    removed = 0
+    for file in files:
+        if bisect_left(plain, file.first) == bisect_right(plain, file.last):
+            continue
+        found = await space.read(partial(_get, file.key))
+        if found is None:
+            continue
+        kept = damage.read(file.key, partial(archive.without, gone=chosen), found.data)
+        if kept is None:
+            continue
+        new = await _write_table(space, address, config, file.flush, kept) if kept.num_rows else None
+        if await _show(space, [file.key], new):
+            removed += file.rows - kept.num_rows
     return removed
 
 
@@ -216,12 +246,17 @@ def _rows(key: str, data: bytes) -> list[Row]:
 
 
 async def _write(space: Space, address: Address, config: queues.Config, flush: str, kept: list[Row]) -> str:
-    """A new archive file with the time of an old one, so that its retention does not start again."""
-    first, last = names.plain(kept[0][0].id), names.plain(kept[-1][0].id)
-    number = f"{int(flush, 16) + (secrets.randbits(32) + 1 << 20):032x}"  # nobody else's: it may have to be deleted
-    key = address.archive_root(config) + names.archive_key(first, last, len(kept), number, space.calendar())
     records, tokens, own = ([row[column] for row in kept] for column in range(3))
-    await space.write_file(key, archive.encode(address.queue, records, tokens, own))  # type: ignore[arg-type]  # a Row's columns
+    rows = archive.table(address.queue, records, tokens, own)  # type: ignore[arg-type]  # a Row's columns
+    return await _write_table(space, address, config, flush, rows)
+
+
+async def _write_table(space: Space, address: Address, config: queues.Config, flush: str, rows: pa.Table) -> str:
+    """A new archive file with the time of an old one, so that its retention does not start again."""
+    first, last = (names.plain(rows["id"][at].as_py()) for at in (0, -1))
+    number = f"{int(flush, 16) + (secrets.randbits(32) + 1 << 20):032x}"  # nobody else's: it may have to be deleted
+    key = address.archive_root(config) + names.archive_key(first, last, rows.num_rows, number, space.calendar())
+    await space.write_file(key, archive.written(rows))
     return key
 
 

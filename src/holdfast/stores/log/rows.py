@@ -131,7 +131,7 @@ def _batch(rows: Rows) -> Any:
     for name, type in _column_types().items():
         column = getattr(rows, name)
         if isinstance(column, list):
-            columns.append(pa.array(_map_items(column) if name == "headers" else column, type()))
+            columns.append(arrow.column(_map_items(column) if name == "headers" else column, type()))
             fields.append(pa.field(name, type()))
     notes = {"holdfast": str(FORMAT)}
     if isinstance(rows.content_type, str):
@@ -166,7 +166,7 @@ def some(data: bytes, places: Sequence[int]) -> Buffer:
     """A block of some of the rows of another."""
     import pyarrow as pa
 
-    batch = columns(data).take(pa.array(places, pa.int32()))
+    batch = columns(data).take(arrow.column(places, pa.int32()))
     has = batch.schema.names
     return of_columns(
         batch.column("payload"), batch.column("content_type"), batch.column("headers") if "headers" in has else None

@@ -107,6 +107,13 @@ class Copyable(Protocol):
         """Look again."""
 
 
+class Shrinking(Protocol):
+    """What a space may do besides: give back what deleted objects have left, if that is much."""
+
+    async def shrink(self) -> None:
+        """Look whether it is, and do it."""
+
+
 class Watchful(Protocol):
     """What a space may do besides: look for changes that nobody told it of, once for all who wait."""
 

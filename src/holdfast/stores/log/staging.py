@@ -14,7 +14,7 @@ from ... import ids
 from ...errors import QueueFull, StoreError
 from ...ids import Ids
 from ..batches import Staged
-from . import appending, bundles, queues, rows
+from . import appending, arrow, bundles, queues, rows
 from .log import Log
 from .names import BlockName, birth_of, parse_block
 from .session import Session
@@ -152,7 +152,7 @@ def _dues(instants: pa.Array, now: float, *, keyed: bool) -> pa.Array:
         step = 2.0 ** math.floor(math.log2(max(1.0, (due - now) * _LATE)))
         due = math.ceil(due / step) * step
         found.append(-due if keyed else due)
-    return pa.array(found, pa.float64())
+    return arrow.column(found, pa.float64())
 
 
 def _encoded(batches: list[Any]) -> tuple[Any, list[str | None] | None]:

@@ -28,7 +28,7 @@ from .late_appending import LateAppender
 from .log import Log
 from .lookup import Glance
 from .session import Session
-from .space import Reading, Space, Stale, Transaction, Watchful
+from .space import Reading, Shrinking, Space, Stale, Transaction, Watchful
 from .state import Claim, Expire, Remove, Taken
 from .topics import done_topic, work_topic
 
@@ -150,6 +150,7 @@ class LogStore:
             delete = partial(queues.delete_some, prefix=root, spared=spared)
             while await self._space.transact(delete, deadline=self._timeout):
                 pass
+        await self._shrink()
 
     async def pause(self, name: str, paused: bool) -> None:
         def step(tx: Transaction) -> None:
@@ -166,7 +167,13 @@ class LogStore:
                 await log.flusher.thaw()
                 count = await log.committer.edit(lambda session: letters.purge_thawed(session, self._cache))
             dropped += count
+        await self._shrink()
         return dropped
+
+    async def _shrink(self) -> None:
+        """After much was deleted."""
+        if hasattr(self._space, "shrink"):
+            await cast(Shrinking, self._space).shrink()
 
     # Messages in and out.
 
@@ -360,7 +367,9 @@ class LogStore:
             return await letters.discard_archived(self._space, queue, ids, before)
         dead = self._log(queue + DEAD).committer
         if ids is None and before is None:
-            return await dead.edit(lambda session: letters.purge(session, self._cache))
+            count = await dead.edit(lambda session: letters.purge(session, self._cache))
+            await self._shrink()
+            return count
         return await dead.edit(lambda session: letters.discard_dead(session, self._cache, ids, before))
 
     async def _flush_all(self, queue: str) -> None:
@@ -394,4 +403,5 @@ class LogStore:
         if self._space.clock() < self._swept_until:
             return 0
         self._swept_until = self._space.clock() + upkeep.SWEEP_SECONDS
+        await self._shrink()
         return await upkeep.sweep_space(self._space)

@@ -1,4 +1,4 @@
-"""The answer of a stream to a publish."""
+"""The answers of a stream to a publish, and to the removal of a message."""
 
 from __future__ import annotations
 
@@ -7,7 +7,7 @@ from typing import Any
 import msgspec
 
 from . import faults
-from .faults import Nobody
+from .faults import Nobody, Refused
 from .hearing import Word
 
 
@@ -35,3 +35,14 @@ def sequence(reply: Word) -> int:
     if isinstance(found, Exception):
         raise found
     return found
+
+
+_NOT_THERE = (10043, 10057, faults.MESSAGE_NOT_FOUND)
+
+
+def read_deleted(reply: Word) -> bool | Exception:
+    """Whether a message was removed, False when it is not there; Refused or Nobody."""
+    found = read_answer(reply)
+    if isinstance(found, Refused) and found.code in _NOT_THERE:
+        return False
+    return found if isinstance(found, Exception) else True

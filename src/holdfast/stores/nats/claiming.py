@@ -139,6 +139,7 @@ class Claimer:
                 self._unheard = error
                 break
             claims, stop = await self._look(info, found, lease, joining=bool(messages))
+            deadline.renew()  # there may be any number that cannot be taken
             messages += claims.messages
             expired += claims.expired
             if stop or len(found) < asked:

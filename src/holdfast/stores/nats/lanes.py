@@ -6,12 +6,15 @@ import asyncio
 import itertools
 import time
 from collections import deque
+from collections.abc import Sequence
+from contextlib import AsyncExitStack
+from itertools import takewhile
 from typing import Any
 
 import msgspec
 
 from ...errors import Unavailable
-from . import deadline
+from . import deadline, wire
 from .deadline import apart, holding
 from .faults import CONSUMER_NOT_FOUND, STREAM_NOT_FOUND, Lost, Nobody, Refused, has_no_folder
 from .hearing import Word
@@ -51,6 +54,7 @@ class Lane:
         self.standing_since = self.standing_until = 0.0
         self.wake: Any = None  # called when something came and nobody was pulling
         self.broken = False  # the consumer is not on the server any more
+        self.was_empty = False  # the last pull was given nothing
         self._link = link
         self._next = f"$JS.API.CONSUMER.MSG.NEXT.{stream}.{name}"
         self._numbers = itertools.count(1)
@@ -70,6 +74,7 @@ class Lane:
         async with holding(self.lock, self._link.options.operation_timeout):
             if len(self.buffer) < limit:
                 await self._ask(max(limit, ahead) - len(self.buffer))
+                self.was_empty = not self.buffer
             if time.monotonic() > self._sorted_until and any(one.delivered > 1 for one in self.buffer):
                 await self._sort()
             return [self.buffer.popleft() for _ in range(min(limit, len(self.buffer)))]
@@ -88,17 +93,35 @@ class Lane:
 
     async def _ask(self, count: int) -> None:
         await self._link.connected(_ANSWER)
-        self._pull = asyncio.get_running_loop().create_future()
-        self._pull_name, self._left, self._pulled_at = f"n{next(self._numbers)}", count, time.monotonic()
-        body = msgspec.json.encode({"batch": count, "no_wait": True})
         try:
-            await self._link.send(self._next, body, f"{self._inbox}.{self._pull_name}")
+            await self._link.say(self.pull(count))
+            assert self._pull is not None
             await asyncio.wait_for(self._pull, deadline.left(_ANSWER))
         except TimeoutError:
             if not self.buffer:
                 raise Lost("a pull was not answered") from None
         finally:
             self._pull = None
+
+    def pull(self, count: int) -> bytes:
+        """What asks for so many messages that are there now; `answered` then tells when they came."""
+        self._pull = asyncio.get_running_loop().create_future()
+        self._pull_name, self._left, self._pulled_at = f"n{next(self._numbers)}", count, time.monotonic()
+        body = b'{"batch":%d,"no_wait":true}' % count
+        return wire.frame(self._next, body, f"{self._inbox}.{self._pull_name}")
+
+    def answered(self) -> asyncio.Future[None]:
+        assert self._pull is not None
+        return self._pull
+
+    def pulled(self) -> None:
+        """Nobody waits for the pull any more."""
+        self._pull, self.was_empty = None, not self.buffer
+
+    @property
+    def is_idle(self) -> bool:
+        """Whether nothing was there at the last look, and nobody looks just now."""
+        return self.was_empty and not self.buffer and not self.broken and not self.lock.locked()
 
     async def stand(self, seconds: float) -> None:
         """Ask to be handed the next message, whenever it comes."""
@@ -279,13 +302,47 @@ class Lanes:
     async def fetch(self, limit: int, ahead: int = 0) -> list[tuple[Lane, Handed]]:
         """Up to so many messages, highest priority first; so many of each lane are asked for `ahead`."""
         found: list[tuple[Lane, Handed]] = []
-        for _, lane in await self._all():
+        lanes = [lane for _, lane in await self._all()]
+        while lanes and len(found) < limit:
+            # Where nothing was before there is most likely nothing now: such lanes are asked in one go.
+            empty = list(takewhile(lambda lane: lane.is_idle, lanes))
+            if len(empty) > 1:
+                asked = await self._probe(empty)
+                given = [lane for lane in empty if lane not in asked or lane.buffer or lane.broken]
+                lanes = given + lanes[len(empty) :]
+                if not lanes:
+                    break
+            lane, lanes = lanes[0], lanes[1:]
             found += [(lane, handed) for handed in await self._fetch(lane, limit - len(found), ahead)]
-            if len(found) >= limit:
-                break
         if found:
             self._starved.clear()
         return found
+
+    async def _probe(self, lanes: Sequence[Lane]) -> Sequence[Lane]:
+        """Ask each of these that nobody else asks for one message, all in one write; whom. Lost.
+
+        What comes lies in their buffers.
+        """
+        await self._link.connected(_ANSWER)
+        lanes = [lane for lane in lanes if lane.is_idle]
+        if not lanes:
+            return lanes
+        async with AsyncExitStack() as held:
+            for lane in lanes:
+                await held.enter_async_context(lane.lock)  # nobody holds it: nothing is waited for
+            try:
+                await self._link.say(b"".join([lane.pull(1) for lane in lanes]))
+                answers = [lane.answered() for lane in lanes]
+                _, late = await asyncio.wait(answers, timeout=deadline.left(_ANSWER))
+            finally:
+                for lane in lanes:
+                    lane.pulled()
+        for answer in answers:
+            if answer.done() and not answer.cancelled() and (error := answer.exception()) is not None:
+                raise error
+        if late and not any(lane.buffer for lane in lanes):
+            raise Lost("a pull was not answered")
+        return lanes
 
     async def _fetch(self, lane: Lane, limit: int, ahead: int) -> list[Handed]:
         found = await lane.fetch(limit, ahead)

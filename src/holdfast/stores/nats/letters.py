@@ -20,7 +20,8 @@ from .tasks import read_task
 
 T = TypeVar("T")
 _TOGETHER = 64  # requests under way at once
-_CHUNK = 200
+_CHUNK = 250  # messages that are moved or removed at once
+_REPLAYS = 3  # chunks that are replayed at once: the server has work while we prepare the next
 _PURGED = 8 * AT_ONCE  # messages that are purged at once
 
 
@@ -104,15 +105,19 @@ class Letters:
     async def replay(self, view: View, ids: Sequence[str]) -> int:
         """Copies of these as fresh messages; dead letters move."""
         await self._log.info()
-        wanted = await self._ended(view, [id for id in dict.fromkeys(ids) if is_id(id)])
-        copied = 0
-        for id, (sequence, record) in wanted.items():
-            if state.held(record, self._log.seen(id, record)):
-                continue
-            copied += await self._mover.replay(record.task)
-            if view == "dead":
-                await self._remove(view, id, sequence, record)
+        given = [id for id in dict.fromkeys(ids) if is_id(id)]
+        parts = [given[start : start + _CHUNK] for start in range(0, len(given), _CHUNK)]
+        copied = sum(await together([self._replay(view, part) for part in parts], at_once=_REPLAYS))
         self._log.wake()
+        return copied
+
+    async def _replay(self, view: View, ids: Sequence[str]) -> int:
+        wanted = await self._ended(view, ids)
+        free = {id: one for id, one in wanted.items() if not state.held(one[1], self._log.seen(id, one[1]))}
+        copied = await self._mover.replay([record.task for _, record in free.values()])
+        if view == "dead":
+            await self._remove(view, free)
+        deadline.renew()
         return copied
 
     async def discard(
@@ -136,9 +141,7 @@ class Letters:
                 if (before is None or record.finished_at < before)
                 and not (spare_held and state.held(record, log.seen(id, record)))
             }
-            gone += sum(
-                await together([self._remove(view, id, sequence, record) for id, (sequence, record) in old.items()])
-            )
+            gone += await self._remove(view, old)
         return gone
 
     async def _ended(self, view: View, ids: Sequence[str]) -> dict[str, tuple[int, Record]]:
@@ -146,24 +149,42 @@ class Letters:
         found = await self._log.records(ids)
         return {id: found[id] for id in ids if id in found and found[id][1].place == place and not found[id][1].gone}
 
-    async def _remove(self, view: View, id: str, sequence: int, record: Record) -> bool:
-        """The record first: it is what everybody asks; a letter without one is swept. False: another was quicker."""
+    async def _remove(self, view: View, found: dict[str, tuple[int, Record]]) -> int:
+        """How many; not those that another was quicker with.
+
+        Records first: they are what everybody asks; a letter without one is swept.
+        """
+        log, names = self._log, self._log.names
+        took = await log.delete_each(names.done_stream, [sequence for sequence, _ in found.values()])
+        gone = [id for id, ok in zip(found, took, strict=True) if ok]
+        if view == "dead":
+            await self._remove_letters(gone)
+        records = [found[id][1] for id in gone]
+        await log.blobs.delete([name for one in records for name in (one.task.blob, one.result_blob) if name])
+        return len(gone)
+
+    async def _remove_letters(self, ids: Sequence[str]) -> int:
         log = self._log
-        if not await log.delete(log.names.done_stream, sequence):
-            return False
-        if view == "dead" and (letter := await log.dead_letter(id)) is not None:
-            await log.delete(log.names.dead_stream, letter.sequence)
-        await log.blobs.delete([name for name in (_blob(record.task), record.result_blob) if name])
-        return True
+        letters = await log.letters(ids)
+        return sum(await log.delete_each(log.names.dead_stream, list(letters.values())))
+
+    async def sweep(self) -> int:
+        """Letters whose record is gone: who removed them stopped in between; how many."""
+        log, swept = self._log, 0
+        ids = [id_of(one) for one in await log.reader.subjects(log.names.dead_stream, f"{log.names.dead}*.*")]
+        for start in range(0, len(ids), _CHUNK):
+            part = ids[start : start + _CHUNK]
+            known = await log.records(part)
+            left = [id for id in part if id not in known]
+            exact = [id for id in left if await log.record(id) is None]  # a copy of the stream may be behind
+            swept += await self._remove_letters(exact)
+            deadline.renew()
+        return swept
 
 
-def _blob(task: Task) -> str:
-    return task.blob
-
-
-async def together(calls: Sequence[Awaitable[T]]) -> list[T]:
+async def together(calls: Sequence[Awaitable[T]], at_once: int = _TOGETHER) -> list[T]:
     """Many requests, some at a time."""
-    gate = asyncio.Semaphore(_TOGETHER)
+    gate = asyncio.Semaphore(at_once)
 
     async def one(call: Awaitable[T]) -> T:
         async with gate:

@@ -9,7 +9,7 @@ import time
 from collections.abc import Callable, Iterable, Sequence
 from datetime import datetime
 from functools import partial
-from typing import Any
+from typing import Any, TypeVar
 
 import msgspec
 
@@ -17,7 +17,7 @@ from ...config import StoreOptions
 from ...errors import Unavailable
 from . import connecting, deadline, faults, wire
 from .address import Address
-from .answers import read_answer, sequence
+from .answers import read_answer, read_deleted, sequence
 from .clock import Clock, Moment
 from .connecting import Attempt
 from .deadline import apart, holding
@@ -33,6 +33,7 @@ _RECOVERY = 10.0  # seconds after a reconnect in which a missing stream may just
 _REVIVE = 0.5  # seconds between two tries to connect anew
 _CLOCK_GOOD = 2.0  # seconds after which the server's clock is asked for again
 _JS = "$JS.API."
+T = TypeVar("T")
 
 
 class Link:
@@ -309,22 +310,32 @@ class Link:
         self._must_fit(max((wire.size(post) for post in posts), default=0))
         found: list[int | Exception] = []
         for start in range(0, len(posts), _WINDOW):
-            found += await self._store_window(posts[start : start + _WINDOW])
+            part = posts[start : start + _WINDOW]
+            found += await self._each(part, read_answer)
         return found
 
-    async def _store_window(self, posts: Sequence[Post]) -> list[int | Exception]:
+    async def delete_each(self, stream: str, sequences: Sequence[int]) -> list[bool | Exception]:
+        """Remove stored messages, many in one write: False for one that is not there, or why not."""
+        subject, found = f"{_JS}STREAM.MSG.DELETE.{stream}", list[bool | Exception]()
+        for start in range(0, len(sequences), _WINDOW):
+            part = [Post(subject, b'{"seq":%d,"no_erase":true}' % one) for one in sequences[start : start + _WINDOW]]
+            found += await self._each(part, read_deleted)
+        return found
+
+    async def _each(self, posts: Sequence[Post], read: Callable[[Word], T | Exception]) -> list[T | Exception]:
+        """Requests in one write, answered under their places; what came of each."""
+        answers: list[T | Exception | None] = [None] * len(posts)
         try:
             await self.connected(self.one_try)
         except Lost as lost:
-            return [lost] * len(posts)
-        answers: list[int | Exception | None] = [None] * len(posts)
-        name, left = str(next(self._numbers)), len(posts)
+            return [lost] * len(answers)
+        name, left = str(next(self._numbers)), len(answers)
         end = self._expect(name, [post.subject for post in posts])
 
         def heard(message: Word, place: str) -> None:
             nonlocal left
             if answers[number := int(place)] is None:
-                answers[number] = read_answer(message)
+                answers[number] = read(message)
                 left -= 1
                 if left == 0 and not end.done():
                     end.set_result(None)

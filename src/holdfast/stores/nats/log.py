@@ -5,8 +5,9 @@ from __future__ import annotations
 import asyncio
 import math
 import time
-from collections.abc import Sequence
+from collections.abc import Coroutine, Sequence
 from functools import lru_cache
+from typing import Any
 
 import msgspec
 
@@ -15,7 +16,7 @@ from ...ids import number, priority_of
 from ...messages import Stored
 from ...v1.task_pb2 import Record, Task
 from ..base import DEAD, QueueInfo
-from . import state, tasks
+from . import deadline, state, tasks
 from .blobs import Blobs
 from .calls import Calls
 from .clock import Moment
@@ -23,7 +24,7 @@ from .faults import NO_ROOM, STREAM_NOT_FOUND, WRONG_SEQUENCE, Lost, Nobody, Ref
 from .fence import Fence
 from .lanes import Lanes
 from .link import Link
-from .names import LATER, gone_stream
+from .names import LATER, gone_stream, id_of
 from .queues import Register, missing
 from .reading import Found, Reader
 from .reserve import Reserve
@@ -52,6 +53,10 @@ OUTLASTS = 0.2  # seconds
 SURE = OUTLASTS / 2  # seconds since a message was asked for: within them its record is still there
 
 
+_CLEANING = 4  # settlements, each of up to 255 messages, behind which is cleaned up at once
+_CLEANED = 2.0  # seconds that this is waited for
+
+
 class Log:
     """The parts of one queue (`dead`: of its dead letters), shared by everything that works on it."""
 
@@ -76,6 +81,7 @@ class Log:
         self.leases: dict[tuple[str, str], Lease] = {}
         self.settled: dict[tuple[str, str], str] = {}  # what this process has settled, by id and token
         self.changed = asyncio.Event()
+        self._cleaning: set[asyncio.Task[None]] = set()  # what follows settlements, while their callers go on
         self.swept_at = float("-inf")  # by our own clock
         self.stored_at = float("-inf")  # by our own clock: when this process last stored a message that is visible
         self._tidy_at = 0.0
@@ -132,7 +138,8 @@ class Log:
             data = body + _field(_TOKEN if record.token else _LAST_TOKEN, lease.token.encode())
         if lease.ack:
             data += _field(_ACK, lease.ack.encode())
-        if lease.raw and record.place != state.LIVE and not record.HasField("task"):
+        kept = record.place != state.LIVE and (not record.gone or bool(lease.task.blob))
+        if lease.raw and kept and not record.HasField("task"):
             data = _field(_TASK, lease.raw) + data
         return Post(self.names.done + lease.id, data, "", lease.sequence)
 
@@ -183,8 +190,11 @@ class Log:
         place = f"{names.task}{priority}{id}"
         return place, place + LATER, f"{names.old_later}{priority}{id}"
 
-    async def dead_letter(self, id: str) -> Found | None:
-        return await self._exact(self.names.dead_stream, self.names.dead + _priority(id) + id)
+    async def letters(self, ids: Sequence[str]) -> dict[str, int]:
+        """The places of these in the stream of dead letters."""
+        subjects = [self.names.dead + _priority(id) + id for id in ids]
+        found = await self.reader.last(self.names.dead_stream, subjects) if subjects else {}
+        return {id_of(subject): one.sequence for subject, one in found.items()}
 
     # ------------------------------------------------------------------ what is told
 
@@ -226,6 +236,19 @@ class Log:
                     raise
         return None
 
+    async def clean_soon(self, work: Coroutine[Any, Any, None]) -> None:
+        """Let this follow; where too much of it is under way, wait for some."""
+        if len(self._cleaning) >= _CLEANING:
+            await asyncio.wait(self._cleaning, timeout=deadline.left(_CLEANED), return_when="FIRST_COMPLETED")
+        task = deadline.apart(work)
+        self._cleaning.add(task)
+        task.add_done_callback(self._cleaning.discard)
+
+    async def cleaned(self) -> None:
+        """What follows the settlements of this process is done, or takes too long."""
+        if self._cleaning:
+            await asyncio.wait(set(self._cleaning), timeout=deadline.left(_CLEANED))
+
     async def note(self, word: bytes) -> None:
         """Tell everybody who has this queue open that something changed."""
         try:
@@ -238,6 +261,20 @@ class Log:
         self.changed.set()
         self.changed = asyncio.Event()
 
+    async def delete_each(self, stream: str, sequences: Sequence[int]) -> list[bool]:
+        """Remove stored messages; False for one that is not there."""
+        answers = await self.link.delete_each(stream, sequences)
+        return [
+            answer if isinstance(answer, bool) else await self.delete(stream, sequence)
+            for sequence, answer in zip(sequences, answers, strict=True)
+        ]
+
+    async def store_each(self, posts: Sequence[Post]) -> None:
+        """Store what ends or moves messages, as `store` does."""
+        for post, answer in zip(posts, await self.link.store_each(posts), strict=True):
+            if isinstance(answer, Exception) and not _is_there(answer):
+                await self.store(post)
+
     async def delete(self, stream: str, sequence: int) -> bool:
         """Remove one stored message; False: it is not there."""
         try:
@@ -247,6 +284,10 @@ class Log:
                 return False
             raise
         return True
+
+
+def _is_there(answer: Exception) -> bool:
+    return isinstance(answer, Refused) and answer.code == WRONG_SEQUENCE
 
 
 def is_id(id: str) -> bool:

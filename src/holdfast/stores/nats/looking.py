@@ -94,8 +94,11 @@ class Looker:
         """Ids that were enqueued with a delay, whether they are due by now or not."""
         if self._log.dead:
             return []
-        found = await self._log.reader.subjects(self._log.stream, self._log.names.later)
-        return _ids([*found, *await self._log.reader.subjects(self._log.stream, f"{self._log.names.old_later}*.*")])
+        log, old = self._log, f"{self._log.names.old_later}*.*"
+        found, config = await log.reader.subjects_and_config(log.stream, log.names.later)
+        if old in (config.get("subjects") or []):
+            found += await log.reader.subjects(log.stream, old)
+        return _ids(found)
 
     def _view(self, task: Task, record: Record | None) -> str:
         place = state.LIVE if record is None else record.place
@@ -121,11 +124,14 @@ class Looker:
     async def stats(self) -> Stats:
         log, names = self._log, self._log.names
         await log.info()
-        counts, subjects, left = await log.tally.read()
-        done = await log.link.api(f"STREAM.INFO.{names.done_stream}")
-        letters = await log.link.api(f"STREAM.INFO.{names.dead_stream}")
+        await log.cleaned()
+        (counts, subjects, left), done, letters, (n, recorded, oldest, exact) = await asyncio.gather(
+            log.tally.read(),
+            log.link.api(f"STREAM.INFO.{names.done_stream}"),
+            log.link.api(f"STREAM.INFO.{names.dead_stream}"),
+            self._live(),
+        )
         dead = int(letters["state"]["messages"])
-        n, recorded, oldest, exact = await self._live()
         recorded |= left.keys()
         archived = max(0, int(done["state"].get("num_subjects", 0)) - subjects - dead - len(recorded))
         if log.dead:
@@ -208,7 +214,8 @@ class Looker:
             if sum(lane["num_pending"] + lane["num_ack_pending"] for lane in lanes) >= there:
                 return lanes, later
             await asyncio.sleep(_MOMENT)
-        return await log.lanes.look(), await self._later()
+        lanes, later = await asyncio.gather(log.lanes.look(), self._later())
+        return lanes, later
 
     async def _first_waiting(self, lanes: Sequence[dict[str, Any]]) -> list[float]:
         """Since when the first of each lane that nobody was handed has been waiting."""

@@ -17,6 +17,8 @@ from .log import Log
 from .wire import Post
 
 _CHUNK = 200
+_BATCH_PAIRS = 400  # copies of one batch, each of two messages: the server takes 1,000
+_BATCH_BYTES = 8 << 20
 _MOVED = "dead:"  # and the queue it came from
 
 
@@ -36,14 +38,17 @@ class Mover:
         self._log = log
         self._others = others
 
-    async def keep_dead(self, task: Task, raw: bytes) -> None:
-        """Store the dead letter; before its task is given up."""
+    async def keep_dead(self, letters: Sequence[tuple[Task, bytes]]) -> None:
+        """Store dead letters, each with its bytes; before their tasks are given up."""
         log = self._log
-        info, letters = await log.info(), self._others(f"{log.queue}/dead").lanes
-        await letters.ensure(task.metadata.priority, info.options.lease)
-        subject = f"{log.names.dead}{task.metadata.priority}.{task.id}"
-        _, raw = await tasks.fitted(task, raw, log.blobs)
-        await log.store(Post(subject, raw, "", 0))
+        info, lanes = await log.info(), self._others(f"{log.queue}/dead").lanes
+        for priority in {task.metadata.priority for task, _ in letters}:
+            await lanes.ensure(priority, info.options.lease)
+        posts: list[Post] = []
+        for task, raw in letters:
+            _, small = await tasks.fitted(task, raw, log.blobs)
+            posts.append(Post(f"{log.names.dead}{task.metadata.priority}.{task.id}", small, "", 0))
+        await log.store_each(posts)
 
     async def move(self, task: Task, record: Record) -> None:
         """To the queue that takes this queue's dead letters, made when absent."""
@@ -53,44 +58,27 @@ class Mover:
         except QueueExists:
             pass
         why = {"dead_from": self._log.queue, "dead_reason": record.error, "dead_id": task.id}
-        await self._copy(self._others(target), task, _MOVED + self._log.queue, why, max_attempts=None)
+        await self._copy(self._others(target), _MOVED + self._log.queue, [(task, why, None)])
 
-    async def replay(self, task: Task) -> bool:
-        """Into its own queue once more, as a fresh message; False: that has been done."""
-        why = {"replayed_from": task.id}
-        return await self._copy(self._log, task, "replay", why, max_attempts=task.max_attempts or None)
+    async def replay(self, originals: Sequence[Task]) -> int:
+        """Into their own queue once more, as fresh messages; how many: without those that were replayed before."""
+        found = [(task, {"replayed_from": task.id}, task.max_attempts or None) for task in originals]
+        return await self._copy(self._log, "replay", found)
 
     async def _copy(
-        self, target: Log, task: Task, purpose: str, why: dict[str, str], *, max_attempts: int | None
-    ) -> bool:
-        id = makers.text(makers.derived(makers.number(task.id) or 0, purpose))
-        marker = target.names.once_of(purpose, task.id)
-        if await target.reader.last_exact(target.names.task_stream, marker) is not None:
-            return False
-        fresh = Envelope(
-            task.data,
-            tasks.content_type(task),
-            {**task.headers, **why},
-            task.metadata.priority,
-            max_attempts=max_attempts,
-        )
-        now = target.link.now()
-        copy, made = tasks.task_of(id, fresh, now, 0.0), Made(id, task.id, purpose, now)
-        if task.blob:
-            copy.blob = await target.blobs.copy(task.blob, id)
-        copy, raw = await tasks.fitted(copy, copy.SerializeToString(), target.blobs)
+        self, target: Log, purpose: str, originals: Sequence[tuple[Task, dict[str, str], int | None]]
+    ) -> int:
+        """Copies of these, with more headers and so many attempts, each with a mark that it was made; how many."""
+        names = target.names
+        marks = {task.id: names.once_of(purpose, task.id) for task, _, _ in originals}
+        made = await target.reader.last(names.task_stream, list(marks.values()))
+        fresh = [one for one in originals if marks[one[0].id] not in made]
         info = await target.info()
-        if await target.lanes.ensure(task.metadata.priority, info.options.lease):
-            await target.note(b"lane")
-        subject = target.names.task_of(task.metadata.priority, id)
-        posts = [Post(marker, msgspec.json.encode(made), "", 0), Post(subject, raw, "", 0)]
-        try:
-            await target.link.store(posts)
-        except Refused as error:
-            if error.code != WRONG_SEQUENCE:
-                raise
-            return False
-        return True
+        for priority in {task.metadata.priority for task, _, _ in fresh}:
+            if await target.lanes.ensure(priority, info.options.lease):
+                await target.note(b"lane")
+        pairs = [await _pair(target, purpose, marks[task.id], task, why, most) for task, why, most in fresh]
+        return sum([await _store_pairs(target, part) for part in _parts(pairs)])
 
     async def sweep(self, *, older_than: float) -> int:
         """Marks of copies whose original is gone, so that nobody can copy it again; how many."""
@@ -100,8 +88,8 @@ class Mover:
         old = [(one.sequence, made) for one in found if (made := _made(one.data)).at < before]
         for start in range(0, len(old), _CHUNK):
             there = await self._there([made for _, made in old[start : start + _CHUNK]])
-            for sequence, made in old[start : start + _CHUNK]:
-                swept += made.of not in there and await log.delete(names.task_stream, sequence)
+            over = [sequence for sequence, made in old[start : start + _CHUNK] if made.of not in there]
+            swept += sum(await log.delete_each(names.task_stream, over))
         return swept
 
     async def _there(self, copies: Sequence[Made]) -> set[str]:
@@ -118,3 +106,42 @@ class Mover:
 
 def _made(data: bytes) -> Made:
     return msgspec.json.decode(data, type=Made)
+
+
+async def _pair(
+    target: Log, purpose: str, mark: str, task: Task, why: dict[str, str], max_attempts: int | None
+) -> tuple[Post, Post]:
+    """The mark of a copy, and the copy."""
+    id = makers.text(makers.derived(makers.number(task.id) or 0, purpose))
+    headers, priority = {**task.headers, **why}, task.metadata.priority
+    fresh = Envelope(task.data, tasks.content_type(task), headers, priority, max_attempts=max_attempts)
+    now = target.link.now()
+    copy, made = tasks.task_of(id, fresh, now, 0.0), Made(id, task.id, purpose, now)
+    if task.blob:
+        copy.blob = await target.blobs.copy(task.blob, id)
+    copy, raw = await tasks.fitted(copy, copy.SerializeToString(), target.blobs)
+    return Post(mark, msgspec.json.encode(made), "", 0), Post(target.names.task_of(priority, id), raw, "", 0)
+
+
+def _parts(pairs: Sequence[tuple[Post, Post]]) -> list[list[tuple[Post, Post]]]:
+    """Pieces of which each is one batch of the server."""
+    found: list[list[tuple[Post, Post]]] = []
+    size = _BATCH_BYTES
+    for pair in pairs:
+        size += len(pair[1].data)
+        if size > _BATCH_BYTES or len(found[-1]) == _BATCH_PAIRS:
+            found.append([])
+            size = len(pair[1].data)
+        found[-1].append(pair)
+    return found
+
+
+async def _store_pairs(target: Log, pairs: Sequence[tuple[Post, Post]]) -> int:
+    """Copies and their marks, all at once; where one was made by another just now, each for itself. How many."""
+    try:
+        await target.link.store([post for pair in pairs for post in pair])
+    except Refused as error:
+        if error.code != WRONG_SEQUENCE:
+            raise
+        return 0 if len(pairs) == 1 else sum([await _store_pairs(target, [pair]) for pair in pairs])
+    return len(pairs)

@@ -3,24 +3,31 @@
 from __future__ import annotations
 
 import asyncio
-from collections.abc import Awaitable, Callable, Sequence
+import logging
+import time
+from collections.abc import Callable, Sequence
 
 import msgspec
 
+from ...errors import HoldfastError
 from ...messages import Answer, Settlement
 from ...v1.task_pb2 import Record, Task
 from ..base import QueueInfo
-from . import state, tasks, wire
+from . import deadline, state, tasks, wire
 from .blobs import RESULT
-from .faults import Lost, Nobody
+from .faults import Denied, Lost, Nobody, Refused
 from .lanes import Handed, nak
 from .log import OUTLASTS, Lease, Log, is_id
 from .moving import Mover
 from .names import gone_stream
-from .tally import Counts
+from .tally import Counts, Slot
 from .wire import Post
 
+_LOG = logging.getLogger("holdfast.nats")
 _TRIES = 10
+_ACK = b"+ACK"
+_LEAVES = 2.0  # seconds in which a task leaves its stream after it was acknowledged
+_LOOK = 0.002  # seconds between two looks whether it has
 AT_ONCE = 255  # outcomes in one write, with the word before them
 
 
@@ -32,6 +39,10 @@ class _Work(msgspec.Struct, gc=False):
     new: Record
     body: bytes | None = None  # the record as bytes, where many share it
     place: int = 0  # of the task in its stream, where nobody holds it and it has to be removed
+
+    @property
+    def is_gone(self) -> bool:
+        return self.new.gone and self.new.place == state.ARCHIVE
 
     @property
     def is_removed(self) -> bool:
@@ -178,7 +189,13 @@ class Settler:
             more = _counts([one.new for one, ok in zip(work, took, strict=True) if ok])
             slot = await log.tally.count(slot, more, announced, sure=all(took) and not fresh)
         await self._carry_out([one for one, ok in zip(work, took, strict=True) if ok])
-        log.tally.give_back(slot)  # not before: it tells of records that are still to be removed
+        gone = [one for one, ok in zip(work, took, strict=True) if ok and one.is_gone]
+        if any(one.is_removed for one in gone):
+            await self._clean(gone, slot)
+        elif gone:
+            await log.clean_soon(self._clean_behind(gone, slot))
+        else:
+            log.tally.give_back(slot)
         return took
 
     async def bury(self, info: QueueInfo, lease: Lease, reason: str) -> bool:
@@ -204,33 +221,49 @@ class Settler:
 
     async def _carry_out(self, work: Sequence[_Work]) -> None:
         """What the records say, in the streams of tasks and dead letters. A crash in between is made good later."""
+        log, now = self._log, self._log.link.now()
+        died = [one.lease for one in work if one.new.place == state.DEAD and one.lease.record.place != state.DEAD]
+        if died:
+            await self._mover.keep_dead([(lease.task, lease.raw) for lease in died])
         words: list[tuple[str, bytes]] = []  # for the server: acknowledged, or to be handed out again when
-        now = self._log.link.now()
-        gone = [one for one in work if one.new.gone and one.new.place == state.ARCHIVE]
-        await _together([self._leave(one.lease, one.new) for one in gone])
         for lease, record in [(one.lease, one.new) for one in work]:
-            if record.place == state.ARCHIVE:
-                if record.moving_to:
-                    await self._mover.move(lease.task, record)
-                if lease.ack:
-                    words.append((lease.ack, b"+ACK"))
-                if lease.record.place == state.DEAD:
-                    await self._log.delete(self._log.names.dead_stream, _sequence(lease.ack))
-            elif record.place == state.DEAD and lease.record.place != state.DEAD:
-                await self._mover.keep_dead(lease.task, lease.raw)
-                words.append((lease.ack, b"+ACK"))
+            if record.moving_to and record.place == state.ARCHIVE:
+                await self._mover.move(lease.task, record)
+            if record.place == state.ARCHIVE or lease.record.place != record.place:
+                words += [(lease.ack, _ACK)] if lease.ack else []
             else:
                 words.append((lease.ack, nak(record.visible_at - now)))
                 self._expect(record.visible_at)
         await self._say(words)
-        await _together([self._log.delete(self._log.names.task_stream, one.place) for one in work if one.place])
-        if any(one.is_removed for one in work):
+        ended = [one for one in work if one.new.place == state.ARCHIVE]
+        letters = [_sequence(one.lease.ack) for one in ended if one.lease.record.place == state.DEAD]
+        if letters:
+            await log.delete_each(log.names.dead_stream, letters)
+        if places := [one.place for one in work if one.place]:
+            await log.delete_each(log.names.task_stream, places)
+
+    async def _clean(self, gone: Sequence[_Work], slot: Slot) -> None:
+        """Behind what is not kept: a trace, and once its task has left its stream no record. The slot tells of both."""
+        await self._leave(gone)
+        if any(one.is_removed for one in gone):
             await asyncio.sleep(OUTLASTS)  # others may have been handed it, and know of no record
-        await _together([self._forget(one.lease, one.new) for one in gone])
+        if await self._have_left([one.lease.ack for one in gone if one.lease.ack]):
+            await self._forget([(one.lease, one.new) for one in gone])
+            self._log.tally.give_back(slot)
+
+    async def _clean_behind(self, gone: Sequence[_Work], slot: Slot) -> None:
+        """The same while its caller goes on; what is left is for maintenance."""
+        try:
+            await self._clean(gone, slot)
+        except (Refused, Lost, Nobody, Denied, HoldfastError) as error:
+            _LOG.debug("nats: %s: not cleaned up: %s", self._log.queue, type(error).__name__)
 
     async def _say(self, words: Sequence[tuple[str, bytes]]) -> None:
-        """The last word of each lane is answered, and with it all before it."""
-        last = {ack.rsplit(".", 5)[0]: (ack, word) for ack, word in words}
+        """Acknowledgements are not answered: the records tell. Of what is given back the last word of each lane is.
+
+        An answered acknowledgement makes the server search a long stream anew for its next message.
+        """
+        last = {ack.rsplit(".", 5)[0]: (ack, word) for ack, word in words if word is not _ACK}
         ends = list(last.values())
         rest = [wire.frame(*each) for each in words if each not in ends]
         if rest:
@@ -243,15 +276,29 @@ class Settler:
         except (Lost, Nobody):
             pass  # it is handed out once more, and whoever gets it reads its record
 
-    async def _leave(self, lease: Lease, record: Record) -> None:
-        """Before the task goes: a trace of what is not kept."""
-        trace = f"{record.last_token} {record.last_action} {record.finished_at!r}".encode()
-        await self._log.store(Post(self._log.names.gone + lease.id, trace))
+    async def _have_left(self, acks: Sequence[str]) -> bool:
+        """Whether tasks that were acknowledged have left their stream: what a lane hears it does in that order."""
+        if self._log.dead:
+            return True  # they were removed by their places
+        last = {ack.rsplit(".", 5)[0]: _sequence(ack) for ack in acks}
+        until = deadline.until(_LEAVES)
+        for sequence in last.values():
+            while await self._log.reader.at(self._log.names.task_stream, sequence) is not None:
+                if time.monotonic() >= until:
+                    return False
+                await asyncio.sleep(_LOOK)
+        return True
 
-    async def _forget(self, lease: Lease, record: Record) -> None:
+    async def _leave(self, gone: Sequence[_Work]) -> None:
+        """Before the tasks go: a trace of what is not kept."""
+        await self._log.store_each([Post(self._log.names.gone + one.lease.id, _trace(one.new)) for one in gone])
+
+    async def _forget(self, gone: Sequence[tuple[Lease, Record]]) -> None:
         """Remove what is not kept."""
-        await self._log.delete(self._log.names.done_stream, lease.sequence)
-        await self._log.blobs.delete([name for name in (lease.task.blob, record.result_blob) if name])
+        await self._log.delete_each(self._log.names.done_stream, [lease.sequence for lease, _ in gone])
+        await self._log.blobs.delete(
+            [name for lease, record in gone for name in (lease.task.blob, record.result_blob) if name]
+        )
 
     async def finish_ended(self, handed: Handed, task: Task, record: Record | None) -> None:
         """A message was handed out that has ended: somebody stopped between the fence and the rest."""
@@ -259,14 +306,14 @@ class Settler:
         if log.dead:
             await log.delete(log.names.dead_stream, handed.sequence)
         elif record is not None and record.place == state.DEAD:
-            await self._mover.keep_dead(task, handed.data)
+            await self._mover.keep_dead([(task, handed.data)])
         elif record is not None and record.moving_to:
             await self._mover.move(task, record)
-        await self._say_one(handed.ack, b"+ACK")
+        await self._say_one(handed.ack, _ACK)
         if record is None or not record.gone or record.status == state.PURGED:
             return  # of what is purged the record must outlast the task
         if (found := await log.record(task.id)) is not None:
-            await self._forget(Lease(task.id, record, found[0], task, b"", handed.ack), record)
+            await self._forget([(Lease(task.id, record, found[0], task, b"", handed.ack), record)])
 
 
 def _counts(records: Sequence[Record]) -> Counts:
@@ -274,12 +321,11 @@ def _counts(records: Sequence[Record]) -> Counts:
     return Counts(ended.count("completed"), ended.count("failed"))
 
 
+def _trace(record: Record) -> bytes:
+    return f"{record.last_token} {record.last_action} {record.finished_at!r}".encode()
+
+
 def _sequence(ack: str) -> int:
     """The place in its stream of the message that an acknowledgement is for."""
     words = ack.split(".")
     return int(words[5 if len(words) == 9 else 7])
-
-
-async def _together(calls: Sequence[Awaitable[object]]) -> None:
-    if calls:
-        await asyncio.gather(*calls)

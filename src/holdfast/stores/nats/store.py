@@ -152,6 +152,8 @@ class NatsStore:
             return [*await self.register.uninstall(), *await self.blobs.drop()]
 
     async def close(self) -> None:
+        with deadline.within(self.options.operation_timeout):
+            await asyncio.gather(*[parts.log.cleaned() for parts in self._parts.values()])
         self._close_parts(list(self._parts))
         await asyncio.to_thread(self._beside.close)
         await self.link.close()

@@ -8,7 +8,7 @@ import time
 import msgspec
 
 from ...v1.task_pb2 import Record
-from . import state
+from . import deadline, state
 from .faults import WRONG_SEQUENCE, Refused
 from .letters import Letters
 from .log import OUTLASTS, Log
@@ -35,6 +35,7 @@ async def maintain(log: Log, letters: Letters, mover: Mover) -> dict[str, int]:
         if time.monotonic() - log.swept_at > _SWEEP:
             log.swept_at = time.monotonic()
             done["marks"] = await sweep(log, mover, older_than=max(_OLD, info.options.dedup_window))
+            done["letters"] = await letters.sweep()
             done["alone"] = await sweep_records(log, older_than=_OLD)
         return done
     finally:
@@ -48,8 +49,8 @@ async def forget(log: Log) -> int:
     over = [one for id, one in left.items() if id not in live]
     if over:
         await asyncio.sleep(OUTLASTS)  # others may have been handed them, and know of no record
-    for sequence, record in over:
-        await log.delete(log.names.done_stream, sequence)
+    await log.delete_each(log.names.done_stream, [sequence for sequence, _ in over])
+    for _, record in over:
         await log.blobs.delete([name for name in (record.task.blob, record.result_blob) if name])
     return len(over)
 
@@ -72,8 +73,9 @@ async def sweep_records(log: Log, *, older_than: float) -> int:
         found = await log.records(ids[start : start + _CHUNK])
         live = {id: sequence for id, (sequence, record) in found.items() if _is_live_since(record, before)}
         tasks = await log.tasks(list(live)) if live else {}
-        for sequence in [sequence for id, sequence in live.items() if id not in tasks]:
-            swept += await log.delete(log.names.done_stream, sequence)
+        alone = [sequence for id, sequence in live.items() if id not in tasks]
+        swept += sum(await log.delete_each(log.names.done_stream, alone))
+        deadline.renew()
     return swept
 
 

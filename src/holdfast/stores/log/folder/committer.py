@@ -12,7 +12,7 @@ import apsw
 
 from ....errors import Unavailable
 from ... import formats
-from . import opening
+from . import opening, shrinking
 from .clock import FolderClock
 from .database import PAGE_SIZE, NotHere, Snapshot, Writing, connect, create_schema, is_moved, read_format
 from .faults import translated
@@ -53,6 +53,7 @@ class Committer:
         self._view: Writing | None = None
         self._wal: WriteAheadLog | None = None
         self._quickness = Quickness()
+        self.shrinks = False  # with the next group: give space back that nothing needs
         self.made: list[str] = []  # what opening had to make, in words
 
     def run(self, works: list[Work]) -> Callable[[], None] | None:
@@ -74,12 +75,18 @@ class Committer:
                 rest = self._transaction(view, rest, topics)
             if len(works) == 1:
                 self._quickness.note(works[0], works[0].spent + time.perf_counter() - begun)
+            self._shrink()
         except BaseException as error:  # noqa: BLE001 - as above; a connection in an unknown state is not used again
             fail_all(rest, error)
             self._disconnect(keeps_log=isinstance(error, LogRemoved))
         finally:
             lock.release()
         return partial(self._announce, topics) if topics else None
+
+    def _shrink(self) -> None:
+        if self.shrinks and self._connection is not None and self._wal is not None:
+            self.shrinks = False
+            shrinking.shrink(self._connection, self._wal)
 
     def run_here(self, work: Work) -> Callable[[], None] | None:
         """The same for one step in the thread of its caller, where it must not take long; None: it was not run."""

@@ -235,6 +235,11 @@ class FolderSpace:
         await self._in_pool(lambda: self._files.prune(roots))
         return removed
 
+    async def shrink(self) -> None:
+        """As `stores.log.space.Shrinking`."""
+        self._committer.shrinks = True
+        await self.transact(lambda _: None)
+
     async def check(self) -> list[Check]:
         database = await self.read(lambda view: doctor.database(cast(Snapshot, view), self._folder / DATABASE))
         return [*database, *doctor.surroundings(self._folder, self._wake.mechanism, self.clock())]

@@ -64,6 +64,10 @@ class WriteAheadLog:
     def stat(self) -> os.stat_result:
         return os.fstat(self._file.fileno())
 
+    def was_cut(self) -> None:
+        """The file may be shorter than it was."""
+        self._pages = self._size = 0
+
     def close(self) -> None:
         self._file.close()
 
