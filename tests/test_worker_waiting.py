@@ -116,7 +116,7 @@ def test_work_begins_when_the_server_comes(folder: Path) -> None:
     url = f"postgresql://postgres@127.0.0.1:{port}/postgres"
     with Command(folder, url, "--processes", "2") as command:
         until_said(command, "connection refused")
-        with Server(port=port), holdfast.sync.connect(url) as broker:
+        with Server(port=port, settings={"fsync": "off"}), holdfast.sync.connect(url) as broker:
             queue = broker.queue("jobs")
             record = queue.wait(queue.enqueue("hello"), 60)
             assert record is not None

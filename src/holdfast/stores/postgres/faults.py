@@ -70,7 +70,7 @@ def unreachable(error: BaseException) -> str | None:
     if _is_refused(error):
         return "connection refused: no server listens there"
     if isinstance(error, FileNotFoundError):
-        return "there is no such socket: no server listens there"
+        return "there is no such socket, or no such file of a certificate"
     if isinstance(error, PermissionError):
         return "this user may not connect there (permission denied)"
     if isinstance(error, ssl.SSLError) and not isinstance(error, ssl.SSLEOFError | ssl.SSLZeroReturnError):

@@ -12,7 +12,7 @@ import weakref
 from datetime import UTC, datetime
 from pathlib import Path
 
-_HELD = struct.Struct("=qd")  # who has it, and since when by the wall clock; of whoever had it last if it is free
+_HELD = struct.Struct("=qd")  # who has it, and since when by the wall clock; zeros: nobody, or a version before this
 
 
 class FolderLock:
@@ -39,7 +39,7 @@ class FolderLock:
             fcntl.flock(self._fd, fcntl.LOCK_EX)
         finally:
             self._waits = False
-        self._sign()
+        self._sign(os.getpid(), time.time())
 
     def try_acquire(self) -> bool:
         """Now or not at all."""
@@ -47,13 +47,13 @@ class FolderLock:
             fcntl.flock(self._fd, fcntl.LOCK_EX | fcntl.LOCK_NB)
         except BlockingIOError:
             return False
-        self._sign()
+        self._sign(os.getpid(), time.time())
         return True
 
-    def _sign(self) -> None:
+    def _sign(self, pid: int, since: float) -> None:
         """In memory that all processes share: a write to the file would cost each commit its time."""
         if self._note is not None:
-            _HELD.pack_into(self._note, 0, os.getpid(), time.time())
+            _HELD.pack_into(self._note, 0, pid, since)
 
     def holder(self) -> str:
         """Who keeps a thread of ours waiting, in words; "": nobody does. From any thread."""
@@ -62,14 +62,15 @@ class FolderLock:
             return ""
         try:
             pid, since = _HELD.unpack_from(note, 0)
-        except ValueError:  # closed meanwhile
+            when = datetime.fromtimestamp(since, UTC).isoformat(timespec="seconds")
+        except (ValueError, OverflowError, OSError):  # closed meanwhile, or somebody's own bytes
             return ""
-        if pid <= 0:  # taken by a version that does not sign
+        if pid <= 0:
             return "another process holds the folder's lock"
-        when = datetime.fromtimestamp(since, UTC).isoformat(timespec="seconds")
         return f"process {pid} holds the folder's lock since {when}{_condition(pid)}"
 
     def release(self) -> None:
+        self._sign(0, 0.0)
         fcntl.flock(self._fd, fcntl.LOCK_UN)
 
     def close(self) -> None:
