@@ -16,6 +16,7 @@ import threading
 import msgspec
 
 from ..errors import ConfigError
+from ..escaping import logger_named
 
 BAD_ORDER = 2  # the exit code for what a restart cannot cure
 
@@ -38,7 +39,7 @@ def main() -> int:
     try:
         run_here(order)
     except ConfigError as error:
-        logging.getLogger("holdfast.worker").critical("%s", error)
+        logger_named("holdfast.worker").critical("%s", error)
         return BAD_ORDER
     return 0
 

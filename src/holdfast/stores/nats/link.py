@@ -4,7 +4,6 @@ from __future__ import annotations
 
 import asyncio
 import itertools
-import logging
 import os
 import time
 from collections.abc import Callable, Sequence
@@ -16,6 +15,7 @@ import nats
 
 from ...config import StoreOptions
 from ...errors import Unavailable
+from ...escaping import logger_named
 from . import faults, wire
 from .address import Address
 from .answers import read_answer, sequence
@@ -25,7 +25,7 @@ from .features import Features, features_of
 from .hearing import Ear, Handler, Word
 from .wire import Post
 
-_LOG = logging.getLogger("holdfast.nats")
+_LOG = logger_named("holdfast.nats")
 _WINDOW = 256  # publishes under way at once, where there are no batches
 _BATCHES = 16  # batches under way at once; the server takes 50 of a stream
 _ONE_TRY = 5.0  # seconds until an unanswered request is asked again
