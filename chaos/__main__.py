@@ -14,7 +14,18 @@ from .settings import Settings
 from .simulation.policies import POLICIES
 from .verdict import Verdict, lines
 
-_NUMBERS = ("messages", "producers", "workers", "kills", "producer_kills", "stops", "concurrency", "seed", "shards")
+_NUMBERS = (
+    "messages",
+    "producers",
+    "workers",
+    "kills",
+    "producer_kills",
+    "stops",
+    "concurrency",
+    "seed",
+    "shards",
+    "queues",
+)
 _SIMULATED = ("seeds",)
 _SECONDS = ("interval", "lease", "work", "deadline", "seconds")
 

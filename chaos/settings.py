@@ -30,5 +30,6 @@ class Settings(msgspec.Struct, frozen=True, kw_only=True):
     seeds: int = 0  # of the simulation, for each policy
     policy: str = ""  # of the simulation: bucket, folder or slatedb; all when empty
     bug: str = ""  # of the simulation: a known one, or all of them, put in to be found
+    queues: int = 10_000  # of the run with many
     folder: Path | None = None  # keep store and histories here
     quiet: bool = False

@@ -114,11 +114,11 @@ def test_the_log_tells_every_event_but_no_results(emitter, caplog):
         assert line.getMessage() == f"{event} queue=q id=1"
 
 
-def test_the_log_tells_an_error_of_several_lines_last(emitter, caplog):
+def test_the_log_tells_an_error_of_several_lines_last_and_in_one(emitter, caplog):
     with caplog.at_level(logging.WARNING, "holdfast"):
         emitter.emit(
             "message.retry", queue="q", id="1", attempts=1, error="ValueError: x\n  File a", next_visible_at="soon"
         )
     assert caplog.messages == [
-        "message.retry queue=q id=1 attempts=1 next_visible_at=soon error=ValueError: x\n  File a"
+        "message.retry queue=q id=1 attempts=1 next_visible_at=soon error=ValueError: x\\n  File a"
     ]

@@ -18,6 +18,7 @@ from .poison import poison
 from .postgres import failover, postgres
 from .power import power
 from .protocol import protocol
+from .queues import queues
 from .restore import restore
 from .retries import retries
 from .s3 import s3
@@ -80,6 +81,10 @@ RUNS = (
         "identity", "", identity, Settings(messages=30_000, workers=4, stops=60, interval=1.0, work=0.05),
         Settings(messages=600, producers=2, workers=2, stops=5, interval=0.4, lease=1.0, work=0.02, deadline=60,
                  quiet=True),
+    ),
+    Run(
+        "queues", "", queues, Settings(seconds=30.0),
+        Settings(queues=40, seconds=1.0, strict=False, quiet=True),
     ),
     Run(
         "postgres", "R6", postgres, Settings(stops=50, kills=20, producer_kills=3, interval=0.8, work=0.05),

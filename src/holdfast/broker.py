@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import asyncio
-import logging
 import os
 import weakref
 from collections.abc import Awaitable, Callable, Generator, Mapping
@@ -15,6 +14,7 @@ from . import config
 from .codecs import Format, codec_for
 from .config import QueueOptions, Settings, StoreOptions
 from .errors import ConfigError, QueueExists, QueueNotFound
+from .escaping import logger_named
 from .events import Callback, Emitter
 from .lifetime import Lifetime
 from .messages import Stats
@@ -26,7 +26,7 @@ from .stores.opening import locate, open_store, redact, store_options
 
 T = TypeVar("T")
 
-_LOG = logging.getLogger("holdfast.broker")
+_LOG = logger_named("holdfast.broker")
 _CALLBACKS_END = 5.0  # seconds running callbacks get on close
 
 

@@ -10,6 +10,7 @@ from typing import Any, TypeAlias
 
 from .config import unknown
 from .errors import ConfigError
+from .escaping import logger_named
 
 Callback: TypeAlias = "Callable[[Event], Awaitable[object] | object]"
 
@@ -27,7 +28,7 @@ LEVELS = {
 }
 _UNLOGGED = ("result",)  # a user's data
 
-_LOG = logging.getLogger("holdfast.events")
+_LOG = logger_named("holdfast.events")
 
 
 class Event(dict[str, Any]):
@@ -117,6 +118,6 @@ class Emitter:
 
 
 def _tell_log(event: str, fields: dict[str, Any]) -> None:
-    told = sorted(fields.items(), key=lambda field: field[0] == "error")  # it may have several lines, so it is the last
+    told = sorted(fields.items(), key=lambda field: field[0] == "error")  # it may be long, so it is the last
     said = " ".join(f"{key}={value}" for key, value in told if key not in _UNLOGGED)
     _LOG.log(LEVELS[event], "%s %s", event, said)

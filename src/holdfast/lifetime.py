@@ -8,7 +8,6 @@ garbage, so nothing here takes a lock until it is in the loop.
 from __future__ import annotations
 
 import asyncio
-import logging
 import os
 import sys
 import weakref
@@ -16,13 +15,14 @@ from collections.abc import Callable
 from typing import TYPE_CHECKING, Any, cast
 
 from .errors import ConfigError
+from .escaping import logger_named
 from .portal import Portal, kept
 from .stores.base import Store, abandon
 
 if TYPE_CHECKING:
     from .worker import Worker
 
-_LOG = logging.getLogger("holdfast.broker")
+_LOG = logger_named("holdfast.broker")
 _ELSEWHERE = "a broker belongs to the event loop it was opened in"
 _running_loop = asyncio._get_running_loop  # None instead of an error where there is none
 

@@ -2,19 +2,19 @@
 
 from __future__ import annotations
 
-import logging
 from types import TracebackType
 from typing import Literal
 
 import msgspec
 
 from .amounts import seconds
+from .escaping import logger_named
 from .limits import kept_text
 from .retry import Exponential, RetryFunction, RetryPolicy
 
 _FRAMES = 4
 _DEFAULT_POLICY = Exponential()
-_LOG = logging.getLogger("holdfast.outcome")
+_LOG = logger_named("holdfast.outcome")
 
 
 class Retry(Exception):

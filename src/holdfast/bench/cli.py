@@ -10,6 +10,7 @@ from typing import Annotated, Any
 import typer
 
 from ..errors import HoldfastError
+from ..escaping import one_line
 
 app = typer.Typer(
     no_args_is_help=True, rich_markup_mode=None, help="Measure: rates and latencies, always beside something."
@@ -50,7 +51,7 @@ def _run(program: Any, *, verbose: bool) -> Any:
     except HoldfastError as error:
         if verbose:
             raise
-        typer.echo(f"holdfast: {error}", err=True)
+        typer.echo(one_line(f"holdfast: {error}"), err=True)
         raise typer.Exit(1) from error
     finally:
         logger.setLevel(level)

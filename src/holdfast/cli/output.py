@@ -10,7 +10,7 @@ from typing import TYPE_CHECKING, Any, Literal
 
 import typer
 
-from ..escaping import many_lines, one_line
+from ..escaping import in_json, many_lines, one_line
 
 if TYPE_CHECKING:
     from rich.console import Console
@@ -64,13 +64,13 @@ class Output:
 
     def note(self, sentence: str) -> None:
         """Something a person may want to know, beside the answer."""
-        typer.echo(many_lines(sentence), err=True)
+        typer.echo(one_line(sentence), err=True)
 
     def document(self, value: Any) -> None:
         """The one JSON document of a command."""
         import msgspec
 
-        typer.echo(msgspec.json.format(msgspec.json.encode(value), indent=2))
+        typer.echo(in_json(msgspec.json.format(msgspec.json.encode(value), indent=2).decode()))
 
     @contextmanager
     def progress(self, label: str, total: int | None = None) -> Iterator[Callable[[int], None]]:

@@ -11,6 +11,7 @@ from typing import TYPE_CHECKING, Annotated, Any
 
 import typer
 
+from ..escaping import many_lines, one_line
 from .output import Output
 
 if TYPE_CHECKING:
@@ -100,8 +101,8 @@ def _run(shell: Shell, function: Callable[..., Any], values: dict[str, Any]) -> 
         if shell.verbose:
             import traceback
 
-            traceback.print_exc()
-        typer.echo(f"holdfast: {str(error) or type(error).__name__}", err=True)
+            typer.echo(many_lines(traceback.format_exc()), err=True)
+        typer.echo(one_line(f"holdfast: {str(error) or type(error).__name__}"), err=True)
         raise typer.Exit(1) from error
 
 

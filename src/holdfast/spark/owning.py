@@ -4,7 +4,6 @@ from __future__ import annotations
 
 import asyncio
 import contextlib
-import logging
 import signal
 import threading
 import time
@@ -12,13 +11,14 @@ from types import FrameType
 from typing import Any
 
 from ..errors import Fenced, HoldfastError
+from ..escaping import logger_named
 from ..portal import portal
 from ..stores.batches import Ownership, Taken
 from . import holder
 from .link import Link
 from .options import Streaming
 
-logger = logging.getLogger("holdfast.spark")
+logger = logger_named("holdfast.spark")
 _PAUSE = 0.2
 _PATIENCE = 5.0  # seconds beyond the lease of an owner that may be dead
 _LAST_WORDS = 2.0

@@ -6,7 +6,6 @@ That is when we settle. `commit` comes too late to rely on, and not at all after
 
 from __future__ import annotations
 
-import logging
 import time
 from collections.abc import Iterator, Sequence
 from typing import TYPE_CHECKING, Any
@@ -17,6 +16,7 @@ from pyspark.sql.streaming.datasource import ReadLimit, ReadMaxRows, SupportsTri
 from pyspark.sql.types import StructType
 
 from ..errors import StoreError
+from ..escaping import logger_named
 from ..stores.batches import Batch, BatchLost, Ownership
 from . import schema
 from .link import link
@@ -27,7 +27,7 @@ from .reading import SlicePartition
 if TYPE_CHECKING:
     import pyarrow as pa
 
-logger = logging.getLogger("holdfast.spark")
+logger = logger_named("holdfast.spark")
 VERSION = 1
 _WAIT = 1.0  # seconds a claim waits for messages
 _LAG_AGE = 5.0  # seconds a count of the queue is believed

@@ -16,6 +16,7 @@ import threading
 import msgspec
 
 from ..errors import ConfigError, HoldfastError
+from ..escaping import logger_named
 
 BAD_ORDER = 2  # the exit code for what a restart cannot cure
 
@@ -39,10 +40,10 @@ def main() -> int:
     try:
         run_here(order)
     except ConfigError as error:
-        logging.getLogger("holdfast.worker").critical("%s", error)
+        logger_named("holdfast.worker").critical("%s", error)
         return BAD_ORDER
     except HoldfastError as error:
-        logging.getLogger("holdfast.worker").critical("%s: %s", type(error).__name__, error)
+        logger_named("holdfast.worker").critical("%s: %s", type(error).__name__, error)
         return 1
     return 0
 

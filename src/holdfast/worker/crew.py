@@ -3,13 +3,13 @@
 from __future__ import annotations
 
 import asyncio
-import logging
 import random
 from collections.abc import Callable, Iterable
 from time import monotonic
 from typing import Any
 
 from ..config import WorkerOptions
+from ..escaping import logger_named
 from ..retry import RetryFunction, RetryPolicy
 from ..stores.base import is_resting
 from .batches import BatchLanes
@@ -28,7 +28,7 @@ from .settler import Settler
 from .source import Source
 from .threads import Threads
 
-_LOG = logging.getLogger("holdfast.worker")
+_LOG = logger_named("holdfast.worker")
 _CLAIM_DEADLINE = 5.0  # seconds a claim under way gets to be answered on stop
 _CANCEL_DEADLINE = 5.0  # seconds a cancelled handler gets to clean up
 _SETTLE_DEADLINE = 30.0  # seconds to make the last outcomes durable

@@ -4,13 +4,13 @@ from __future__ import annotations
 
 import asyncio
 import inspect
-import logging
 from collections import deque
 from collections.abc import Awaitable, Callable, Sequence
 from datetime import UTC, datetime, timedelta
 from functools import partial
 from typing import Any, TypeAlias
 
+from ..escaping import logger_named
 from ..messages import Answer, Claims, Settlement
 from .job import Job
 from .source import Source
@@ -19,7 +19,7 @@ from .threads import Threads
 OnError: TypeAlias = Callable[[BaseException, Any], object | Awaitable[object]]
 OnComplete: TypeAlias = Callable[[Any, Any], object | Awaitable[object]]
 
-_LOG = logging.getLogger("holdfast.worker")
+_LOG = logger_named("holdfast.worker")
 _BACKLOG = 1000  # callbacks that may wait before the settler does
 _TOGETHER = 100  # sync callbacks run in one visit to the thread
 

@@ -3,16 +3,16 @@
 from __future__ import annotations
 
 import asyncio
-import logging
 import random
 from collections.abc import Awaitable, Callable
 from typing import TypeVar
 
 from ..errors import ConfigError, Fenced, HoldfastError, MessageError, Unavailable, UnknownOutcome, UnsafeStore
+from ..escaping import logger_named
 
 LONGEST_PAUSE = 5.0
 _FIRST_PAUSE = 0.05
-_LOG = logging.getLogger("holdfast.worker")
+_LOG = logger_named("holdfast.worker")
 PASSING = (Unavailable, UnknownOutcome, OSError, TimeoutError)  # the store is away, whatever it was asked
 FINAL = (ConfigError, Fenced, UnsafeStore, MessageError)  # trying again cannot help
 T = TypeVar("T")

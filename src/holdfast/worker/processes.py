@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import asyncio
-import logging
 import signal
 import sys
 import time
@@ -14,6 +13,7 @@ import msgspec
 
 from .. import config
 from ..errors import ConfigError
+from ..escaping import logger_named
 from ..stores.opening import OWNED_BY_ONE, locate
 from .child import BAD_ORDER, Order
 from .naming import named
@@ -22,7 +22,7 @@ from .waiting import opened
 
 Start: TypeAlias = Callable[[], Awaitable[asyncio.subprocess.Process]]
 
-_LOG = logging.getLogger("holdfast.worker")
+_LOG = logger_named("holdfast.worker")
 _FIRST_PAUSE, _LONGEST_PAUSE = 0.5, 30.0  # seconds before a child that died is started again
 _STEADY = 60.0  # seconds after which a child's death is no sequel to the one before
 _WINDING_UP = 60.0  # seconds beyond the grace in which a stopping child settles everything

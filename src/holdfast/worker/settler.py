@@ -3,11 +3,11 @@
 from __future__ import annotations
 
 import asyncio
-import logging
 from collections.abc import Iterable, Sequence
 from contextlib import suppress
 
 from ..errors import HoldfastError, MessageError, QueueNotFound
+from ..escaping import logger_named
 from ..messages import Answer, Settlement
 from .herald import Herald
 from .job import Hands, Job
@@ -15,7 +15,7 @@ from .judge import Judge
 from .patience import FINAL, LONGEST_PAUSE, PASSING, Outage, Patience, Refused
 from .source import Source
 
-_LOG = logging.getLogger("holdfast.worker")
+_LOG = logger_named("holdfast.worker")
 _FIRST_PAUSE = 0.05  # seconds until an outcome that was refused is tried again, doubled each time
 _ROUNDS = 4  # refusals of one outcome by the store's own word, while there is no other, before it ends otherwise
 _ROUNDS_AT_MOST = 5  # some three seconds: the same, whatever its words, where a stop or all other messages wait for it

@@ -3,14 +3,14 @@
 from __future__ import annotations
 
 import asyncio
-import logging
 import time
 from typing import Any, Protocol
 
 from ..errors import Unavailable
+from ..escaping import logger_named
 from .signals import caught
 
-_LOG = logging.getLogger("holdfast.worker")
+_LOG = logger_named("holdfast.worker")
 LINE_S = 60.0  # seconds between two lines that say the same
 _FIRST_PAUSE_S, _LONGEST_PAUSE_S = 0.2, 5.0
 

@@ -3,9 +3,9 @@
 from __future__ import annotations
 
 import asyncio
-import logging
 
 from ...errors import HoldfastError
+from ...escaping import logger_named
 from . import names, window
 from .committer import Committer
 from .space import Space
@@ -13,7 +13,7 @@ from .state import Head
 
 _CROWD = 300  # buried blocks that are deleted at once, and again later: they lie in the first page of the inbox
 _SOON = 1.0  # seconds to gather what can be deleted together
-logger = logging.getLogger("holdfast.stores.log")
+logger = logger_named("holdfast.stores.log")
 
 
 class Undertaker:

@@ -2,11 +2,11 @@
 
 from __future__ import annotations
 
-import logging
 from collections.abc import Callable, Sized
 from typing import TypeVar
 
 from ...errors import Damaged, HoldfastError
+from ...escaping import logger_named
 from . import names
 from .rows import RAW, Rows
 
@@ -14,7 +14,7 @@ KEPT = "damaged/"  # below a log's root: the bytes of blocks that could not be r
 HEADER = "damaged_block"  # of the messages that were in one: its key
 T = TypeVar("T")
 S = TypeVar("S", bound=Sized)
-logger = logging.getLogger("holdfast.stores.log")
+logger = logger_named("holdfast.stores.log")
 
 
 class Substitute(Rows, gc=False):

@@ -3,10 +3,10 @@
 from __future__ import annotations
 
 import asyncio
-import logging
 from collections.abc import Awaitable, Callable, Sequence
 
 from ...errors import HoldfastError
+from ...escaping import logger_named
 from ...ids import Ids
 from .appending import Appender
 from .burial import Undertaker
@@ -24,7 +24,7 @@ from .state import Gathered, Head
 FLUSH_ROWS = 4000
 FLUSH_AGE = 2.0  # seconds outcomes gather at most
 _LONGEST_PAUSE = 60.0  # seconds between two tries to flush
-logger = logging.getLogger("holdfast.stores.log")
+logger = logger_named("holdfast.stores.log")
 
 
 class Log:

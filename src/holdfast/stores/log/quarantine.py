@@ -9,11 +9,11 @@ moves.
 from __future__ import annotations
 
 import asyncio
-import logging
 from collections.abc import Sequence
 from typing import cast
 
 from ...errors import HoldfastError, StoreError
+from ...escaping import logger_named
 from . import bundles, names, queues, window
 from .cache import BlockCache
 from .committer import Committer
@@ -24,7 +24,7 @@ from .unfinished import unfinished_of
 
 _NAMED_MOST = 200  # blocks in the head at a time: it is rewritten with every commit
 _AT_ONCE = 16  # blocks that are copied together
-logger = logging.getLogger("holdfast.stores.log")
+logger = logger_named("holdfast.stores.log")
 
 
 class Quarantine:

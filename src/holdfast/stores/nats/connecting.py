@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import asyncio
-import logging
 from collections.abc import Callable
 from typing import Any
 
@@ -12,7 +11,7 @@ from . import faults
 from .deadline import apart
 from .hearing import Ear
 
-_LOG = logging.getLogger("holdfast.nats")
+_LOG = logger_named("holdfast.nats")
 _CLOSE = 5.0  # seconds that an orderly end may take
 _LET_GO = 0.2  # seconds that we wait for a cancelled task of the driver; it may not hear of it, or not at once
 _CANCEL_AGAIN = 1.0  # seconds

@@ -2,11 +2,11 @@
 
 from __future__ import annotations
 
-import logging
 from typing import Any
 
 import msgspec
 
+from ...escaping import logger_named
 from .. import reminders
 from ..base import Check
 from . import limits
@@ -14,7 +14,7 @@ from .faults import Denied, Lost, Nobody, Refused
 from .link import Link
 from .names import queues_stream
 
-_LOG = logging.getLogger("holdfast.nats")
+_LOG = logger_named("holdfast.nats")
 _SYNC = (
     "JetStream writes to the disk every `sync_interval` (2 minutes unless the server says otherwise): what was "
     "acknowledged survives a kill of any process, and a power cut only with `sync_interval: always` or replicas"

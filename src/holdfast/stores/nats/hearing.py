@@ -8,7 +8,6 @@ reader is not the one it knows.
 from __future__ import annotations
 
 import inspect
-import logging
 from collections.abc import Callable
 from typing import Any
 
@@ -18,7 +17,9 @@ from nats.aio.msg import Msg
 from nats.errors import ProtocolError
 from nats.protocol.parser import AWAITING_CONTROL_LINE, Parser
 
-_LOG = logging.getLogger("holdfast.nats")
+from ...escaping import logger_named
+
+_LOG = logger_named("holdfast.nats")
 _LARGE = (
     256 << 10
 )  # bytes of a message that the driver gathers: joining what has come so far costs more the longer it is

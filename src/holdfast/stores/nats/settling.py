@@ -3,13 +3,13 @@
 from __future__ import annotations
 
 import asyncio
-import logging
 import time
 from collections.abc import Callable, Sequence
 
 import msgspec
 
 from ...errors import HoldfastError
+from ...escaping import logger_named
 from ...messages import Answer, Settlement
 from ...v1.task_pb2 import Record, Task
 from ..base import QueueInfo
@@ -23,7 +23,7 @@ from .names import gone_stream
 from .tally import Counts, Slot
 from .wire import Post
 
-_LOG = logging.getLogger("holdfast.nats")
+_LOG = logger_named("holdfast.nats")
 _TRIES = 10
 _ACK = b"+ACK"
 _LEAVES = 2.0  # seconds in which a task leaves its stream after it was acknowledged

@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import asyncio
-import logging
 import os
 import random
 import time
@@ -11,10 +10,11 @@ from collections.abc import Awaitable, Callable
 from typing import Any
 
 from ...errors import HoldfastError
+from ...escaping import logger_named
 from . import faults
 from .pool import Pool
 
-_LOG = logging.getLogger("holdfast.postgres")
+_LOG = logger_named("holdfast.postgres")
 _EDGE = 0.005  # seconds between two notifications of one queue
 _QUIET = 0.01  # seconds without one after which an append carries the notification itself
 _PROBE = 3.0  # seconds a notification of our own may take

@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import logging
 import os
 import threading
 import time
@@ -11,6 +10,7 @@ from concurrent.futures import ThreadPoolExecutor
 
 from ....config import StoreOptions
 from ....errors import ConfigError, Unavailable
+from ....escaping import logger_named
 from ..folder import opening
 from ..folder.lane import Lane
 from ..topics import Topics, deliver
@@ -23,7 +23,7 @@ from .removing import remove
 
 _FILE_THREADS = 2
 _SYNC_INTERVAL = 5.0
-logger = logging.getLogger("holdfast.stores.log")
+logger = logger_named("holdfast.stores.log")
 
 
 class Core:

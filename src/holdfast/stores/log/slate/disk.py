@@ -10,7 +10,6 @@ a manifest that goes had moved out of it, since SlateDB keeps the log a minute l
 from __future__ import annotations
 
 import contextlib
-import logging
 import os
 import threading
 from collections.abc import Awaitable, Callable
@@ -18,6 +17,7 @@ from pathlib import Path
 
 import msgspec
 
+from ....escaping import logger_named
 from ..folder.clock import boot_id
 from ..folder.files import sync, sync_directory
 
@@ -26,7 +26,7 @@ NOTE = "holdfast-synced"  # in the database's folder
 ASIDE = "torn"
 _NOTE_EVERY = 256  # files of the log: what opening after a kill has to sync at most, some ms each
 _SUFFIX = {LOG: "sst", MANIFESTS: "manifest", COMPACTIONS: "compactions"}
-logger = logging.getLogger("holdfast.stores.log")
+logger = logger_named("holdfast.stores.log")
 
 
 class Note(msgspec.Struct, frozen=True):
