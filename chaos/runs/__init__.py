@@ -10,6 +10,7 @@ from ..settings import Settings
 from ..verdict import Verdict
 from .clocks import clocks
 from .disk import disk, disk_slate
+from .frozen import frozen
 from .history import history
 from .identity import identity
 from .kill import kill
@@ -23,6 +24,7 @@ from .retries import retries
 from .s3 import s3
 from .simulate import simulate
 from .slate import slate
+from .soak import soak
 from .spark import spark_process
 from .spark_copy import spark
 from .stop import stop
@@ -127,6 +129,14 @@ RUNS = (
     Run(
         "restore", "R17", restore, Settings(store="all", seconds=10.0),
         Settings(seconds=1.5, quiet=True),
+    ),
+    Run(
+        "frozen", "R20", frozen, Settings(store="all", stops=0),
+        Settings(stops=1, quiet=True),
+    ),
+    Run(
+        "soak", "R14", soak, Settings(store="all", seconds=1800.0),
+        Settings(seconds=6.0, quiet=True),
     ),
     Run(
         "spark-process", "", spark_process,
