@@ -40,8 +40,9 @@ def parser() -> argparse.ArgumentParser:
         made.add_argument(f"--{name}", type=float)
     made.add_argument(
         "--store", choices=("file", "s3", "postgres", "nats", "slatedb", "azure", "all"),
-        help="of history, restore and upgrade; file or azure of kill; file, s3 or postgres of the run on Spark",
+        help="of history, restore, frozen, soak and upgrade; file or azure of kill; file, s3 or postgres on Spark",
     )  # fmt: skip
+    made.add_argument("--fault", help="of frozen: stopped, slow, full, read-only, restarted or gone; all when left out")
     made.add_argument("--policy", choices=POLICIES, help="of the simulation; all when left out")
     made.add_argument("--bug", help="of the simulation: put a known bug in and count the seeds until it shows, or all")
     made.add_argument("--folder", type=Path, help="keep store and histories here")
@@ -54,7 +55,7 @@ def settings_of(arguments: argparse.Namespace, run: Run) -> Settings:
     """The run's own size, changed by what was asked for."""
     asked = {
         name: getattr(arguments, name)
-        for name in (*_NUMBERS, *_SIMULATED, *_SECONDS, "folder", "store", "policy", "bug")
+        for name in (*_NUMBERS, *_SIMULATED, *_SECONDS, "folder", "store", "fault", "policy", "bug")
     }
     given = {name: value for name, value in asked.items() if value is not None}
     return msgspec.structs.replace(run.short if arguments.short else run.full, **given)

@@ -26,6 +26,7 @@ class Settings(msgspec.Struct, frozen=True, kw_only=True):
     strict: bool = True  # also judge the recovery time
     shards: int = 1  # of the queue in the run on a bucket
     store: str = "file"  # of the runs that take one; history: or all
+    fault: str = ""  # of frozen: only this one
     seconds: float = 600.0  # a history goes on for
     seeds: int = 0  # of the simulation, for each policy
     policy: str = ""  # of the simulation: bucket, folder or slatedb; all when empty

@@ -10,6 +10,7 @@ from ..settings import Settings
 from ..verdict import Verdict
 from .clocks import clocks
 from .disk import disk, disk_slate
+from .frozen import frozen
 from .history import history
 from .identity import identity
 from .kill import kill
@@ -24,6 +25,7 @@ from .retries import retries
 from .s3 import s3
 from .simulate import simulate
 from .slate import slate
+from .soak import soak
 from .spark import spark_process
 from .spark_copy import spark
 from .stop import stop
@@ -140,6 +142,14 @@ RUNS = (
                  deadline=300),
         Settings(messages=240, producers=2, workers=2, kills=2, interval=0.3, lease=2.0, work=0.03, deadline=60,
                  strict=False, quiet=True),
+    ),
+    Run(
+        "frozen", "R21", frozen, Settings(store="all", stops=0),
+        Settings(stops=1, quiet=True),
+    ),
+    Run(
+        "soak", "R14", soak, Settings(store="all", seconds=1800.0),
+        Settings(seconds=6.0, quiet=True),
     ),
     Run(
         "spark-process", "", spark_process,

@@ -13,7 +13,7 @@ from typing import Any, TypeVar, overload
 from . import config
 from .codecs import Format, codec_for
 from .config import QueueOptions, Settings, StoreOptions
-from .errors import ConfigError, QueueExists, QueueNotFound
+from .errors import ConfigError, QueueExists, QueueNotFound, Unavailable
 from .escaping import logger_named
 from .events import Callback, Emitter
 from .lifetime import Lifetime
@@ -27,6 +27,7 @@ from .stores.opening import locate, open_store, redact, store_options
 T = TypeVar("T")
 
 _LOG = logger_named("holdfast.broker")
+_GRACE = 0.5  # seconds after its timeout in which a store says itself what was wrong
 _CALLBACKS_END = 5.0  # seconds running callbacks get on close
 
 
@@ -137,8 +138,7 @@ class Broker:
         opened = self._queues.get(name)
         if opened is None or not create or not opened.is_known(options):
             config.options(QueueOptions, options, where=f"queue {name}")
-            info = await self._brought_up_to(await self._found(name, options, create=create), options)
-            opened = self._open(info, options)
+            opened = self._open(await self._in_time(self._up_to_date(name, options, create=create)), options)
         return Queue(opened, made, worker_options=self._settings.worker)
 
     @overload
@@ -173,7 +173,7 @@ class Broker:
         """Change some of the options stored with a queue."""
         config.queue_name(name)
         config.options(QueueOptions, options, where=f"queue {name}")
-        info = await self._brought_up_to(await self._found(name, options, create=False), options)
+        info = await self._in_time(self._up_to_date(name, options, create=False))
         return self._open(info, options).info
 
     async def delete_queue(self, name: str, force: bool = False) -> None:
@@ -202,6 +202,18 @@ class Broker:
         if info is None:
             raise QueueNotFound(f"there is no queue {name!r}")
         return info
+
+    async def _up_to_date(self, name: str, options: Mapping[str, Any], *, create: bool) -> QueueInfo:
+        return await self._brought_up_to(await self._found(name, options, create=create), options)
+
+    async def _in_time(self, work: Awaitable[T]) -> T:
+        """What takes several calls to the store has the time of one."""
+        seconds = self.options.operation_timeout
+        try:
+            async with asyncio.timeout(seconds + _GRACE):
+                return await work
+        except TimeoutError:
+            raise Unavailable(f"{self.url or self._kind} did not answer within {seconds:g} s") from None
 
     async def _brought_up_to(self, info: QueueInfo, options: Mapping[str, Any]) -> QueueInfo:
         """The stored queue with what the code says about it."""

@@ -7,6 +7,7 @@ from collections.abc import Callable
 from typing import Any
 
 from ...config import StoreOptions
+from ...escaping import logger_named
 from . import faults
 from .deadline import apart
 from .hearing import Ear

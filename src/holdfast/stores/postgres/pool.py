@@ -57,8 +57,18 @@ class Pool:
         """What the step answers, in one transaction; the step may run more than once."""
 
         async def whole(connection: Any) -> T:
-            async with connection.transaction():
-                return await step(connection)
+            transaction = connection.transaction()
+            await transaction.start()
+            try:
+                answer = await step(connection)
+            except asyncio.CancelledError:
+                connection.terminate()  # whose time is over cannot wait for the answer to a rollback too
+                raise
+            except BaseException:
+                await transaction.rollback()
+                raise
+            await transaction.commit()
+            return answer
 
         return await self.run(whole, queue=queue)
 

@@ -86,9 +86,9 @@ class Commits:
         self._clock = clock
         self._pool = ThreadPoolExecutor(_PARALLEL, thread_name_prefix="holdfast-put")
 
-    def close(self) -> None:
-        self._pool.shutdown(wait=True)
-        self._shelf.pool.shutdown(wait=True)
+    def close(self, *, wait: bool = True) -> None:
+        self._pool.shutdown(wait=wait)
+        self._shelf.pool.shutdown(wait=wait)
 
     def run(self, step: Callable[[Transaction], T], until: float) -> tuple[T, View]:
         """The step's answer once its writes are durable, and the run that made them."""

@@ -34,7 +34,7 @@ T = TypeVar("T")
 _THREADS = 32
 _OWN = re.compile(rf"{IDENTITY}|{FOLDER}/[0-9a-f]{{32}}")
 _CLOSING = 10.0  # seconds for what is under way when the space is closed
-_GRACE = 1.0  # seconds beyond its deadline in which a step ends by itself
+_GRACE = 0.5  # seconds beyond its deadline in which a step ends by itself
 
 
 class CloudSpace:
@@ -86,7 +86,7 @@ class CloudSpace:
             until = space._wire.until(HASTE * connect_timeout)
             await asyncio.get_running_loop().run_in_executor(space._threads, space._probe, until, connect_timeout)
         except BaseException:
-            await space.close()
+            space._give_up()
             raise
         return space
 
@@ -224,6 +224,13 @@ class CloudSpace:
         await asyncio.to_thread(self._threads.shutdown)
         self._commits.close()
         deliver(self._topics.signal_all())
+
+    def _give_up(self) -> None:
+        """As `close`, without waiting for requests that nobody answers."""
+        self._closed = True
+        self._wire.ending.at = 0.0
+        self._threads.shutdown(wait=False)
+        self._commits.close(wait=False)
 
     def _usable(self) -> None:
         if os.getpid() != self._pid:

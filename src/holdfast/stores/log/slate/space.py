@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import asyncio
 import os
+import time
 from collections.abc import Callable
 from typing import TypeVar
 
@@ -82,9 +83,12 @@ class SlateSpace:
 
     async def read(self, step: Callable[[Reading], T], *, deadline: float | None = None) -> T:
         self._usable()
+        left = self._timeout if deadline is None else deadline
         if self._core.committer.failed is not None:
-            await self.transact(lambda _: None, deadline=deadline)  # opens it again, or says why not
-        return await self._core.reads.submit(step, deadline=self._timeout if deadline is None else deadline)
+            began = time.monotonic()
+            await self.transact(lambda _: None, deadline=left)  # opens it again, or says why not
+            left = max(0.0, left - time.monotonic() + began)
+        return await self._core.reads.submit(step, deadline=left)
 
     async def write_file(self, key: str, data: Buffer) -> None:
         self._usable()

@@ -1,0 +1,109 @@
+"""Every verb that waits for a store, each with a queue of its own that holds what it needs."""
+
+from __future__ import annotations
+
+from collections.abc import Awaitable, Callable
+from dataclasses import dataclass, field
+from typing import Any
+
+import holdfast
+
+_LEASE_SECONDS = 300.0
+
+
+@dataclass
+class Stock:
+    """What a verb finds: two messages that wait, one in hand, one dead and one archived."""
+
+    queue: holdfast.Queue[Any]
+    held: holdfast.Delivery[Any]
+    ids: list[str]
+    dead: str
+    archived: str
+    added: list[str] = field(default_factory=list)
+
+
+Call = Callable[[Stock], Awaitable[Any]]
+
+
+async def stock(broker: holdfast.Broker, name: str) -> Stock:
+    queue = await broker.queue(name, lease=_LEASE_SECONDS)
+    dead, archived = await queue.enqueue_many(["dead", "archived"])
+    first, second = await _taken(queue, 2)
+    await first.kill("for the verb")
+    await second.complete("done")
+    ids = await queue.enqueue_many(["one", "two", "three"])
+    [held] = await _taken(queue, 1)
+    return Stock(queue, held, ids, dead, archived)
+
+
+async def _taken(queue: holdfast.Queue[Any], count: int) -> list[holdfast.Delivery[Any]]:
+    found: list[holdfast.Delivery[Any]] = []
+    while len(found) < count:
+        found += await queue.dequeue_many(count - len(found), wait=10)
+    return found
+
+
+async def _added(stock: Stock, ids: Awaitable[Any]) -> None:
+    """These were acknowledged: they must not be lost."""
+    made = await ids
+    stock.added += [made] if isinstance(made, str) else made
+
+
+VERBS: dict[str, Call] = {
+    "enqueue": lambda s: _added(s, s.queue.enqueue("more")),
+    "enqueue with a key": lambda s: _added(s, s.queue.enqueue("more", dedup_key="key")),
+    "enqueue delayed": lambda s: _added(s, s.queue.enqueue("more", delay=60)),
+    "enqueue_many": lambda s: _added(s, s.queue.enqueue_many([*range(100)])),
+    "dequeue": lambda s: s.queue.dequeue(),
+    "dequeue and wait": lambda s: s.queue.dequeue_many(5, wait=0.5),
+    "complete": lambda s: s.held.complete("done"),
+    "complete_many": lambda s: s.queue.complete_many([s.held]),
+    "complete unkept": lambda s: s.held.complete(keep=False),
+    "fail": lambda s: s.held.fail("no"),
+    "fail_many": lambda s: s.queue.fail_many([s.held], "no"),
+    "release": lambda s: s.held.release(),
+    "kill": lambda s: s.held.kill("no"),
+    "extend": lambda s: s.held.extend(600),
+    "cancel": lambda s: s.queue.cancel(s.ids[2]),
+    "wait": lambda s: s.queue.wait(s.ids[1], 0.5),
+    "status": lambda s: s.queue.status(s.ids[0]),
+    "get": lambda s: s.queue.get(s.archived),
+    "stats": lambda s: s.queue.stats(),
+    "refresh": lambda s: s.queue.refresh(),
+    "pause": lambda s: s.queue.pause(),
+    "resume": lambda s: s.queue.resume(),
+    "cleanup": lambda s: s.queue.cleanup(3600),
+    "purge": lambda s: s.queue.purge(),
+    "dead.list": lambda s: s.queue.dead.list(),
+    "dead.count": lambda s: s.queue.dead.count(),
+    "dead.replay": lambda s: s.queue.dead.replay(),
+    "dead.delete": lambda s: s.queue.dead.delete([s.dead]),
+    "dead.purge": lambda s: s.queue.dead.purge(),
+    "archive.list": lambda s: s.queue.archive.list(),
+    "archive.count": lambda s: s.queue.archive.count(),
+    "archive.replay": lambda s: s.queue.archive.replay(ids=[s.archived]),
+    "archive.delete": lambda s: s.queue.archive.delete([s.archived]),
+    "archive.purge": lambda s: s.queue.archive.purge(),
+}
+BROKER_VERBS: dict[str, Callable[[holdfast.Broker, str], Awaitable[Any]]] = {
+    "queue": lambda broker, name: broker.queue(f"{name}-new"),
+    "create_queue": lambda broker, name: broker.create_queue(f"{name}-created"),
+    "queues": lambda broker, name: broker.queues(),
+    "configure_queue": lambda broker, name: broker.configure_queue(name, max_attempts=7),
+    "delete_queue": lambda broker, name: broker.delete_queue(name, force=True),
+    "broker.stats": lambda broker, name: broker.stats(),
+    "maintain": lambda broker, name: broker.maintain(),
+    "check": lambda broker, name: broker.check(),
+    "install": lambda broker, name: broker.install(),
+}
+# After these a message that was there may be gone.
+REMOVING = (
+    *("complete unkept", "cleanup", "purge", "dead.replay", "dead.delete", "dead.purge", "archive.delete"),
+    *("archive.purge", "delete_queue"),
+)
+# These go through the whole store, or through one part of a queue after the other: each step has the timeout.
+STEPWISE = (
+    *("maintain", "broker.stats", "check", "delete_queue", "purge", "cleanup", "dead.replay", "dead.delete"),
+    *("dead.purge", "archive.replay", "archive.delete", "archive.purge", "archive.count", "dead.count", "connect"),
+)

@@ -1,0 +1,71 @@
+"""Half an hour at half of the possible rate, on PostgreSQL beside a session that is idle in a transaction."""
+
+from __future__ import annotations
+
+import asyncio
+import sys
+import tempfile
+from collections.abc import Iterator
+from contextlib import contextmanager
+
+import msgspec
+import psycopg
+
+from holdfast.testing import nats, postgres, s3
+
+from ..settings import Settings
+from ..soak.judging import Sample, failures, finding
+from ..verdict import Verdict
+
+STORES = ("file", "postgres", "nats", "s3", "slatedb")
+_PATIENCE_SECONDS = 120.0  # for opening, finding out and the end
+
+
+async def soak(settings: Settings) -> Verdict:
+    verdict = Verdict(run="soak")
+    for store in STORES if settings.store == "all" else [settings.store]:
+        with _place(store) as url:
+            samples = await _samples(url, settings.seconds)
+        found = finding(samples)
+        verdict.failures += [f"{store}: {failure}" for failure in failures(found, samples)]
+        verdict.attempted += samples[-1].sent
+        verdict.acknowledged += samples[-1].sent
+        verdict.completed += samples[-1].done
+        verdict.notes[store] = (
+            f"{samples[-1].done:,} messages in {samples[-1].at:.0f} s; after the warm-up, for {found.judged:.0f} s: "
+            f"memory {found.memory:+.2f} MB a minute ({found.megabytes:.0f} MB), handles {found.handles:+d}, "
+            f"claim p99 {found.first_p99 * 1e3:.1f} ms at first, {found.last_p99 * 1e3:.1f} ms in the end"
+        )
+    return verdict
+
+
+async def _samples(url: str, seconds: float) -> list[Sample]:
+    child = await asyncio.create_subprocess_exec(
+        sys.executable, "-m", "chaos.soak.child", url, str(seconds), stdout=asyncio.subprocess.PIPE
+    )
+    try:
+        out, _ = await asyncio.wait_for(child.communicate(), seconds + _PATIENCE_SECONDS)
+    finally:
+        if child.returncode is None:
+            child.kill()
+    if child.returncode:
+        raise RuntimeError(f"the process under load ended with {child.returncode}")
+    return [msgspec.json.decode(line, type=Sample) for line in out.splitlines()]
+
+
+@contextmanager
+def _place(store: str) -> Iterator[str]:
+    match store:
+        case "postgres":
+            with postgres.Server() as server, psycopg.connect(server.url()) as idle:
+                idle.execute("SELECT count(*) FROM pg_class")  # its snapshot keeps dead rows from being removed
+                yield server.url()
+        case "nats":
+            with nats.Server() as broker:
+                yield broker.url
+        case "s3" | "slatedb":
+            with s3.Server() as bucket:
+                yield ("slatedb+" if store == "slatedb" else "") + bucket.url("soak")
+        case _:
+            with tempfile.TemporaryDirectory(prefix="holdfast-soak-") as folder:
+                yield f"file://{folder}/store"

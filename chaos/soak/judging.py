@@ -1,0 +1,71 @@
+"""What the samples of a long run say."""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from statistics import median
+
+import msgspec
+
+WARM_UP = 1 / 3  # of the time: ten minutes of thirty
+MEMORY_MB_A_MINUTE = 1.0
+CLAIMS_SLOWER = 2.0
+ENOUGH_SECONDS = 300.0  # below, memory that comes and goes tells nothing about growth
+_PART = 10  # the first and the last tenth are compared
+
+
+class Sample(msgspec.Struct, frozen=True, array_like=True):
+    at: float  # seconds since the beginning
+    memory: float  # MB
+    handles: int
+    claim_p99: float  # seconds, since the sample before
+    sent: int
+    done: int
+
+
+class Finding(msgspec.Struct, frozen=True):
+    memory: float  # MB a minute
+    handles: int  # more than after the warm-up
+    first_p99: float  # seconds
+    last_p99: float
+    megabytes: float  # in the end
+    judged: float  # seconds
+
+
+def finding(samples: Sequence[Sample]) -> Finding:
+    """After the warm-up."""
+    end = samples[-1].at
+    judged = [each for each in samples if each.at >= end * WARM_UP]
+    part = max(1, len(judged) // _PART)
+    first, last = judged[:part], judged[-part:]
+    return Finding(
+        slope(judged) * 60,
+        round(median(each.handles for each in last) - median(each.handles for each in first)),
+        median(each.claim_p99 for each in first),
+        median(each.claim_p99 for each in last),
+        samples[-1].memory,
+        end - judged[0].at,
+    )
+
+
+def slope(samples: Sequence[Sample]) -> float:
+    """MB a second, by least squares."""
+    count = len(samples)
+    middle = sum(each.at for each in samples) / count
+    mean = sum(each.memory for each in samples) / count
+    spread = sum((each.at - middle) ** 2 for each in samples)
+    return sum((each.at - middle) * (each.memory - mean) for each in samples) / spread if spread else 0.0
+
+
+def failures(found: Finding, samples: Sequence[Sample]) -> list[str]:
+    """In words; [] when it is steady."""
+    last, said = samples[-1], []
+    if found.judged >= ENOUGH_SECONDS and found.memory >= MEMORY_MB_A_MINUTE:
+        said.append(f"memory grew by {found.memory:.2f} MB a minute")
+    if found.handles > 0:
+        said.append(f"{found.handles} handles more in the end")
+    if found.judged >= ENOUGH_SECONDS and found.last_p99 > CLAIMS_SLOWER * found.first_p99:
+        said.append(f"claims took {found.first_p99 * 1e3:.1f} ms (p99) at first, {found.last_p99 * 1e3:.1f} in the end")
+    if last.done < last.sent:
+        said.append(f"{last.sent - last.done} of {last.sent} messages did not end")
+    return said
