@@ -27,7 +27,7 @@ FOUND_AT = {
     "If-Match ignored": ("bucket", 3),
     "client clock in leases": ("bucket", 2),
     "the graveyard forgets at once": ("bucket", 785),
-    "no fence against late writes": ("bucket", 148),
+    "no fence against late writes": ("bucket", 194),
     "released too early": ("folder", 2),
     "no token check": ("folder", 4),
     "settle before durable": ("folder", 1),
