@@ -36,7 +36,8 @@ class Output:
         numeric = [all(isinstance(row[column], int | float | None) for row in rows) for column in columns]
         titles = [column.replace("_", " ") for column in columns]
         if len(rows) > MANY_ROWS or not sys.stdout.isatty():
-            return typer.echo("\n".join(_aligned([titles, *cells], numeric)))
+            # As rich writes, to stdout as it is set: typer.echo has its own view of what that can show.
+            return print("\n".join(_aligned([titles, *cells], numeric)))  # noqa: T201 - the command line prints
         from rich.table import Table
         from rich.text import Text
 

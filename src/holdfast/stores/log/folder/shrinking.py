@@ -10,6 +10,7 @@ from .database import BUSY_TIMEOUT
 from .wal import WriteAheadLog
 
 _WORTH_BYTES = 8 << 20  # less than this stays for what comes next
+_LONG_LOG_BYTES = 16 << 20  # twice what the write-ahead log usually has: to make it longer again costs every commit
 _COPIED_BYTES = 64 << 20  # everything that is kept is copied, and whoever writes waits: half a second for so much
 
 
@@ -17,7 +18,7 @@ def shrink(connection: apsw.Connection, wal: WriteAheadLog) -> None:
     """Under the folder's lock, outside of a transaction. What is in the way, or a full disk, puts it off."""
     kept, free = _sizes(connection)
     rewrites = free >= _WORTH_BYTES and free >= kept and kept <= _COPIED_BYTES
-    if not rewrites and wal.stat().st_size < _WORTH_BYTES:
+    if not rewrites and wal.stat().st_size < _LONG_LOG_BYTES:
         return
     connection.set_busy_timeout(0)
     try:
