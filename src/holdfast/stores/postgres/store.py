@@ -37,7 +37,7 @@ class PostgresStore:
     transactional = True  # append takes `connection=`
     shares_schema = True  # install takes `shared_schema=`
     grants_roles = True
-    batch_size = 1000  # messages of one call by a worker: a commit costs as much as hundreds of them
+    batch_size = 1000  # messages of one call by a worker: each call has a commit of its own
 
     def __init__(self, address: Address, options: StoreOptions) -> None:
         self._options = options
