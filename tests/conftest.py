@@ -6,6 +6,9 @@ import logging
 from collections.abc import Iterator
 
 import pytest
+from hypothesis import settings
+
+settings.register_profile("hostile", max_examples=10_000, deadline=None)  # see test_hostile_input.py
 
 # The suite is library code; without this its assertions would say nothing.
 pytest.register_assert_rewrite("holdfast.testing.contract", "toy_store")

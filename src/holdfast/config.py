@@ -142,6 +142,11 @@ class Settings(msgspec.Struct, frozen=True, kw_only=True):
     queues: dict[str, dict[str, Any]] = {}  # the file's, by name
     log_level: str | None = None
 
+    def __repr__(self) -> str:
+        """Without the URL, which may have credentials in it."""
+        url = None if self.url is None else "***"
+        return f"Settings({url=}, store={self.store}, worker={self.worker}, queue={self.queue}, queues={self.queues})"
+
     def for_queue(self, name: str) -> dict[str, Any]:
         """What a queue of this name is created with, when the code does not say otherwise."""
         said = dict(self.queue)
@@ -287,9 +292,20 @@ def _from_file(path: Path) -> Settings:
 
     try:
         content = yaml.safe_load(text)
-    except yaml.YAMLError as error:
-        raise ConfigError(f"{path} is not YAML: {' '.join(str(error).split())}") from error
+    except (
+        yaml.YAMLError,
+        ValueError,
+        RecursionError,
+    ) as error:  # the last two: dates and numbers that are none, depth
+        # Without the line, which PyYAML would show: a password may stand there.
+        raise ConfigError(f"{path} is not YAML: {_complaint(error)}") from None
     return _settings(_mapping(content, str(path)), str(path))
+
+
+def _complaint(error: Exception) -> str:
+    mark = getattr(error, "problem_mark", None)
+    where = "" if mark is None else f" in line {mark.line + 1}, column {mark.column + 1}"
+    return " ".join(str(getattr(error, "problem", None) or type(error).__name__).split()) + where
 
 
 def _settings(content: Mapping[str, Any], where: str) -> Settings:

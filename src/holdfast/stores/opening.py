@@ -34,6 +34,7 @@ _SCHEME = re.compile(r"([A-Za-z][A-Za-z0-9+.-]*)://")
 _LIKE_A_URL = re.compile(r"[A-Za-z][A-Za-z0-9+.-]+:")
 _PATH = re.compile(r"[/.~].*|[\w./-]+", re.DOTALL)  # a path with odd characters says that it is one
 
+_LONE = re.compile("[\ud800-\udfff]")  # halves of characters, which no file or server can be named with
 _USERINFO = re.compile(r"://[^\n]*@")
 _WORD = re.compile(r"[^\W_]+")
 _SECRET = re.compile(
@@ -81,7 +82,7 @@ def _secrets(url: str) -> set[str]:
 def _located(url: str | os.PathLike[str]) -> Location:
     if isinstance(url, os.PathLike):
         return Location("file", os.fspath(url), {})
-    if not isinstance(url, str) or not url.strip() or "\0" in url:
+    if not isinstance(url, str) or not url.strip() or "\0" in url or _LONE.search(url):
         raise ConfigError("a store's URL is text such as file:///var/lib/jobs or memory://")
     match = _SCHEME.match(url)
     if match is None:

@@ -39,7 +39,7 @@ class Server:
         self.bin = _binaries(version)
         self._follows = follows  # the server this one is a standby of
         self._settings = {**_SETTINGS, **(settings or {})}
-        self.folder = Path(tempfile.mkdtemp(prefix="hfpg-", dir="/tmp"))  # short: a socket's path has 107 bytes
+        self.folder = Path(tempfile.mkdtemp(prefix="hfpg-", dir="/tmp"))  # nosec B108 # short: a socket's path has 107 bytes
         self.port = port or _free_port()
         self._user = self._become()
         self._process: subprocess.Popen[bytes] | None = None

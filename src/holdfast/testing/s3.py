@@ -136,7 +136,7 @@ class Server:
                 process.kill()
                 process.wait()
         for part, port in self._ports.items():  # it leaves these outside its folder
-            Path(f"/tmp/seaweedfs-{part}-grpc-{port + _GRPC}.sock").unlink(missing_ok=True)
+            Path(f"/tmp/seaweedfs-{part}-grpc-{port + _GRPC}.sock").unlink(missing_ok=True)  # nosec B108 # its own choice
 
     def kill(self) -> None:
         """Without a word."""

@@ -112,7 +112,7 @@ def main() -> int:
     try:
         size = int.from_bytes(_read(8), "big")
         # What Spark has brought here in its own way: the handler, which may be a function of a notebook.
-        order, target, type = pickle.loads(_read(size))
+        order, target, type = pickle.loads(_read(size))  # nosec B301 # our own driver sent it
         if order.folder and os.path.isdir(order.folder):
             sys.path.append(order.folder)
         asyncio.run(work(order, target, type, voice))

@@ -164,7 +164,7 @@ class Receipts(StoreContract):
         ids.append(await queue.enqueue(2, delay=LONG))
         before = await self.picture(queue, *ids)
         for id in ids:
-            for kind, forged in forgeries(id, write_receipt(Lease(id, "0.0.0.0", 1, 3))).items():
+            for kind, forged in forgeries(id, write_receipt(Lease(id, "0.0.0.0", 1, 3))).items():  # nosec B104 # no address
                 await self.refused(queue, forged, kind)
                 assert await self.picture(queue, *ids) == before, kind
 
