@@ -25,7 +25,7 @@ from .database import Snapshot
 _MOST_KEYS = 1000  # of a folder that are counted; a fuller one may have changed
 _COUNT = "(SELECT count(*) FROM (SELECT 1 FROM objects WHERE key >= root || '{0}/' AND key < root || '{0}0' LIMIT ?1))"
 _MARKS = (
-    "SELECT root, (SELECT tag FROM objects WHERE key = root || 'head'), "
+    "SELECT root, (SELECT tag FROM objects WHERE key = root || 'head'), "  # nosec B608 # nothing of others is in it
     "(SELECT tag FROM objects WHERE key = 'queues/' || substr(root, 1, instr(root, '@') - 1)), "
     f"{_COUNT.format('inbox')}, {_COUNT.format('later')} FROM (SELECT value AS root FROM json_each(?2))"
 )
