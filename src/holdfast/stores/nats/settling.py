@@ -19,9 +19,7 @@ from .faults import Denied, Lost, Nobody, Refused
 from .lanes import Handed, nak
 from .log import OUTLASTS, Lease, Log, is_id
 from .moving import Mover
-from .names import gone_stream
 from .tally import Counts, Slot
-from .wire import Post
 
 _LOG = logging.getLogger("holdfast.nats")
 _TRIES = 10
@@ -155,11 +153,10 @@ class Settler:
             return "unknown"
         if s.id in await self._log.tasks([s.id]):
             return "lost"
-        stream = gone_stream(self._log.register.prefix)
-        found = await self._log.reader.last_exact(stream, self._log.names.gone + s.id)
-        if found is None:
+        line = await self._log.traces.line(s.id)
+        if line is None:
             return "unknown"
-        return "ok" if s.token and found.data.decode().split(" ")[:2] == [s.token, s.action] else "lost"
+        return "ok" if s.token and line.split(" ")[:2] == [s.token, s.action] else "lost"
 
     async def _fit(self, record: Record, lease: Lease) -> Record:
         """A result too large for its record goes to the object store, and so does a task."""
@@ -291,7 +288,7 @@ class Settler:
 
     async def _leave(self, gone: Sequence[_Work]) -> None:
         """Before the tasks go: a trace of what is not kept."""
-        await self._log.store_each([Post(self._log.names.gone + one.lease.id, _trace(one.new)) for one in gone])
+        await self._log.traces.leave([(one.lease.id, one.lease.token, one.new) for one in gone])
 
     async def _forget(self, gone: Sequence[tuple[Lease, Record]]) -> None:
         """Remove what is not kept."""
@@ -319,10 +316,6 @@ class Settler:
 def _counts(records: Sequence[Record]) -> Counts:
     ended = [record.status for record in records if record.place == state.ARCHIVE]
     return Counts(ended.count("completed"), ended.count("failed"))
-
-
-def _trace(record: Record) -> bytes:
-    return f"{record.last_token} {record.last_action} {record.finished_at!r}".encode()
 
 
 def _sequence(ack: str) -> int:
