@@ -265,3 +265,13 @@ async def test_neighbours_that_two_processes_end_each_leave_their_trace(server: 
         assert len(left) == 1  # one message tells of all
         assert (await other.stats()).completed == 40
         await third.uninstall()
+
+
+async def test_a_lane_may_come_while_others_are_put_back(broker: holdfast.Broker) -> None:
+    queue, lanes = await broker.queue("jobs"), store_of(broker).parts("jobs").log.lanes
+    await queue.enqueue_many([holdfast.Message(n, priority=n) for n in range(3)])
+    for _, lane in await lanes._all():
+        await lane.fetch(0, ahead=1)  # into its buffer
+        lane.buffer.extend(await lane.fetch(1, ahead=1))
+    await asyncio.gather(lanes.put_back(), lanes.ensure(9, 30.0))
+    assert [one.value for one in await queue.dequeue_many(5, wait=5)] == [2, 1, 0]
