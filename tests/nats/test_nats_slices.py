@@ -260,9 +260,6 @@ async def test_neighbours_that_two_processes_end_each_leave_their_trace(server: 
         assert set(await third.store.settle("jobs", repeated)) == {"ok"}
         strange = [msgspec.structs.replace(one, token="0" * 17) for one in repeated]
         assert set(await third.store.settle("jobs", strange)) == {"lost"}
-        names = store_of(third).register.names("jobs")
-        left = await store_of(third).reader.subjects(f"{store_of(third).prefix}=gone", f"{names.gone}*")
-        assert len(left) == 1  # one message tells of all
         assert (await other.stats()).completed == 40
         await third.uninstall()
 

@@ -179,7 +179,7 @@ class Claimer:
 
     async def _recall(self, candidates: Sequence[_Candidate]) -> None:
         """One without a record may have been handed to us just before it ended, was not kept and left nothing else."""
-        traces = await self._log.traces.ends([one.handed.id for one in candidates]) if candidates else {}
+        traces = await self._log.traces([one.handed.id for one in candidates]) if candidates else {}
         for one in candidates:
             if one.handed.id in traces:
                 one.record = Record(format=state.FORMAT, place=state.ARCHIVE, gone=True)

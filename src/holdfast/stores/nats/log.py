@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import asyncio
+import math
 import time
 from collections.abc import Coroutine, Sequence
 from functools import lru_cache
@@ -28,7 +29,6 @@ from .queues import Register, missing
 from .reading import Found, Reader
 from .reserve import Reserve
 from .tally import Tally
-from .traces import Traces
 from .wire import Post
 
 
@@ -74,10 +74,8 @@ class Log:
         self.names = register.names(self.queue)
         self.lanes = Lanes(link, self.stream, self.subject, self.queue)
         self.fence = Fence(link, reader, reserve, self.names.done_stream, self.queue)
-        gone = gone_stream(register.prefix)
-        self.traces = Traces(link, reader, Fence(link, reader, reserve, gone, self.queue), gone, self.names.gone)
         self.tally = Tally(
-            link, reader, self.names.done_stream, self.names.tally, records=self.records, traces=self.traces.ends
+            link, reader, self.names.done_stream, self.names.tally, records=self.records, traces=self.traces
         )
         self.calls = Calls(link, reader, reserve, self.names)
         self.leases: dict[tuple[str, str], Lease] = {}
@@ -153,6 +151,16 @@ class Log:
         except Nobody:
             raise missing(self.queue) from None
         return {subject[len(start) :]: (one.sequence, read_record(one.data)) for subject, one in found.items()}
+
+    async def traces(self, ids: Sequence[str]) -> dict[str, float]:
+        """When those ended that are not kept, as long as that is remembered."""
+        start = self.names.gone
+        try:
+            found = await self.reader.last(gone_stream(self.register.prefix), [start + id for id in ids])
+        except Nobody:
+            return {}
+        words = {subject[len(start) :]: one.data.decode().split(" ") for subject, one in found.items()}
+        return {id: float(said[2]) if len(said) > 2 else math.nan for id, said in words.items()}
 
     async def record(self, id: str) -> tuple[int, Record] | None:
         """The same from the leader: never an old one."""

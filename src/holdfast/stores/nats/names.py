@@ -10,8 +10,7 @@
 <prefix>._.dead.<queue>.<priority>.<id>    a dead letter                             stream <prefix>=<queue>=dead
 <prefix>._.queue.<queue>                   a queue and its options                   stream <prefix>=queues
 <prefix>._.lock.<queue>                    who maintains it                          same stream
-<prefix>._.gone.<queue>.<id>_<block>       they ended and are not kept; for an hour  stream <prefix>=gone
-<prefix>._.gone.<queue>.<id>               the same for one, of earlier versions     same stream
+<prefix>._.gone.<queue>.<id>               it ended and is not kept; for an hour     stream <prefix>=gone
 <prefix>._.reserve.<n>                     room that is given up when it is needed   stream <prefix>=reserve
 <prefix>._.moving.<queue>.<…>              a task stream that is being upgraded      stream <prefix>=<queue>=moving
 <prefix>._.note.<queue>                    a wake-up; not stored
