@@ -8,9 +8,11 @@ from collections.abc import Iterator
 from contextlib import contextmanager
 from typing import Any
 
+import msgspec
 import pytest
 
 import holdfast
+from holdfast.messages import Settlement
 from holdfast.stores.nats import wire
 from holdfast.stores.nats.link import Link
 from holdfast.stores.nats.settling import Settler
@@ -238,3 +240,35 @@ async def test_counts_are_asked_for_together(broker: holdfast.Broker, monkeypatc
         stats = await queue.stats()
     assert (stats.pending, stats.completed, stats.archived) == (5, 5, 5)
     assert found.rounds <= 4
+
+
+async def test_neighbours_that_two_processes_end_each_leave_their_trace(server: Server) -> None:
+    url = f"{server.url}?prefix=n{os.urandom(6).hex()}"
+    async with holdfast.connect(url) as first, holdfast.connect(url) as second, holdfast.connect(url) as third:
+        queue, other = await first.queue("jobs", archive=False), await second.queue("jobs")
+        await queue.enqueue_many(range(40))
+        claims = [
+            (store, (await store.claim("jobs", 10, 60, wait=5)).messages) for store in 2 * [first.store, second.store]
+        ]
+        ends = [(store, [Settlement(one.id, one.token, "complete") for one in some]) for store, some in claims]
+        for answers in await asyncio.gather(*[store.settle("jobs", some) for store, some in ends]):
+            assert set(answers) == {"ok"}
+        for broker in (first, second):
+            await store_of(broker).parts("jobs").log.cleaned()
+        assert await records(store_of(third)) == []
+        repeated = [one for _, some in ends for one in some]
+        assert set(await third.store.settle("jobs", repeated)) == {"ok"}
+        strange = [msgspec.structs.replace(one, token="0" * 17) for one in repeated]
+        assert set(await third.store.settle("jobs", strange)) == {"lost"}
+        assert (await other.stats()).completed == 40
+        await third.uninstall()
+
+
+async def test_a_lane_may_come_while_others_are_put_back(broker: holdfast.Broker) -> None:
+    queue, lanes = await broker.queue("jobs"), store_of(broker).parts("jobs").log.lanes
+    await queue.enqueue_many([holdfast.Message(n, priority=n) for n in range(3)])
+    for _, lane in await lanes._all():
+        await lane.fetch(0, ahead=1)  # into its buffer
+        lane.buffer.extend(await lane.fetch(1, ahead=1))
+    await asyncio.gather(lanes.put_back(), lanes.ensure(9, 30.0))
+    assert [one.value for one in await queue.dequeue_many(5, wait=5)] == [2, 1, 0]

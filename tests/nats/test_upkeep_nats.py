@@ -40,18 +40,18 @@ async def clients_that_are_gone(store: NatsStore, count: int, each: Counts) -> N
 async def test_tallies_of_clients_are_folded_into_one(broker: holdfast.Broker) -> None:
     queue, store = await broker.queue("jobs"), store_of(broker)
     await finish(queue, 5)
-    await clients_that_are_gone(store, 40, Counts(completed=2, failed=1))
-    assert (await broker.maintain())["jobs"]["tallies"] == 41
+    await clients_that_are_gone(store, 140, Counts(completed=2, failed=1))
+    assert (await broker.maintain())["jobs"]["tallies"] == 141
     assert len(await tallies(store)) == 1
     stats = await queue.stats()
-    assert (stats.completed, stats.failed, stats.archived) == (85, 40, 5)
+    assert (stats.completed, stats.failed, stats.archived) == (285, 140, 5)
     await finish(queue, 5)  # our own slot was folded under us
     stats = await queue.stats()
-    assert (stats.completed, stats.failed, stats.archived) == (90, 40, 10)
-    await clients_that_are_gone(store, 40, Counts(completed=1))
-    assert (await broker.maintain())["jobs"]["tallies"] == 41
+    assert (stats.completed, stats.failed, stats.archived) == (290, 140, 10)
+    await clients_that_are_gone(store, 140, Counts(completed=1))
+    assert (await broker.maintain())["jobs"]["tallies"] == 141
     stats = await queue.stats()
-    assert (stats.completed, stats.failed) == (130, 40)
+    assert (stats.completed, stats.failed) == (430, 140)
 
 
 async def test_a_few_tallies_are_left_alone(broker: holdfast.Broker) -> None:

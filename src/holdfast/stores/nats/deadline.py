@@ -59,6 +59,16 @@ def renew() -> None:
         found.at = max(found.at, time.monotonic() + found.seconds)
 
 
+async def answer(future: asyncio.Future[T], until: float) -> T:
+    """What comes by then, and by the call's end, which other answers may move meanwhile; Lost."""
+    while not future.done():
+        seconds = left(until - time.monotonic())
+        if seconds <= 0:
+            raise Lost("no answer in time")
+        await asyncio.wait((future,), timeout=seconds)
+    return future.result()
+
+
 @asynccontextmanager
 async def holding(lock: asyncio.Lock | asyncio.Semaphore, most: float) -> AsyncIterator[None]:
     """`async with lock`, but no wait for it beyond the call's end; Lost."""

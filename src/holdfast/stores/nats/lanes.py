@@ -393,7 +393,7 @@ class Lanes:
 
     async def put_back(self) -> None:
         """Nobody here wants what lies in the buffers."""
-        for lane in self._lanes.values():
+        for lane in list(self._lanes.values()):  # others may come while one is put back
             if lane.buffer and not lane.lock.locked():
                 await lane.put_back()
 

@@ -20,7 +20,7 @@ from .tasks import read_task
 
 T = TypeVar("T")
 _TOGETHER = 64  # requests under way at once
-_CHUNK = 250  # messages that are moved or removed at once
+_CHUNK = 500  # messages that are moved or removed at once: as many as one batch of the server copies
 _REPLAYS = 3  # chunks that are replayed at once: the server has work while we prepare the next
 _PURGED = 8 * AT_ONCE  # messages that are purged at once
 

@@ -213,15 +213,13 @@ class Link:
             raise TooLarge(size, limit)
 
     async def _ask(self, subjects: Iterable[str], frames: Callable[[str], bytes], within: float) -> Word:
-        until = deadline.until(within)
+        until = time.monotonic() + within
         await self.connected(within)
         name = str(next(self._numbers))
         future = self._expect(name, subjects)
         try:
             await wire.send(self.client, frames(f"{self._inbox}.{name}"), within)
-            message: Word = await asyncio.wait_for(future, max(until - time.monotonic(), 0.0))
-        except TimeoutError:
-            raise Lost("no answer in time") from None
+            message: Word = await deadline.answer(future, until)
         finally:
             self._expected(name)
         if message.headers and message.headers.get("Status") == "503":
@@ -299,8 +297,15 @@ class Link:
         if len(posts) < 2:
             return [await self._store_one(post) for post in posts]
         # Parts are sent one after the other without waiting: one connection keeps their order.
-        calls = [self._store_batch(part) if len(part) > 1 else self._store_ones(part) for part in wire.parts(posts)]
+        parts = wire.parts(posts)
+        calls = [self._store_part(part, place) for place, part in enumerate(parts, 1)]
         return [one for stored in await asyncio.gather(*calls) for one in stored]
+
+    async def _store_part(self, posts: Sequence[Post], place: int) -> list[int]:
+        """The server takes one part after the other, and each has its time."""
+        stored = await (self._store_batch(posts, place) if len(posts) > 1 else self._store_ones(posts))
+        deadline.renew()
+        return stored
 
     async def _store_ones(self, posts: Sequence[Post]) -> list[int]:
         return [await self._store_one(post) for post in posts]
@@ -357,11 +362,11 @@ class Link:
         async with holding(self._window, self.one_try):
             return sequence(await self._ask((post.subject,), frames, self.one_try))
 
-    async def _store_batch(self, posts: Sequence[Post]) -> list[int]:
-        name = os.urandom(8).hex()
+    async def _store_batch(self, posts: Sequence[Post], place: int) -> list[int]:
+        name, within = os.urandom(8).hex(), 2 * self.one_try * place
         subjects = [post.subject for post in posts]
-        async with holding(self._batches, 2 * self.one_try):
-            last = sequence(await self._ask(subjects, lambda to: wire.batch(posts, name, to), 2 * self.one_try))
+        async with holding(self._batches, within):
+            last = sequence(await self._ask(subjects, lambda to: wire.batch(posts, name, to), within))
         return list(range(last - len(posts) + 1, last + 1))
 
     # ------------------------------------------------------------------ time

@@ -17,7 +17,7 @@ from .log import Log
 from .wire import Post
 
 _CHUNK = 200
-_BATCH_PAIRS = 400  # copies of one batch, each of two messages: the server takes 1,000
+_BATCH_PAIRS = 500  # copies of one batch, each of two messages: the server takes 1,000
 _BATCH_BYTES = 8 << 20
 _MOVED = "dead:"  # and the queue it came from
 

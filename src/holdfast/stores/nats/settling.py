@@ -229,6 +229,8 @@ class Settler:
         for lease, record in [(one.lease, one.new) for one in work]:
             if record.moving_to and record.place == state.ARCHIVE:
                 await self._mover.move(lease.task, record)
+            if record.place == state.ARCHIVE and record.gone:
+                continue  # its trace comes first
             if record.place == state.ARCHIVE or lease.record.place != record.place:
                 words += [(lease.ack, _ACK)] if lease.ack else []
             else:
@@ -245,6 +247,7 @@ class Settler:
     async def _clean(self, gone: Sequence[_Work], slot: Slot) -> None:
         """Behind what is not kept: a trace, and once its task has left its stream no record. The slot tells of both."""
         await self._leave(gone)
+        await self._say([(one.lease.ack, _ACK) for one in gone if one.lease.ack])
         if any(one.is_removed for one in gone):
             await asyncio.sleep(OUTLASTS)  # others may have been handed it, and know of no record
         if await self._have_left([one.lease.ack for one in gone if one.lease.ack]):
@@ -291,7 +294,7 @@ class Settler:
 
     async def _leave(self, gone: Sequence[_Work]) -> None:
         """Before the tasks go: a trace of what is not kept."""
-        await self._log.store_each([Post(self._log.names.gone + one.lease.id, _trace(one.new)) for one in gone])
+        await self._log.store_each([Post(self._log.names.gone + one.lease.id, _trace(one)) for one in gone])
 
     async def _forget(self, gone: Sequence[tuple[Lease, Record]]) -> None:
         """Remove what is not kept."""
@@ -321,8 +324,9 @@ def _counts(records: Sequence[Record]) -> Counts:
     return Counts(ended.count("completed"), ended.count("failed"))
 
 
-def _trace(record: Record) -> bytes:
-    return f"{record.last_token} {record.last_action} {record.finished_at!r}".encode()
+def _trace(one: _Work) -> bytes:
+    """Its own token: the record may be shared, and name that of another."""
+    return f"{one.lease.token or one.new.last_token} {one.new.last_action} {one.new.finished_at!r}".encode()
 
 
 def _sequence(ack: str) -> int:

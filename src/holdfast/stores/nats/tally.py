@@ -18,7 +18,9 @@ from .link import Link
 from .reading import Found, Reader
 from .wire import Post
 
-_SLOTS = 32  # more than these are folded into one
+# More than these are folded into one. A client that is killed after its slot was folded under it, and before it has
+# written a new one, costs the counts of one settlement: so it is done seldom.
+_SLOTS = 128
 _FOLDED = 500  # at once
 _SURELY_OVER = 3600.0  # seconds after which what was announced and has not happened never will
 
