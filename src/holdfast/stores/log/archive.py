@@ -126,10 +126,8 @@ _REPETITIVE += ["own_max_attempts"]
 def decode(data: bytes) -> tuple[list[Stored], list[str | None]]:
     """The records of a file, in id order, and their tokens."""
     import pyarrow as pa
-    import pyarrow.parquet as pq
 
-    check_format(pq.read_schema(pa.BufferReader(data)))
-    table = pq.read_table(pa.BufferReader(data), schema=schema())
+    table = _columns(data, schema().names)
     instants = {name: table.column(name).cast(pa.int64()).to_pylist() for name in _INSTANTS}
     columns = {name: table.column(name).to_pylist() for name in _COLUMNS if name not in instants}
     payloads = table.column("value").to_pylist()
@@ -172,11 +170,28 @@ def without(data: bytes, *, gone: Collection[str]) -> pa.Table | None:
 
 def own_attempts(data: bytes) -> list[int | None]:
     """By row: the attempts a message asked for itself; None: the queue's. Older files do not say."""
+    return list(_columns(data, ["own_max_attempts"]).column("own_max_attempts").to_pylist())
+
+
+def _columns(data: bytes, names: Sequence[str]) -> pa.Table:
+    """These columns of a file; one that older files do not have is empty.
+
+    Not by `read_table`, which loads the part of pyarrow for folders of files: 45 MB.
+    """
     import pyarrow as pa
     import pyarrow.parquet as pq
 
-    table = pq.read_table(pa.BufferReader(data), columns=["own_max_attempts"], schema=schema())
-    return list(table.column("own_max_attempts").to_pylist())
+    file = pq.ParquetFile(pa.BufferReader(data))
+    check_format(file.schema_arrow)
+    known, kept = schema(), file.schema_arrow.names
+    table = file.read(columns=[name for name in names if name in kept])
+    columns = [
+        table.column(name).cast(known.field(name).type)
+        if name in kept
+        else pa.nulls(file.metadata.num_rows, known.field(name).type)
+        for name in names
+    ]
+    return pa.table(columns, names=list(names))
 
 
 def read(key: str, data: bytes) -> tuple[list[Stored], list[str | None]]:
