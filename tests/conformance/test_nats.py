@@ -52,8 +52,6 @@ class Place:
 class TestNats(Place, contract.Network, contract.All):
     """One server, one copy."""
 
-    ends_without_its_loop = False  # the thread that extends leases beside the loop has not been told to end yet
-
     async def open_broker(self) -> Broker:
         assert self.shared_url is not None
         return await holdfast.connect(self.shared_url)

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import asyncio
+import contextlib
 import threading
 from collections.abc import Sequence
 from typing import TYPE_CHECKING
@@ -10,11 +11,13 @@ from typing import TYPE_CHECKING
 import msgspec
 
 from ...config import StoreOptions
+from ...escaping import logger_named
 from .address import Address
 
 if TYPE_CHECKING:
     from .store import NatsStore
 
+_LOG = logger_named("holdfast.nats")
 _CLOSE = 10.0  # seconds for the connection, and for the thread
 
 
@@ -29,6 +32,7 @@ class Beside:
         self._thread: threading.Thread | None = None
         self._store: NatsStore | None = None
         self._closed = False
+        self._ending: asyncio.Task[None] | None = None
 
     def extend(self, queue: str, leases: Sequence[tuple[str, str]], seconds: float) -> list[float | None] | None:
         """Blocking, from any thread; None once the store is closed."""
@@ -36,12 +40,16 @@ class Beside:
             if self._closed:
                 return None
             loop = self._running()
-        return asyncio.run_coroutine_threadsafe(self._extend(queue, leases, seconds), loop).result()
+        asked = asyncio.run_coroutine_threadsafe(self._extend(queue, leases, seconds), loop)
+        try:
+            return asked.result(2 * self._options.operation_timeout + _CLOSE)  # it has its own deadlines
+        except TimeoutError:
+            return None  # the thread was told to end meanwhile
 
     def _running(self) -> asyncio.AbstractEventLoop:
         if self._loop is None:
             self._loop = asyncio.new_event_loop()
-            self._thread = threading.Thread(target=self._loop.run_forever, name="holdfast-nats", daemon=True)
+            self._thread = threading.Thread(target=_run, args=(self._loop,), name="holdfast-nats", daemon=True)
             self._thread.start()
         return self._loop
 
@@ -65,12 +73,33 @@ class Beside:
             loop, self._loop = self._loop, None
         if loop is None or self._thread is None:
             return
-        if self._store is not None:
-            try:
-                asyncio.run_coroutine_threadsafe(self._store.close(), loop).result(_CLOSE)
-            except TimeoutError:
-                pass  # the thread ends with the process
-        loop.call_soon_threadsafe(loop.stop)
-        self._thread.join(_CLOSE)
-        if not self._thread.is_alive():
-            loop.close()
+        loop.call_soon_threadsafe(self._end)
+        self._thread.join(_CLOSE)  # else it ends with the process
+
+    def abandon(self) -> None:
+        """The same without waiting and without the lock: it may be called in the middle of anything."""
+        self._closed = True
+        loop, self._loop = self._loop, None
+        if loop is not None:
+            with contextlib.suppress(RuntimeError):  # it is closed
+                loop.call_soon_threadsafe(self._end)
+
+    def _end(self) -> None:
+        """In the thread."""
+        self._ending = asyncio.get_running_loop().create_task(self._finish())
+
+    async def _finish(self) -> None:
+        try:
+            if self._store is not None:
+                await asyncio.wait_for(self._store.close(), _CLOSE)
+        except Exception as error:  # noqa: BLE001 - there is nobody to tell but the log
+            _LOG.debug("nats: closing: %s", type(error).__name__)
+        finally:
+            asyncio.get_running_loop().stop()
+
+
+def _run(loop: asyncio.AbstractEventLoop) -> None:
+    try:
+        loop.run_forever()
+    finally:
+        loop.close()

@@ -244,6 +244,10 @@ class NatsStore:
     ) -> list[float | None] | None:
         return self._beside.extend(queue, leases, seconds)
 
+    def abandon(self) -> None:
+        """See `stores.base.abandon`."""
+        self._beside.abandon()
+
     async def settle(self, queue: str, settlements: Sequence[Settlement]) -> list[Answer]:
         with self._verb(f"settling in {queue!r}"):
             return await self.parts(queue).settler.settle(settlements)

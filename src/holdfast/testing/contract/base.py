@@ -30,7 +30,6 @@ class StoreContract:
     keeps_data = True  # what is written is still there after closing and opening again
     several_brokers = True  # the store may be opened more than once at a time
     shared_url: str | None = None  # what other processes can open; None: one process only
-    ends_without_its_loop = True  # a dropped broker gives its threads back although its event loop has ended
     unreachable_url: str | None = None  # a host where nobody listens, for stores on a network
     wrong_credentials_url: str | None = None
 

@@ -55,8 +55,6 @@ class Lifetime(StoreContract):
     async def test_a_dropped_broker_gives_everything_back(self, loop: str) -> None:
         if not self.several_brokers:
             pytest.skip("this store is opened once at a time")
-        if loop == "has ended" and not self.ends_without_its_loop:
-            pytest.skip("a second thread of this store stays when its event loop ends before it is closed")
         await self._used_and_dropped(loop)  # what a process makes once it keeps
         before = _left()
         for _ in range(3):
