@@ -138,15 +138,27 @@ async def _made_in_a_cycle(url):
     broker.itself = broker  # only a collection finds it
 
 
+@pytest.fixture(autouse=True)
+def _threads_of_others():
+    """What other tests of this process have left does not count."""
+    _others.clear()
+    gc.collect()
+    _others.update(thread.ident for thread in threading.enumerate())
+
+
+_others = set()
+
+
 def _ours():
-    return [thread.name for thread in threading.enumerate() if thread.name.startswith("holdfast")]
+    found = [thread for thread in threading.enumerate() if thread.ident not in _others]
+    return [thread.name for thread in found if thread.name.startswith("holdfast")]
 
 
 def test_the_blocking_face_gives_its_thread_back(tmp_path):
     with holdfast.sync.connect(f"file://{tmp_path}/store") as broker:
         queue = broker.queue("q")
         queue.enqueue(1)
-        assert "holdfast-sync" in _ours()
+        assert "holdfast-sync" in [thread.name for thread in threading.enumerate()]
     assert _ours() == []
     with pytest.raises(ConfigError, match="closed"):
         queue.enqueue(2)

@@ -126,7 +126,7 @@ def _by_kind(batch: pa.RecordBatch, now: float, *, keyed: bool) -> Iterator[tupl
     if len(kinds) == 1:
         yield kinds.pop(), plain
         return
-    for kind in sorted(kinds):
+    for kind in sorted(kinds, key=lambda kind: (kind[0], abs(kind[1]), kind[2])):  # the soonest has the first ids
         same = [pc.equal(column, value) for column, value in zip((priorities, dues, keyed), kind, strict=True)]
         yield kind, plain.filter(pc.and_(pc.and_(same[0], same[1]), same[2]))
 
