@@ -20,13 +20,8 @@ HOUR = 3600.0
 
 
 @pytest.fixture
-def clock() -> ManualClock:
-    return ManualClock()
-
-
-@pytest.fixture
-def bucket(clock: ManualClock) -> FarBucket:
-    return FarBucket(clock)
+def bucket() -> FarBucket:
+    return FarBucket(ManualClock())
 
 
 @pytest.fixture

@@ -442,8 +442,8 @@ async def test_dead_letters_come_back_to_who_opens_a_rewritten_bucket(open_store
     assert [each.id for each in await opened.scan("q", "dead")] == [id]
 
 
-async def test_a_flush_that_a_copy_interrupts_writes_its_dead_letters_once(open_store: Open, clock, bucket) -> None:
-    """F4: the block was written in time, the drop was not; in the copy its date is that of the copy."""
+async def left_behind(open_store: Open) -> str:
+    """A dead letter whose flush was killed after its block was written, and before its row was dropped."""
     store, door = await open_store(timeout=1.0)
     await store.create_queue("q", QueueOptions())
     (id,) = await store.append("q", [message()])
@@ -451,6 +451,12 @@ async def test_a_flush_that_a_copy_interrupts_writes_its_dead_letters_once(open_
     door.fate = lambda kind, key: "kill" if "/dead/inbox/" in key else "ok"
     with pytest.raises(HoldfastError):
         await store._log("q").flusher.flush_all()
+    return id
+
+
+async def test_a_flush_that_a_copy_interrupts_writes_its_dead_letters_once(open_store: Open, clock, bucket) -> None:
+    """F4: the block was written in time, the drop was not; in the copy its date is that of the copy."""
+    id = await left_behind(open_store)
     clock.advance(3600.0)
     copied = bucket.copy()
     clock.advance(60.0)
@@ -466,13 +472,7 @@ async def test_a_flush_left_behind_and_rewritten_is_not_written_twice(
     open_store: Open, clock, bucket: FarBucket, looks_first: str
 ) -> None:
     """Its block was rewritten before the bucket's identity was: it looks late now, and will not look so later."""
-    store, door = await open_store(timeout=1.0)
-    await store.create_queue("q", QueueOptions())
-    (id,) = await store.append("q", [message()])
-    await die(store)
-    door.fate = lambda kind, key: "kill" if "/dead/inbox/" in key else "ok"
-    with pytest.raises(HoldfastError):
-        await store._log("q").flusher.flush_all()
+    id = await left_behind(open_store)
     clock.advance(3600.0)
     bucket.rewrite(bucket.named("/dead/inbox/"))
     other, _ = await open_store()

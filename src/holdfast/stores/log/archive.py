@@ -156,16 +156,11 @@ def decode(data: bytes) -> tuple[list[Stored], list[str | None]]:
 
 def without(data: bytes, *, gone: Collection[str]) -> pa.Table | None:
     """The rows of a file but for these ids; None: it has none of them, which its ids alone tell."""
-    import pyarrow as pa
     import pyarrow.compute as pc
-    import pyarrow.parquet as pq
 
-    check_format(pq.read_schema(pa.BufferReader(data)))
-    ids = pq.read_table(pa.BufferReader(data), columns=["id"])["id"]
-    goes = pc.is_in(ids, value_set=pa.array(sorted(gone), ids.type))
-    if not pc.any(goes).as_py():
-        return None
-    return pq.read_table(pa.BufferReader(data), schema=schema()).filter(pc.invert(goes))
+    ids = _columns(data, ["id"])["id"]
+    goes = pc.is_in(ids, value_set=arrow.column(sorted(gone), ids.type))
+    return _columns(data, schema().names).filter(pc.invert(goes)) if pc.any(goes).as_py() else None
 
 
 def own_attempts(data: bytes) -> list[int | None]:

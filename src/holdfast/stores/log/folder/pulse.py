@@ -41,11 +41,7 @@ class Pulse:
     mark is always older than the last look of whoever waits.
     """
 
-    def __init__(
-        self,
-        read: Callable[[Callable[[Reading], list[str]]], asyncio.Future[list[str]]],
-        wake: Callable[[list[str]], None],
-    ) -> None:
+    def __init__(self, read: Read, wake: Callable[[list[str]], None]) -> None:
         self._read = read
         self._wake = wake
         self._watched: dict[asyncio.AbstractEventLoop, Counter[Watched]] = {}
