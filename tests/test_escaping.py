@@ -88,6 +88,7 @@ def test_a_traceback_is_set_in(caplog: pytest.LogCaptureFixture) -> None:
         raise ValueError(HOSTILE)
     except ValueError:
         logger.exception("%s failed: %d", HOSTILE, 7)
-    assert caplog.records[0].getMessage().endswith("failed: 7")
+    [record] = [each for each in caplog.records if each.name == "holdfast.tests"]
+    assert record.getMessage().endswith("failed: 7")
     assert shows_no_steering(caplog.text)
     assert "  Traceback (most recent call last)" in caplog.text

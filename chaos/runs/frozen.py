@@ -210,14 +210,14 @@ async def _audit(row: Row, stocks: dict[str, Stock], errors: list[BaseException 
 
 async def _status(each: Stock, id: str) -> str | None:
     """Again, where the store has only just come back."""
-    for tries in range(5):
+    until = time.monotonic() + _HANG
+    while True:
         try:
             return await each.queue.status(id)
         except holdfast.StoreError:
-            if tries == 4:
+            if time.monotonic() > until:
                 raise
             await asyncio.sleep(0.2)
-    return None
 
 
 # ---------------------------------------------------------------------- the verdict

@@ -25,6 +25,7 @@ LARGE = 3 << 20  # bytes: through the object store
 def frozen(server: Server) -> Iterator[None]:
     assert server._process is not None
     os.kill(server._process.pid, signal.SIGSTOP)
+    os.waitid(os.P_PID, server._process.pid, os.WSTOPPED)  # it may have read more by then
     try:
         yield
     finally:

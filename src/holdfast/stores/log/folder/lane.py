@@ -19,7 +19,7 @@ T = TypeVar("T")
 CLOSED = "the store is closed"
 
 
-_EXIT_PATIENCE_S = 5.0  # for threads that are ending when the interpreter does
+_EXIT_PATIENCE_S = 5.0  # for threads that are at something when the interpreter ends
 
 
 class Work:
@@ -114,6 +114,8 @@ class Lane:
         self._turn = threading.Lock()  # whoever has it may run a group
         # A daemon: stuck behind another process's lock, it must not keep the interpreter from exiting.
         self._thread = threading.Thread(target=self._loop, name=name, daemon=True)
+        self._ending = False
+        _alive[self] = None
         self._thread.start()
 
     def submit(
@@ -160,8 +162,15 @@ class Lane:
 
     def end_soon(self) -> None:
         """The same without waiting; it takes no lock, so that the end of an object may call it."""
-        _ending[self] = None
+        self._ending = True
         self._waiting.put(None)
+
+    def rest(self, timeout: float) -> None:
+        """Let it finish what it is at, and begin nothing more; only for an interpreter that ends."""
+        if self._ending:
+            self._thread.join(timeout)
+        elif self._thread.is_alive():  # not so in the child of a fork
+            self._turn.acquire(timeout=timeout)
 
     def call_soon(self, errand: Callable[[], None]) -> None:
         """Run something between two groups, without a lock too."""
@@ -184,7 +193,7 @@ class Lane:
         _answer([work for work in late if work.begin()])
         with self._turn:
             self._finish()
-        _ending.pop(self, None)
+        _alive.pop(self, None)
 
     def _round(self) -> bool:
         """One group; a function of its own so that nothing of it is kept alive while the thread waits for the next."""
@@ -250,17 +259,17 @@ class Lane:
         return works
 
 
-_ending: dict[Lane, None] = {}  # a dict, whose single steps need no lock
+_alive: dict[Lane, None] = {}  # a dict, whose single steps need no lock
 
 
-def _wait_for_ending() -> None:
+def _rest() -> None:
     """The interpreter would stop them in the middle of a driver's call, which some drivers answer with an abort."""
     deadline = time.monotonic() + _EXIT_PATIENCE_S
-    for lane in list(_ending):
-        lane._thread.join(max(0.0, deadline - time.monotonic()))
+    for lane in list(_alive):
+        lane.rest(max(0.0, deadline - time.monotonic()))
 
 
-atexit.register(_wait_for_ending)
+atexit.register(_rest)
 
 
 def fail_all(works: list[Work], error: BaseException) -> None:
