@@ -54,7 +54,7 @@ def test_a_boot_with_the_right_time(machine, connection):
 def test_a_boot_with_a_lost_clock_goes_on_where_it_was(machine, connection):
     clock = machine.open(connection, "boot 1")
     machine.pass_time(MARK_INTERVAL + 1)
-    clock.mark(connection, clock.now())
+    clock.mark(connection, clock.now(), clock.calendar())
     machine.wall, machine.ticks = 0.0, 3.0
     assert machine.open(connection, "boot 2").now() == 1_000_000.0 + MARK_INTERVAL + 1
 
@@ -64,7 +64,7 @@ def test_marks_are_rare(machine, connection):
     before = connection.total_changes()
     for _ in range(10):
         machine.pass_time(1)
-        clock.mark(connection, clock.now())
+        clock.mark(connection, clock.now(), clock.calendar())
     assert connection.total_changes() == before
 
 

@@ -45,7 +45,8 @@ class _Section:
 
     def encode(self, parts: list[Any], encode: Callable[[Any], bytes]) -> msgspec.Raw:
         if not parts:
-            self._parts, self._ends, self._body = [], [], b""
+            if self._parts:
+                self._parts, self._ends, self._body = [], [], b""
             return _EMPTY
         if self._parts and parts[0] is not self._parts[0]:
             self._shift(parts[0])

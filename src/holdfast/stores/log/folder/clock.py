@@ -16,7 +16,7 @@ from typing import NamedTuple
 
 import apsw
 
-from ..calendar import Reckoning
+from ..calendar import Calendar, Reckoning
 
 SCHEMA = (
     "CREATE TABLE IF NOT EXISTS clock (boot TEXT PRIMARY KEY, ahead REAL NOT NULL, latest REAL NOT NULL, "
@@ -124,9 +124,8 @@ class FolderClock:
     def now(self) -> float:
         return self._ticks() + self._ahead
 
-    def mark(self, connection: apsw.Connection, now: float) -> None:
+    def mark(self, connection: apsw.Connection, now: float, calendar: Calendar) -> None:
         """Now and then, inside a commit that happens anyway: how far this boot has come, by both clocks."""
-        calendar = self.calendar()
         if now >= self._next_mark or calendar is not self._marked:
             self._next_mark, self._marked = now + MARK_INTERVAL, calendar
             connection.execute(
