@@ -1,10 +1,10 @@
-# make setup | run | check | test | bench | chaos | requirements
+# make setup | run | check | test | docs | bench | chaos | requirements
 # The work is done by Python programs in tools/ and src/; this file only names it.
 PYTHON ?= python3
 BIN := .venv/bin
 ARGS ?=
 
-.PHONY: setup run check test bench chaos requirements
+.PHONY: setup run check test docs bench chaos requirements
 
 setup:
 	@$(PYTHON) tools/setup.py
@@ -19,6 +19,10 @@ check: setup
 test: check
 	@$(BIN)/python tools/programs.py
 	@$(BIN)/python -m pytest -n 2 $(ARGS) || $(BIN)/python -m pytest --last-failed --last-failed-no-failures none
+
+# The documentation as a site in build/site; a dead link or a page that the navigation lacks fails.
+docs: setup
+	@NO_MKDOCS_2_WARNING=1 $(BIN)/mkdocs build --strict
 
 # make bench: every bar; make bench ARGS="queue --count 1000000 --size 1024"
 bench: setup

@@ -39,3 +39,7 @@ def test_a_check_that_fails_is_shown(capsys):
 def test_security_and_audit_are_among_the_checks():
     assert {"security", "audit"} <= check.CHECKS.keys()
     assert (ROOT / "SECURITY.md").read_text().startswith("# Security")
+
+
+def test_the_documentation_is_built_strictly():
+    assert "--strict" in check.CHECKS["docs"]

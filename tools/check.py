@@ -1,5 +1,5 @@
-"""The static checks: style, format, types, direction of imports, security. All run; the exit code says whether one
-failed. Known weaknesses of dependencies are looked up in the network: without one that check is skipped."""
+"""The static checks: style, format, types, direction of imports, documentation, security. All run; the exit code says
+whether one failed. Known weaknesses of dependencies are looked up in the network: without one that check is skipped."""
 
 import subprocess
 import sys
@@ -14,6 +14,7 @@ CHECKS = {
     "format": ["ruff", "format", "--check", "."],
     "types": ["mypy"],
     "imports": ["lint-imports"],
+    "docs": ["mkdocs", "build", "--strict", "--quiet"],
     "security": ["bandit", "-q", "-ll", "-r", "src", "tools"],
     "audit": ["pip-audit", "-r", "requirements/dev.txt", "--disable-pip", "--require-hashes", "--progress-spinner=off"],
 }
