@@ -241,6 +241,12 @@ class Judge:
         released = [each for each in gave_back if each[1].action == "release"]
         if queue == QUEUE and after.claimed.attempt < before.claimed.attempt + 1 - len(released[:1]):
             self.breach(f"miscounted: {before.uid} attempt {before.claimed.attempt}, then {after.claimed.attempt}")
+        unseen = sum(call.kind == "claim" and call.is_unclear and call.began < _taken(after) for call in self.calls)
+        if queue == QUEUE and after.claimed.attempt > before.claimed.attempt + 1 + unseen:
+            self.breach(
+                f"counted too often: {before.uid} attempt {before.claimed.attempt}, then {after.claimed.attempt}, "
+                f"with {unseen} claims in doubt"
+            )
 
     # Settlements.
 
