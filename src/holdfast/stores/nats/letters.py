@@ -116,7 +116,7 @@ class Letters:
         free = {id: one for id, one in wanted.items() if not state.held(one[1], self._log.seen(id, one[1]))}
         copied = await self._mover.replay([record.task for _, record in free.values()])
         if view == "dead":
-            await self._remove(view, free)
+            await self._remove_moved(free)
         deadline.renew()
         return copied
 
@@ -150,23 +150,24 @@ class Letters:
         return {id: found[id] for id in ids if id in found and found[id][1].place == place and not found[id][1].gone}
 
     async def _remove(self, view: View, found: dict[str, tuple[int, Record]]) -> int:
-        """How many; not those that another was quicker with.
-
-        Records first: they are what everybody asks; a letter without one is swept.
-        """
+        """How many; not those that another was quicker with."""
         log, names = self._log, self._log.names
         took = await log.delete_each(names.done_stream, [sequence for sequence, _ in found.values()])
         gone = [id for id, ok in zip(found, took, strict=True) if ok]
-        if view == "dead":
-            await self._remove_letters(gone)
-        records = [found[id][1] for id in gone]
-        await log.blobs.delete([name for one in records for name in (one.task.blob, one.result_blob) if name])
+        await self._remove_rest(view, {id: found[id][1] for id in gone})
         return len(gone)
 
-    async def _remove_letters(self, ids: Sequence[str]) -> int:
-        log = self._log
-        letters = await log.letters(ids)
-        return sum(await log.delete_each(log.names.dead_stream, list(letters.values())))
+    async def _remove_moved(self, found: dict[str, tuple[int, Record]]) -> None:
+        """Letters that were copied; who of two removes them is nothing to be counted."""
+        gone = await self._log.drop_records({id: sequence for id, (sequence, _) in found.items()})
+        await self._remove_rest("dead", {id: found[id][1] for id in gone})
+
+    async def _remove_rest(self, view: View, gone: dict[str, Record]) -> None:
+        """Behind records that are removed: they go first, since everybody asks them. A letter without one is swept."""
+        if view == "dead":
+            await self._log.drop_letters(list(gone))
+        blobs = [name for one in gone.values() for name in (one.task.blob, one.result_blob) if name]
+        await self._log.blobs.delete(blobs)
 
     async def sweep(self) -> int:
         """Letters whose record is gone: who removed them stopped in between; how many."""
@@ -177,7 +178,8 @@ class Letters:
             known = await log.records(part)
             left = [id for id in part if id not in known]
             exact = [id for id in left if await log.record(id) is None]  # a copy of the stream may be behind
-            swept += await self._remove_letters(exact)
+            await log.drop_letters(exact)
+            swept += len(exact)
             deadline.renew()
         return swept
 
