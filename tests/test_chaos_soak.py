@@ -28,6 +28,7 @@ def samples(**grows: float) -> list[Sample]:
             at=second, memory=100 + grows.get("memory", 0.0) * second / 60 + (second % 7),
             handles=20 + int(grows.get("handles", 0.0) * second / 60),
             claim_p99=0.01 + grows.get("p99", 0.0) * second / 60, sent=second, done=second,
+            machine=0.004 + grows.get("machine", 0.0) * second / 60,
         )
         for second in range(1800)
     ]  # fmt: skip
@@ -40,6 +41,17 @@ def said(found: list[Sample]) -> list[str]:
 def test_what_is_steady_is_valid() -> None:
     assert said(samples()) == []
     assert said(samples(memory=0.9)) == []
+
+
+def test_what_comes_and_goes_is_no_growth() -> None:
+    peaks = [msgspec.structs.replace(each, memory=each.memory + 30 * (each.at % 60 > 20)) for each in samples()]
+    assert said(peaks[:1700] + samples()[1700:]) == []
+
+
+def test_claims_are_judged_by_what_the_machine_can_do() -> None:
+    assert said(samples(p99=0.02, machine=0.002)) == [], "both take longer: others keep it busy"
+    [failure] = said(samples(p99=0.02, machine=0.00002))
+    assert "claims took" in failure
 
 
 @pytest.mark.parametrize(

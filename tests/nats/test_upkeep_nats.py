@@ -144,3 +144,12 @@ async def test_install_gives_an_older_stream_the_subjects_that_came_later(server
         await broker.install()
         assert len(await queue.enqueue_many(range(1500))) == 1500
         await broker.uninstall()
+
+
+async def test_what_was_settled_is_remembered_in_bounds(broker: holdfast.Broker) -> None:
+    """At once, not at the next look around: a worker that drains a queue settles 100,000 in between."""
+    queue, store = await broker.queue("jobs"), store_of(broker)
+    settled = store.parts("jobs").settler._log.settled
+    for _ in range(11):
+        await finish(queue, 1000)
+    assert len(settled) == 10_000
