@@ -27,7 +27,7 @@ class Sample(msgspec.Struct, frozen=True, array_like=True):
 
 class Finding(msgspec.Struct, frozen=True):
     memory: float  # MB a minute
-    handles: int  # more than after the warm-up
+    handles: int  # more in the last third than in the first, at the least: pools open and close some
     first_p99: float  # seconds
     last_p99: float
     megabytes: float  # in the end
@@ -39,11 +39,11 @@ def finding(samples: Sequence[Sample]) -> Finding:
     """After the warm-up."""
     end = samples[-1].at
     judged = [each for each in samples if each.at >= end * WARM_UP]
-    part = max(1, len(judged) // _PART)
+    part, third = max(1, len(judged) // _PART), max(1, len(judged) // 3)
     first, last = judged[:part], judged[-part:]
     return Finding(
         slope(judged) * 60,
-        round(median(each.handles for each in last) - median(each.handles for each in first)),
+        min(each.handles for each in judged[-third:]) - min(each.handles for each in judged[:third]),
         median(each.claim_p99 for each in first),
         median(each.claim_p99 for each in last),
         samples[-1].memory,
