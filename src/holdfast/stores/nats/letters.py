@@ -10,7 +10,7 @@ from ...errors import MessageNotFound
 from ...messages import View
 from ...v1.task_pb2 import Record, Task
 from . import deadline, state
-from .log import Lease, Log, is_id
+from .log import Lease, Log, is_id, read_record
 from .looking import Looker
 from .moving import Mover
 from .names import id_of
@@ -142,6 +142,23 @@ class Letters:
                 and not (spare_held and state.held(record, log.seen(id, record)))
             }
             gone += await self._remove(view, old)
+        return gone
+
+    async def retire(self, before: float) -> int:
+        """Delete archived messages that ended before an instant; how many.
+
+        Records lie in the order in which they were written, so nothing is read behind the first that ended later.
+        """
+        names, gone, start = self._log.names, 0, 1
+        while page := await self._log.reader.run(names.done_stream, f"{names.done}*", start, _CHUNK):
+            records = {id_of(one.subject): (one.sequence, read_record(one.data)) for one in page}
+            ended = {id: one for id, one in records.items() if one[1].place == state.ARCHIVE and not one[1].gone}
+            old = {id: one for id, one in ended.items() if one[1].finished_at < before}
+            gone += await self._remove("archive", old)
+            if len(old) < len(ended):
+                break
+            start = page[-1].sequence + 1
+            deadline.renew()
         return gone
 
     async def _ended(self, view: View, ids: Sequence[str]) -> dict[str, tuple[int, Record]]:

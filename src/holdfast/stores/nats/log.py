@@ -5,6 +5,7 @@ from __future__ import annotations
 import asyncio
 import math
 import time
+from collections import OrderedDict
 from collections.abc import Coroutine, Sequence
 from functools import lru_cache
 from typing import Any
@@ -56,6 +57,7 @@ SURE = OUTLASTS / 2  # seconds since a message was asked for: within them its re
 _CLEANING = 4  # settlements, each of up to 255 messages, behind which is cleaned up at once
 _DROPPED = 256  # removals that are asked for in one go
 _CLEANED = 2.0  # seconds that this is waited for
+_SETTLED_KEPT = 10_000  # settlements whose repeats are known here
 
 
 class Log:
@@ -80,7 +82,7 @@ class Log:
         )
         self.calls = Calls(link, reader, reserve, self.names)
         self.leases: dict[tuple[str, str], Lease] = {}
-        self.settled: dict[tuple[str, str], str] = {}  # what this process has settled, by id and token
+        self.settled: OrderedDict[tuple[str, str], str] = OrderedDict()  # by id and token: what was done here last
         self.changed = asyncio.Event()
         self._cleaning: set[asyncio.Task[None]] = set()  # what follows settlements, while their callers go on
         self.swept_at = float("-inf")  # by our own clock
@@ -118,8 +120,12 @@ class Log:
         self._tidy_at = now + 10
         over = self.link.now() - 60
         self.leases = {key: lease for key, lease in self.leases.items() if lease.record.lease_end > over}
-        while len(self.settled) > 10_000:
-            del self.settled[next(iter(self.settled))]
+
+    def remember(self, id: str, token: str, action: str) -> None:
+        """What this process has settled, so that a repeat is known without a look."""
+        self.settled[id, token] = action
+        while len(self.settled) > _SETTLED_KEPT:
+            self.settled.popitem(last=False)
 
     def seen(self, id: str, record: Record | None, moment: Moment | None = None) -> Moment:
         """The time as it counts for a message: whoever gave its lease knows better than others when it is over."""

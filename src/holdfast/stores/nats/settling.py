@@ -132,7 +132,7 @@ class Settler:
             self._log.leases.pop((s.id, s.token), None)
             if ok:
                 answers[index] = "ok"
-                self._log.settled[s.id, s.token] = s.action
+                self._log.remember(s.id, s.token, s.action)
             else:
                 later.append(index)
         return later
