@@ -23,6 +23,9 @@ from holdfast.app import AppHandler
 from holdfast.cli.root import app as cli
 from holdfast.letters import Archive, DeadLetters
 from holdfast.stores.base import Store
+from holdfast.stores.log import drafts, head, log, state, window
+from holdfast.stores.log.cloud import commit
+from holdfast.stores.nats import reserve
 
 ROOT = Path(__file__).resolve().parent.parent
 DOCS = ROOT / "docs"
@@ -88,6 +91,64 @@ def test_every_page_is_listed() -> None:
     for start in (DOCS / "index.md", DOCS / "design" / "index.md"):
         linked |= {(start.parent / link.partition("#")[0]).resolve() for link in LINK.findall(prose(start))}
     assert [name_of(page) for page in PAGES if page not in linked and page.name != "index.md"] == []
+
+
+# ---------------------------------------------------------------------- words and numbers
+
+QUAINT = re.compile(r"\b(anew|beside|by little|dear|is told|of late|whoever)\b", re.I)
+
+
+@pytest.mark.parametrize("page", ALL, ids=name_of)
+def test_prose_is_plain(page: Path) -> None:
+    assert [line for line in prose(page).splitlines() if QUAINT.search(line)] == []
+
+
+FACTS = [
+    ("guide/embedded-store.md", f"until there are {log.FLUSH_ROWS:,} of them"),
+    ("guide/s3-queue-without-a-broker.md", f"once {log.FLUSH_ROWS:,} have gathered"),
+    ("guide/s3-queue-without-a-broker.md", f"gives no clear answer for {commit.WINDOW:.0f} seconds"),
+    ("guide/retries-and-dead-letters.md", f"When more than {head.NEAR_MOST} messages wait for a retry"),
+    ("guide/nats-runbook.md", f"continue with {reserve.RESERVE_BYTES >> 20} MiB"),
+    ("design/index.md", f"When {log.FLUSH_ROWS:,} have gathered"),
+    ("design/log-engine.md", f"once {log.FLUSH_ROWS:,} messages, {head.GROUPS_MOST} groups or {head.HEAVY >> 10} KiB"),
+    ("design/log-engine.md", f"have gathered, or after {log.FLUSH_AGE:.0f} seconds"),
+    ("design/log-engine.md", f"writes at most {state.FLUSH_MOST:,} messages"),
+    ("design/log-engine.md", f"up to {drafts.BLOCK_MESSAGES:,} messages or {drafts.BLOCK_BYTES >> 20} MiB"),
+    ("design/log-engine.md", f"more than {head.NEAR_MOST} messages wait, all but the nearest {head.NEAR_KEPT} leave"),
+    ("design/buckets.md", f"0 on atomic spaces and {commit.WINDOW:.0f} seconds on buckets"),
+    ("design/buckets.md", f"lease counts as over {window.MARGIN:.0f} seconds after its end"),
+]
+
+
+@pytest.mark.parametrize(("page", "fact"), FACTS)
+def test_numbers_are_those_of_the_code(page: str, fact: str) -> None:
+    assert fact in " ".join(text_of(page).split())
+
+
+TOPICS = ("buckets", "folder", "log-engine", "nats", "postgres", "slatedb", "spark")
+RESULTS = ("compare", "file", "nats", "postgres", "s3", "slatedb", "spark")
+MOST_WORDS = 40  # of the glossary: what a new engineer has to learn
+
+
+def test_design_is_one_page_per_topic() -> None:
+    assert sorted(page.stem for page in (DOCS / "design").glob("*.md")) == sorted([*TOPICS, "index"])
+
+
+@pytest.mark.parametrize("topic", TOPICS)
+def test_design_pages_end_with_dated_decisions(topic: str) -> None:
+    last = re.split(r"^## ", text_of(f"design/{topic}.md"), flags=re.M)[-1]
+    title, *decisions = [line for line in last.splitlines() if line.startswith("- ") or line == "Decisions"]
+    assert title == "Decisions"
+    assert [line for line in decisions if not re.match(r"- \*\*\d{4}-\d\d-\d\d ", line)] == []
+
+
+def test_glossary_is_short() -> None:
+    words = re.findall(r"^\| (?!word |---)", section("design/index.md", "Glossary"), re.M)
+    assert 0 < len(words) <= MOST_WORDS
+
+
+def test_results_are_one_file_per_store() -> None:
+    assert sorted(page.stem for page in (ROOT / "benchmarks" / "results").glob("*.md")) == sorted(RESULTS)
 
 
 # ---------------------------------------------------------------------- code
