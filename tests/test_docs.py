@@ -23,9 +23,13 @@ from holdfast.app import AppHandler
 from holdfast.cli.root import app as cli
 from holdfast.letters import Archive, DeadLetters
 from holdfast.stores.base import Store
-from holdfast.stores.log import drafts, head, log, state, window
-from holdfast.stores.log.cloud import commit
-from holdfast.stores.nats import reserve
+from holdfast.stores.log.cloud.commit import WINDOW
+from holdfast.stores.log.drafts import BLOCK_BYTES, BLOCK_MESSAGES
+from holdfast.stores.log.head import GROUPS_MOST, HEAVY, NEAR_KEPT, NEAR_MOST
+from holdfast.stores.log.log import FLUSH_AGE, FLUSH_ROWS
+from holdfast.stores.log.state import FLUSH_MOST
+from holdfast.stores.log.window import MARGIN
+from holdfast.stores.nats.reserve import RESERVE_BYTES
 
 ROOT = Path(__file__).resolve().parent.parent
 DOCS = ROOT / "docs"
@@ -104,19 +108,19 @@ def test_prose_is_plain(page: Path) -> None:
 
 
 FACTS = [
-    ("guide/embedded-store.md", f"until there are {log.FLUSH_ROWS:,} of them"),
-    ("guide/s3-queue-without-a-broker.md", f"once {log.FLUSH_ROWS:,} have gathered"),
-    ("guide/s3-queue-without-a-broker.md", f"gives no clear answer for {commit.WINDOW:.0f} seconds"),
-    ("guide/retries-and-dead-letters.md", f"When more than {head.NEAR_MOST} messages wait for a retry"),
-    ("guide/nats-runbook.md", f"continue with {reserve.RESERVE_BYTES >> 20} MiB"),
-    ("design/index.md", f"When {log.FLUSH_ROWS:,} have gathered"),
-    ("design/log-engine.md", f"once {log.FLUSH_ROWS:,} messages, {head.GROUPS_MOST} groups or {head.HEAVY >> 10} KiB"),
-    ("design/log-engine.md", f"have gathered, or after {log.FLUSH_AGE:.0f} seconds"),
-    ("design/log-engine.md", f"writes at most {state.FLUSH_MOST:,} messages"),
-    ("design/log-engine.md", f"up to {drafts.BLOCK_MESSAGES:,} messages or {drafts.BLOCK_BYTES >> 20} MiB"),
-    ("design/log-engine.md", f"more than {head.NEAR_MOST} messages wait, all but the nearest {head.NEAR_KEPT} leave"),
-    ("design/buckets.md", f"0 on atomic spaces and {commit.WINDOW:.0f} seconds on buckets"),
-    ("design/buckets.md", f"lease counts as over {window.MARGIN:.0f} seconds after its end"),
+    ("guide/embedded-store.md", f"until there are {FLUSH_ROWS:,} of them"),
+    ("guide/s3-queue-without-a-broker.md", f"once {FLUSH_ROWS:,} have gathered"),
+    ("guide/s3-queue-without-a-broker.md", f"gives no clear answer for {WINDOW:.0f} seconds"),
+    ("guide/retries-and-dead-letters.md", f"When more than {NEAR_MOST} messages wait for a retry"),
+    ("guide/nats-runbook.md", f"continue with {RESERVE_BYTES >> 20} MiB"),
+    ("design/index.md", f"When {FLUSH_ROWS:,} have gathered"),
+    ("design/log-engine.md", f"once {FLUSH_ROWS:,} messages, {GROUPS_MOST} groups or {HEAVY >> 10} KiB"),
+    ("design/log-engine.md", f"have gathered, or after {FLUSH_AGE:.0f} seconds"),
+    ("design/log-engine.md", f"writes at most {FLUSH_MOST:,} messages"),
+    ("design/log-engine.md", f"up to {BLOCK_MESSAGES:,} messages or {BLOCK_BYTES >> 20} MiB"),
+    ("design/log-engine.md", f"more than {NEAR_MOST} messages wait, all but the nearest {NEAR_KEPT} leave"),
+    ("design/buckets.md", f"0 on atomic spaces and {WINDOW:.0f} seconds on buckets"),
+    ("design/buckets.md", f"lease counts as over {MARGIN:.0f} seconds after its end"),
 ]
 
 
