@@ -63,6 +63,19 @@ async def test_a_wrong_error_and_a_lost_message_are_found(monkeypatch: pytest.Mo
     assert any("enqueue: Unavailable" in failure for failure in verdict.failures)
 
 
+def test_a_verb_of_many_steps_has_an_end() -> None:
+    for fault in ("slow", "full", "read-only", "restarted"):
+        row = frozen_run.Row(fault)
+        frozen_run._weigh(row, [("purge", 4.9, None), ("dead.replay", 12.9, None), ("maintain", 24.9, None)])
+        assert not row.late
+        frozen_run._weigh(row, [("purge", 5.1, None), ("dead.replay", 13.1, None), ("maintain", 60.0, TimeoutError())])
+        assert [each.split()[0] for each in row.late] == ["purge", "dead.replay", "maintain"]
+        assert row.wrong == ["maintain: TimeoutError: "]
+    row = frozen_run.Row("stopped")
+    frozen_run._weigh(row, [("maintain", 4.9, None), ("dead.replay", 5.1, None)])
+    assert [each.split()[0] for each in row.late] == ["dead.replay"]
+
+
 @pytest.mark.timeout(60)
 def test_the_wire_outlives_those_who_hang_up_at_once() -> None:
     """Or a store looks away long after its server is back."""
