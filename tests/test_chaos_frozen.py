@@ -24,13 +24,7 @@ frozen_run = import_module("chaos.runs.frozen")  # the name in the package is th
 @pytest.mark.timeout(240)
 @pytest.mark.parametrize(
     ("store", "fault"),
-    [
-        ("postgres", "slow"),
-        ("postgres", "stopped"),
-        ("s3", "stopped"),
-        ("slatedb", "stopped"),
-        pytest.param("nats", "stopped", marks=pytest.mark.xfail(strict=False, reason="calls on NATS may end late")),
-    ],
+    [("postgres", "slow"), ("postgres", "stopped"), ("s3", "stopped"), ("slatedb", "stopped"), ("nats", "stopped")],
 )
 async def test_short_form(store: str, fault: str) -> None:
     verdict = await frozen_run.frozen(msgspec.structs.replace(SHORT, store=store, fault=fault))
