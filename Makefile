@@ -18,6 +18,7 @@ check: setup
 # Real processes and servers on a busy machine can miss a deadline: what failed runs once more, alone, and must pass then.
 test: check
 	@$(BIN)/python tools/programs.py
+	@$(BIN)/python tools/spark_archive.py
 	@$(BIN)/python -m pytest -n 4 $(ARGS) || $(BIN)/python -m pytest --last-failed --last-failed-no-failures none
 
 # make bench: every bar; make bench ARGS="queue --count 1000000 --size 1024"
