@@ -20,6 +20,7 @@ check: setup
 test: check
 	@$(BIN)/python tools/programs.py
 	@$(BIN)/python tools/pythons.py
+	@$(BIN)/python tools/spark_archive.py
 	@$(BIN)/python -m pytest -n 4 $(ARGS) || $(BIN)/python -m pytest --last-failed --last-failed-no-failures none
 
 # The documentation as a site in build/site; a dead link or a page that the navigation lacks fails.
