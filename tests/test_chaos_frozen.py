@@ -10,7 +10,7 @@ import pytest
 from chaos.runs import RUNS
 from chaos.verdict import lines
 
-from holdfast.stores.log.folder.lane import Lane
+from holdfast.stores.log.folder.commit_thread import Lane
 
 frozen_run = import_module("chaos.runs.frozen")  # the name in the package is the function's
 [SHORT] = [run.short for run in RUNS if run.name == "frozen"]

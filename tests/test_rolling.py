@@ -17,7 +17,7 @@ from holdfast import admin
 from holdfast.errors import StoreError
 from holdfast.messages import Settlement
 from holdfast.stores import base, formats
-from holdfast.stores.log import headfile
+from holdfast.stores.log.head import codec
 from holdfast.stores.log.store import LogStore
 from holdfast.stores.postgres import statements
 from holdfast.testing.nats import Server
@@ -147,8 +147,8 @@ async def test_a_folder_of_the_first_format_is_written_in_it(tmp_path: Path) -> 
             assert record is not None
             held_back.append((await number(url), record.worker, await head_number(broker)))
     assert held_back == [
-        (formats.Format(1, 2), None, headfile.PLAIN),
-        (formats.Format(2, 2), "w", headfile.FORMAT),
+        (formats.Format(1, 2), None, codec.PLAIN),
+        (formats.Format(2, 2), "w", codec.FORMAT),
     ]
 
 

@@ -10,7 +10,7 @@ import pytest
 from holdfast.config import QueueOptions
 from holdfast.errors import QueueFull, StoreError
 from holdfast.messages import Envelope
-from holdfast.stores.log import staging
+from holdfast.stores.log.pipeline import stage as staging
 
 QUEUE = "emails"
 

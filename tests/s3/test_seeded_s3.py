@@ -17,9 +17,9 @@ from obstore.store import MemoryStore
 
 from holdfast.config import StoreOptions
 from holdfast.errors import StoreError
-from holdfast.stores.log.cloud import commit, space
-from holdfast.stores.log.cloud.faults import Doubt, Refused
-from holdfast.stores.log.cloud.wire import Wire
+from holdfast.stores.log.bucket import space, transaction
+from holdfast.stores.log.bucket.faults import Doubt, Refused
+from holdfast.stores.log.bucket.requests import Wire
 from holdfast.stores.log.store import LogStore
 from holdfast.testing.clock import ManualClock
 from holdfast.testing.faulty import FaultyBucket
@@ -96,7 +96,7 @@ def taken_for_done(error: type[Exception]) -> Callable[[pytest.MonkeyPatch], Non
 
 def lost_replies_are_failures(monkeypatch: pytest.MonkeyPatch) -> None:
     """A replacement that was applied is applied again when its reply is lost."""
-    monkeypatch.setattr(commit.Attempt, "happened", lambda self, now: False)
+    monkeypatch.setattr(transaction.Attempt, "happened", lambda self, now: False)
 
 
 def conditions_are_ignored(monkeypatch: pytest.MonkeyPatch) -> None:

@@ -19,7 +19,7 @@ from holdfast.errors import HoldfastError
 from holdfast.messages import Claimed, Envelope, Settlement, Stats, Stored
 from holdfast.retry import Fixed
 from holdfast.stores import formats
-from holdfast.stores.log import open_folder, open_slate, slate
+from holdfast.stores.log import open_folder, open_slate, slatedb
 from holdfast.stores.log.store import LogStore
 from holdfast.testing.clock import ManualClock
 
@@ -139,7 +139,7 @@ class Maker:
 async def open_kept(name: str, folder: Path, **how: Any) -> LogStore:
     """A store as its format's name says."""
     if name.startswith("slate-"):
-        return await open_slate(slate.local(folder), StoreOptions(), **how)
+        return await open_slate(slatedb.local(folder), StoreOptions(), **how)
     return await open_folder(folder, StoreOptions(), **how)
 
 

@@ -21,7 +21,7 @@ import holdfast
 from holdfast.errors import QueueNotFound
 from holdfast.messages import Envelope
 from holdfast.stores.log.folder import FolderSpace, quickness, wal
-from holdfast.stores.log.folder.lane import Work
+from holdfast.stores.log.folder.commit_thread import Work
 from holdfast.stores.log.folder.quickness import QUICK, Quickness
 
 

@@ -11,7 +11,7 @@ from far_bucket import FarBucket, process
 from holdfast.config import QueueOptions
 from holdfast.errors import StoreError
 from holdfast.messages import Envelope, Settlement
-from holdfast.stores.log.cloud import space
+from holdfast.stores.log.bucket import space
 from holdfast.stores.log.space import Reading
 
 LONG = 60.0  # seconds an operation may take otherwise

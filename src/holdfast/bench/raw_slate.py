@@ -6,9 +6,9 @@ import asyncio
 import os
 from pathlib import Path
 
-from ..stores.log.slate import local
-from ..stores.log.slate.binding import slatedb
-from ..stores.log.slate.disk import Disk
+from ..stores.log.slatedb import local
+from ..stores.log.slatedb.binding import slatedb
+from ..stores.log.slatedb.disk import Disk
 from .measure import Sample, Stopwatch
 from .raw import scratch
 
@@ -16,7 +16,7 @@ from .raw import scratch
 async def durable_puts(folder: Path | None, count: int, size: int, per_put: int = 1) -> Sample:
     """One after the other: put, flush, `await_durable`, and the files synced; units are messages.
 
-    With our copy in the place of the binding's loop (see `slate/copying.py`): without it 1 MiB takes 160 ms.
+    With our copy in the place of the binding's loop (see `slatedb/copying.py`): without it 1 MiB takes 160 ms.
     """
     data = os.urandom(size)
     with scratch(folder) as where:

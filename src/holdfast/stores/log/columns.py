@@ -15,9 +15,10 @@ from ... import ids
 from ...errors import StoreError
 from ...messages import Stored, View
 from .. import batches
-from . import archive, arrow, bits, damage, rows
+from . import archive, arrow, damage, rows
 from .archive import microseconds
 from .calendar import Calendar
+from .head import bits
 from .names import BlockName, parse_block
 
 

@@ -19,17 +19,17 @@ from ...messages import Answer, Claims, Envelope, Settlement, Stats, Stored, Vie
 from .. import formats
 from ..base import DEAD, Check, QueueInfo, SingleAppend, stats_one_by_one
 from ..formats import Format
-from . import counting, inspecting, leases, letters, names, queues, upkeep
-from .batches import LogBatches
+from . import counting, inspect, letters, maintenance, names, queues, tokens
+from .bucket.append import LateAppender
 from .cache import BlockCache
-from .finder import Finder
-from .head import CANCELLED, EXPIRED
-from .late_appending import LateAppender
-from .log import Log
+from .edit import Session
+from .head.machine import CANCELLED, EXPIRED
+from .head.state import Claim, Expire, Remove, Taken
 from .lookup import Glance
-from .session import Session
+from .partition import Log
+from .pipeline.batches import LogBatches
+from .queue_view import Finder
 from .space import Reading, Shrinking, Space, Stale, Transaction, Watchful
-from .state import Claim, Expire, Remove, Taken
 from .topics import done_topic, work_topic
 
 T = TypeVar("T")
@@ -106,7 +106,7 @@ class LogStore:
             does()
 
     async def check(self) -> list[Check]:
-        return [*await self._space.check(), await inspecting.damaged(self._space)]
+        return [*await self._space.check(), await inspect.damaged(self._space)]
 
     async def clock(self) -> float:
         return self._space.calendar().wall(self._space.clock())
@@ -216,24 +216,24 @@ class LogStore:
         token = committer.token()
         answer = await committer.ask(Claim(token, limit, lease))
         taken = cast(list[Taken], answer.results[0])
-        gone = leases.expired(answer, EXPIRED) if answer.expired else []
-        return Claims(leases.claimed(answer, taken, token), gone), answer.next_due
+        gone = tokens.expired(answer, EXPIRED) if answer.expired else []
+        return Claims(tokens.claimed(answer, taken, token), gone), answer.next_due
 
     async def extend(self, queue: str, held: Sequence[tuple[str, str]], seconds: float) -> list[float | None]:
-        intents, where = leases.extend_intents(held, seconds)
-        return leases.extended(await self._log(queue).committer.ask(*intents), intents, where)
+        intents, where = tokens.extend_intents(held, seconds)
+        return tokens.extended(await self._log(queue).committer.ask(*intents), intents, where)
 
     def extend_from_thread(
         self, queue: str, held: Sequence[tuple[str, str]], seconds: float
     ) -> list[float | None] | None:
-        intents, where = leases.extend_intents(held, seconds)
-        return leases.extended(self._log(queue).committer.ask_from_thread(*intents), intents, where)
+        intents, where = tokens.extend_intents(held, seconds)
+        return tokens.extended(self._log(queue).committer.ask_from_thread(*intents), intents, where)
 
     async def settle(self, queue: str, settlements: Sequence[Settlement]) -> list[Answer]:
         if queue.endswith(DEAD):  # what is dead stays dead: it only waits again
             settlements = [replace(each, action="retry") if each.action == "dead" else each for each in settlements]
-        batch = leases.settle_intents(settlements)
-        then = leases.keep_results(batch.large) if batch.large else None
+        batch = tokens.settle_intents(settlements)
+        then = tokens.keep_results(batch.large) if batch.large else None
         answer = await self._log(queue).committer.ask(*batch.intents, then=then)
         results = cast(list[int], answer.results)
         answers: list[Answer] = [
@@ -251,7 +251,7 @@ class LogStore:
         """Refused settlements: a repeat of what is archived by now, somebody else's message, or none at all."""
         finder = self._finder(queue)
         found = await self._read(finder, lambda view: [finder.find_with_token(view, each.id) for each in refused])
-        return [leases.judged(each, *pair) for each, pair in zip(refused, found, strict=True)]
+        return [tokens.judged(each, *pair) for each, pair in zip(refused, found, strict=True)]
 
     async def cancel(self, queue: str, id: str) -> bool:
         def change(session: Session) -> bool | None:
@@ -382,11 +382,11 @@ class LogStore:
         if not self._space.window:
             orphans = await self._sweep()
             looked = time.monotonic()
-            if await self._space.read(partial(upkeep.is_idle, queue), deadline=self._timeout):
+            if await self._space.read(partial(maintenance.is_idle, queue), deadline=self._timeout):
                 self._found_idle[queue] = looked
-                return upkeep.NOTHING_DONE | {"orphans": orphans}
+                return maintenance.NOTHING_DONE | {"orphans": orphans}
         live, *others = await self._logs_of(queue)
-        done = await upkeep.maintain(self._space, live, self._log(queue + DEAD), others=others)
+        done = await maintenance.maintain(self._space, live, self._log(queue + DEAD), others=others)
         if not done:
             return done
         return done | {"orphans": done["orphans"] + orphans} | await self.batches.maintain(queue)
@@ -402,6 +402,6 @@ class LogStore:
         """Once for all queues of the space, and for all who share it."""
         if self._space.clock() < self._swept_until:
             return 0
-        self._swept_until = self._space.clock() + upkeep.SWEEP_SECONDS
+        self._swept_until = self._space.clock() + maintenance.SWEEP_SECONDS
         await self._shrink()
-        return await upkeep.sweep_space(self._space)
+        return await maintenance.sweep_space(self._space)
