@@ -19,7 +19,7 @@ from chaos.recorder import Recorder
 from chaos.verdict import DECIDING, Verdict
 
 from holdfast.errors import Unavailable
-from holdfast.messages import Settlement
+from holdfast.stores.records import Settlement
 
 KEY = "p0/1"
 SENT = [("p0", Attempted(0.0, KEY, 1, 0)), ("p0", Acknowledged(0.1, KEY, "a"))]

@@ -18,10 +18,12 @@ import pytest
 import typer
 
 import holdfast
-from holdfast import config, errors, events, messages
+from holdfast import config, errors, events
 from holdfast.app import AppHandler
+from holdfast.archive import Archive
 from holdfast.cli.root import app as cli
-from holdfast.letters import Archive, DeadLetters
+from holdfast.dead_letters import DeadLetters
+from holdfast.stores import records
 from holdfast.stores.base import Store
 
 ROOT = Path(__file__).resolve().parent.parent
@@ -281,7 +283,7 @@ def test_errors_page_has_every_error() -> None:
 
 
 def test_states_page_has_every_status() -> None:
-    assert sorted(first_cells(text_of("reference/states.md"))) == sorted(typing.get_args(messages.Status))
+    assert sorted(first_cells(text_of("reference/states.md"))) == sorted(typing.get_args(records.Status))
 
 
 def test_seam_page_has_every_method() -> None:

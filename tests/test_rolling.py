@@ -15,11 +15,11 @@ import holdfast
 from cli_runner import Cli
 from holdfast import admin
 from holdfast.errors import StoreError
-from holdfast.messages import Settlement
 from holdfast.stores import base, formats
 from holdfast.stores.log.head import codec
 from holdfast.stores.log.store import LogStore
 from holdfast.stores.postgres import statements
+from holdfast.stores.records import Settlement
 from holdfast.testing.nats import Server
 from postgres.fixtures import Database, install
 

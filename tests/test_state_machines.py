@@ -17,10 +17,10 @@ from hypothesis.stateful import RuleBasedStateMachine, initialize, invariant, ru
 
 from holdfast.config import QueueOptions, StoreOptions
 from holdfast.errors import MessageNotFound
-from holdfast.messages import Envelope, Settlement
 from holdfast.retry import Exponential, NoRetry
 from holdfast.stores.base import Store
 from holdfast.stores.log import open_folder, open_memory, open_slate, slatedb
+from holdfast.stores.records import Envelope, Settlement
 from holdfast.testing.clock import ManualClock
 from holdfast.testing.model import Model
 from toy_store import ToyStore

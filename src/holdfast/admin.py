@@ -13,12 +13,12 @@ from . import config
 from .broker import Broker, connect
 from .config import QueueOptions
 from .errors import CodecError, ConfigError, HoldfastError, MessageNotFound, QueueNotFound, StoreError
-from .messages import Stats, Status
 from .queue import Queue
 from .stores import base, opening
 from .stores.base import Check, QueueInfo
 from .stores.formats import Format
 from .stores.opening import Location, locate, unmade
+from .stores.records import Stats, Status
 
 PAGE = 1000
 CLOCK_TOLERANCE = 2.0  # seconds

@@ -17,12 +17,12 @@ from .errors import ConfigError, QueueExists, QueueNotFound, Unavailable
 from .escaping import logger_named
 from .events import Callback, Emitter
 from .lifetime import Lifetime
-from .messages import Stats
-from .opened import Opened
 from .queue import Queue
+from .queue_state import Opened
 from .stores import base
 from .stores.base import Check, QueueInfo, Store, sharing, stats_of_all
 from .stores.opening import locate, open_store, redact, store_options
+from .stores.records import Stats
 
 T = TypeVar("T")
 

@@ -16,7 +16,7 @@ from typing import TYPE_CHECKING, Any, cast
 
 from .errors import ConfigError
 from .escaping import logger_named
-from .portal import Portal, kept
+from .loop_thread import Portal, kept
 from .stores.base import Store, abandon
 
 if TYPE_CHECKING:

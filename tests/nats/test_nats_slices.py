@@ -12,11 +12,11 @@ import msgspec
 import pytest
 
 import holdfast
-from holdfast.messages import Settlement
 from holdfast.stores.nats import wire
-from holdfast.stores.nats.link import Link
+from holdfast.stores.nats.connection import Link
 from holdfast.stores.nats.settling import Settler
 from holdfast.stores.nats.store import NatsStore
+from holdfast.stores.records import Settlement
 from holdfast.testing.contract.base import eventually
 from holdfast.testing.nats import Server
 

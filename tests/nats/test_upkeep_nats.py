@@ -5,7 +5,7 @@ from __future__ import annotations
 import os
 
 import holdfast
-from holdfast.stores.nats import upkeep
+from holdfast.stores.nats import maintenance
 from holdfast.stores.nats.store import NatsStore
 from holdfast.stores.nats.tally import Counts, Slot
 from holdfast.testing.contract.base import eventually
@@ -63,7 +63,7 @@ async def test_a_few_tallies_are_left_alone(broker: holdfast.Broker) -> None:
 
 async def swept(store: NatsStore, queue: str, *, older_than: float) -> int:
     parts = store.parts(queue)
-    return await upkeep.sweep(parts.log, parts.mover, older_than=older_than)
+    return await maintenance.sweep(parts.log, parts.mover, older_than=older_than)
 
 
 async def marks(store: NatsStore, queue: str) -> int:

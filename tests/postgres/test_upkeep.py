@@ -5,7 +5,7 @@ from __future__ import annotations
 from datetime import UTC, datetime, timedelta
 
 import holdfast
-from holdfast.messages import Settlement
+from holdfast.stores.records import Settlement
 
 from .fixtures import Database
 

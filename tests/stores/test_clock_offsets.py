@@ -8,9 +8,9 @@ import pytest
 from far_bucket import FarBucket, process
 
 from holdfast.config import QueueOptions
-from holdfast.messages import Envelope, Settlement
 from holdfast.stores.log.bucket.store import LateStore
 from holdfast.stores.log.head import repeat
+from holdfast.stores.records import Envelope, Settlement
 from holdfast.testing.clock import ManualClock
 
 AHEAD = 0.9  # seconds: dates are whole ones, so the clocks of two processes may differ by one

@@ -9,11 +9,11 @@ from log_bench import Bed, Crash, Sleeper, dies_at, eventually
 
 from holdfast.config import QueueOptions
 from holdfast.errors import Unavailable
-from holdfast.messages import Claimed, Envelope, Settlement
 from holdfast.stores.log import partition
 from holdfast.stores.log.flush import TAKEOVER
 from holdfast.stores.log.partition import FLUSH_ROWS
 from holdfast.stores.log.tokens import INLINE_RESULT
+from holdfast.stores.records import Claimed, Envelope, Settlement
 
 STEPS = ("flush.frozen", "flush.written", "flush.dropped")
 

@@ -25,12 +25,12 @@ from make_format import FORMATS, QUIET, Expected, open_kept
 
 from holdfast.config import QueueOptions
 from holdfast.errors import StoreError
-from holdfast.messages import Envelope, Settlement
 from holdfast.retry import Fixed
 from holdfast.stores import formats
 from holdfast.stores.log import archive, queues, rows
 from holdfast.stores.log.head import codec
 from holdfast.stores.log.store import LogStore
+from holdfast.stores.records import Envelope, Settlement
 from holdfast.testing.clock import ManualClock
 
 RELEASED = sorted(path.name for path in FORMATS.glob("*v*"))

@@ -13,7 +13,6 @@ from hypothesis import strategies as st
 
 from holdfast import ids
 from holdfast.config import QueueOptions
-from holdfast.messages import Stored
 from holdfast.stores.log import archive, flush_rows, names, queues, rows
 from holdfast.stores.log.edit import Seen
 from holdfast.stores.log.flush_rows import Leaving, Written
@@ -21,6 +20,7 @@ from holdfast.stores.log.head.state import Block, Frozen, Head, Settled
 from holdfast.stores.log.names import BlockName
 from holdfast.stores.log.rows import Rows
 from holdfast.stores.log.space import Found
+from holdfast.stores.records import Stored
 
 T0 = 1_700_000_000.0
 BLOCK = ids.Ids().block(T0 - 60.0)

@@ -17,9 +17,9 @@ from test_window_schedules import SHORT, WINDOW
 import holdfast
 from holdfast.config import QueueOptions
 from holdfast.errors import Damaged
-from holdfast.messages import Envelope, Settlement
 from holdfast.stores.base import DEAD
 from holdfast.stores.log.bucket.store import LateStore
+from holdfast.stores.records import Envelope, Settlement
 
 DEADLINE = 20.0
 

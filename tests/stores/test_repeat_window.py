@@ -14,12 +14,12 @@ from far_bucket import Door, FarBucket, process
 
 from holdfast.config import QueueOptions
 from holdfast.errors import HoldfastError, QueueNotFound, UnknownOutcome
-from holdfast.messages import Envelope, Settlement
 from holdfast.stores.base import DEAD
 from holdfast.stores.log.bucket.store import LateStore
 from holdfast.stores.log.flush import Flusher
 from holdfast.stores.log.head import repeat
 from holdfast.stores.log.head.state import Expire, Freeze
+from holdfast.stores.records import Envelope, Settlement
 from holdfast.testing.clock import ManualClock
 
 R = 15.0

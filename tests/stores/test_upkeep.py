@@ -11,9 +11,9 @@ from log_bench import T0, Bed, Crash, Sleeper, dies_at
 from holdfast import ids as id_bits
 from holdfast.config import QueueOptions
 from holdfast.errors import QueueExists, QueueNotEmpty, QueueNotFound
-from holdfast.messages import Envelope
 from holdfast.stores.log import maintenance, names
 from holdfast.stores.log.names import ArchiveName
+from holdfast.stores.records import Envelope
 
 DAY = 86400.0
 

@@ -18,10 +18,10 @@ from far_bucket import Door, FarBucket, process
 
 from holdfast.config import QueueOptions
 from holdfast.errors import HoldfastError, UnknownOutcome
-from holdfast.messages import Envelope, Settlement
 from holdfast.stores.base import DEAD
 from holdfast.stores.log import archive
 from holdfast.stores.log.bucket.store import LateStore
+from holdfast.stores.records import Envelope, Settlement
 
 WINDOW = 1.0
 SECONDS = 5.0

@@ -21,8 +21,8 @@ import msgspec
 
 from ..config import QueueOptions
 from ..errors import ConfigError, QueueNotFound
-from ..messages import Answer, Claims, Envelope, Settlement, Stats, Stored, Terms, View
 from .formats import Format
+from .records import Answer, Claims, Envelope, Settlement, Stats, Stored, Terms, View
 
 DEAD = "/dead"
 _LOOKS = 32  # calls under way when every queue is counted by a call of its own

@@ -12,8 +12,8 @@ from typing import TYPE_CHECKING, Any, Literal, Protocol, TypeAlias
 import msgspec
 
 from ..errors import ConfigError, Fenced, StoreError
-from ..messages import View
 from .base import Store
+from .records import View
 
 if TYPE_CHECKING:
     import pyarrow as pa

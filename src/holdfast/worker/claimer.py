@@ -6,14 +6,14 @@ import asyncio
 from collections.abc import Sequence
 from time import monotonic
 
-from ..messages import Claims
 from ..stores.base import crowd
-from .herald import Herald
-from .job import Hands, Job
-from .lanes import Lanes
-from .patience import Outage, Patience
+from ..stores.records import Claims
+from .in_flight import Hands, Job
+from .notify import Herald
+from .outage import Outage, Patience
 from .prefetch import PATIENCE, Prefetch
 from .settler import Settler
+from .slots import Lanes
 from .source import Source
 
 LONG_POLL = 20.0  # seconds a claim waits for the first message

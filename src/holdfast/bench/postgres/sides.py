@@ -12,7 +12,7 @@ import asyncpg
 import msgspec
 
 import holdfast
-from holdfast.messages import Envelope, Settlement
+from holdfast.stores.records import Envelope, Settlement
 
 BATCH = 100
 BULK = 1000

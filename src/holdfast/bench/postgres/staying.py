@@ -10,7 +10,7 @@ import asyncpg
 import msgspec
 
 import holdfast
-from holdfast.messages import Envelope
+from holdfast.stores.records import Envelope
 
 from .sides import BULK, Timer, bodies, drained
 

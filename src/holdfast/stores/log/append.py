@@ -13,7 +13,7 @@ import msgspec
 from ... import ids
 from ...errors import Unavailable
 from ...ids import Ids
-from ...messages import PLAIN, Envelope, Terms, Uniform
+from ..records import PLAIN, Envelope, Terms, Uniform
 from . import drafts, names, queues, rows
 from .calendar import Calendar
 from .names import BlockName

@@ -13,8 +13,8 @@ import pyarrow.parquet as pq
 
 from ... import ids
 from ...errors import StoreError
-from ...messages import Stored, View
 from .. import batches
+from ..records import Stored, View
 from . import archive, arrow, damage, rows
 from .archive import microseconds
 from .calendar import Calendar

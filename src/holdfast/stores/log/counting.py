@@ -7,7 +7,7 @@ from collections.abc import Iterator, Sequence
 from functools import partial
 from typing import TypeAlias
 
-from ...messages import Stats
+from ..records import Stats
 from . import archive, damage, lookup, queues
 from .cache import BlockCache
 from .calendar import Calendar

@@ -12,7 +12,7 @@ from typing import TYPE_CHECKING
 import msgspec
 
 from ... import ids
-from ...messages import Stored
+from ..records import Stored
 from . import archive, names, records, rows
 from .edit import Seen
 from .head import bits

@@ -14,7 +14,7 @@ import msgspec
 from ... import ids
 from ...errors import Damaged
 from ...ids import Ids
-from ...messages import Stored
+from ..records import Stored
 from . import archive, bundles, damage, flush_rows, names, queues
 from .cache import BlockCache
 from .edit import Session

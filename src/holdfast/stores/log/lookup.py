@@ -10,7 +10,7 @@ import msgspec
 
 from ... import ids
 from ...errors import Damaged
-from ...messages import Stats, Stored, View
+from ..records import Stats, Stored, View
 from . import archive, bundles, damage, names, records
 from .bundles import Bundle
 from .cache import BlockCache

@@ -5,7 +5,7 @@ from __future__ import annotations
 from collections.abc import Sequence
 
 from ... import ids
-from ...messages import Stats, Stored, View
+from ..records import Stats, Stored, View
 from . import archive, counting, lookup, names, records
 from .cache import BlockCache
 from .commit import Committer

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import msgspec
 
-from ...messages import Status, Stored
+from ..records import Status, Stored
 from .head.bits import span
 from .head.pipelines import FOREVER
 from .head.state import Block, Head, Rules, Settled, Waiting

@@ -15,10 +15,10 @@ from ... import ids as id_bits
 from ...config import QueueOptions, StoreOptions
 from ...errors import MessageNotFound, QueueNotEmpty, QueueNotFound
 from ...ids import Ids
-from ...messages import Answer, Claims, Envelope, Settlement, Stats, Stored, View
 from .. import formats
 from ..base import DEAD, Check, QueueInfo, SingleAppend, stats_one_by_one
 from ..formats import Format
+from ..records import Answer, Claims, Envelope, Settlement, Stats, Stored, View
 from . import counting, inspect, letters, maintenance, names, queues, tokens
 from .bucket.append import LateAppender
 from .cache import BlockCache

@@ -12,8 +12,8 @@ from typing import Literal, cast
 import msgspec
 
 from ... import ids
-from ...messages import Action, Claimed, Expired, Settlement, Status, Stored
-from ...messages import Answer as SettleAnswer
+from ..records import Action, Claimed, Expired, Settlement, Status, Stored
+from ..records import Answer as SettleAnswer
 from . import names
 from .calendar import Calendar
 from .commit import Answer, Then

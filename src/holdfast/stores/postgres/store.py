@@ -10,21 +10,21 @@ from typing import Any
 from ...config import QueueOptions, StoreOptions
 from ...errors import HoldfastError
 from ...ids import Ids
-from ...messages import Answer, Claims, Envelope, Settlement, Stats, Stored, View
 from ..base import DEAD, Check, QueueInfo
 from ..formats import Format
-from . import doctor, rows, upkeep
+from ..records import Answer, Claims, Envelope, Settlement, Stats, Stored, View
+from . import doctor, maintenance, rows
 from .address import Address
 from .batches import PostgresBatches
 from .beside import Beside
 from .faults import translated
 from .first_connection import first_connection
 from .joining import joined
+from .partition import Topic
 from .pool import Pool
 from .registry import Registry
 from .schema import Schema
 from .statements import Statements
-from .topic import Topic
 from .wake import Bell, Listener, Notifier
 from .watching import Endings
 
@@ -307,5 +307,5 @@ class PostgresStore:
     async def maintain(self, queue: str) -> dict[str, int]:
         name = queue.removesuffix(DEAD)
         info = await self._registry.must(name)
-        done = await upkeep.maintain(self._pool, self._topic(name).sql, name, info.options)
+        done = await maintenance.maintain(self._pool, self._topic(name).sql, name, info.options)
         return done | await self.batches.maintain(name) if done else done

@@ -14,7 +14,7 @@ from typing import Any
 
 import msgspec
 
-from ....messages import Claims, Expired, Settlement
+from ...records import Claims, Expired, Settlement
 
 KEPT = 0.3  # seconds for which messages are held that nobody has asked for
 _SOON = 0.1  # seconds after a completion in which a caller that goes on claims again

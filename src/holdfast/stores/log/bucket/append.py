@@ -16,7 +16,7 @@ from typing import Any
 from .... import ids
 from ....errors import UnknownOutcome
 from ....ids import Ids
-from ....messages import Envelope
+from ...records import Envelope
 from .. import bundles, queues, rows
 from ..append import Appender, Block, Call, dedup_key, hand_out
 from ..cache import BlockCache

@@ -10,7 +10,7 @@ from msgspec.structs import replace
 
 from .... import ids
 from ....ids import Ids
-from ....messages import Envelope
+from ...records import Envelope
 from .. import queues, rows
 from ..head import repeat as margins
 from ..head.state import lasting

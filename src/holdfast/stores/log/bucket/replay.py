@@ -8,7 +8,7 @@ from functools import partial
 
 from .... import ids
 from ....ids import Ids
-from ....messages import Stored
+from ...records import Stored
 from .. import flush_rows, queues
 from ..flush_rows import Leaving
 from ..space import Space, Transaction

@@ -15,8 +15,8 @@ from msgspec.structs import replace
 
 from ....config import QueueOptions, StoreOptions
 from ....errors import Damaged
-from ....messages import Answer, Claims, Envelope, Settlement, Stats, Usage
 from ...base import DEAD, Check, QueueInfo, Recovered
+from ...records import Answer, Claims, Envelope, Settlement, Stats, Usage
 from .. import names, queues
 from ..partition import Log
 from ..queue_view import Finder

@@ -8,8 +8,8 @@ from typing import TYPE_CHECKING
 
 from ....config import StoreOptions
 from ....ids import Ids
-from ....messages import View
 from ...batches import WHOLE, Batch, ConsumerInfo, Filter, Ownership, Sizing, Slice, Staged, Stager
+from ...records import View
 from .. import maintenance, pin, queues
 from ..partition import Log
 from ..queue_view import Finder

@@ -10,8 +10,8 @@ from typing import TYPE_CHECKING, TypeAlias
 import msgspec
 
 from .... import ids
-from ....messages import View
 from ...batches import Filter, Sizing, Slice, filtered, may_pass
+from ...records import View
 from .. import damage, names, records
 from ..calendar import Calendar
 from ..edit import Seen

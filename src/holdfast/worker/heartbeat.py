@@ -8,8 +8,8 @@ import threading
 from collections.abc import Callable, Sequence
 from time import monotonic
 
-from .job import Hands, Job
-from .patience import Outage
+from .in_flight import Hands, Job
+from .outage import Outage
 from .source import Source
 
 _PART = 3  # a lease is looked at so many times in its life

@@ -21,9 +21,9 @@ from .answers import read_answer, read_deleted, sequence
 from .clock import Clock, Moment
 from .connecting import Attempt
 from .deadline import apart, holding
+from .fast_reader import Ear, Handler, Word
 from .faults import Denied, Lost, Nobody, Refused, TooLarge
 from .features import Features, features_of
-from .hearing import Ear, Handler, Word
 from .wire import Post
 
 _WINDOW = 256  # publishes under way at once, where there are no batches

@@ -11,8 +11,8 @@ from functools import partial
 from typing import Any, TypeAlias
 
 from ..escaping import logger_named
-from ..messages import Answer, Claims, Settlement
-from .job import Job
+from ..stores.records import Answer, Claims, Settlement
+from .in_flight import Job
 from .source import Source
 from .threads import Threads
 

@@ -7,11 +7,11 @@ import time
 from collections.abc import Sequence
 from typing import Any, NamedTuple
 
-from ...messages import Stats, Stored, View
 from ...v1.task_pb2 import Record, Task
+from ..records import Stats, Stored, View
 from . import state, tasks
-from .log import BEHIND, Log, is_id
 from .names import LATER, id_of
+from .partition import BEHIND, Log, is_id
 from .reading import Found
 
 _MOMENT = 0.005  # seconds between two looks at consumers that are behind

@@ -12,10 +12,10 @@ from time import monotonic
 from typing import Any
 
 from ..codecs import encode_result
-from ..messages import Settlement
+from ..stores.records import Settlement
 from .call import Call
-from .job import Hands, Job
-from .judge import Judge
+from .in_flight import Hands, Job
+from .settlement import Judge
 
 _AT_ONCE = 4  # lanes woken together; each wakes further ones, so fast handlers wake few lanes in vain
 _SLICE = 0.01  # seconds a lane may go on without giving the event loop a turn

@@ -5,10 +5,10 @@ from __future__ import annotations
 from collections.abc import Callable
 from typing import Any
 
-from ...messages import Envelope
+from ..records import Envelope
 from .appending import Appender, Batch, News
 from .claiming import Claimer
-from .letters import Letters
+from .lookup import Letters
 from .pool import Pool
 from .registry import Registry
 from .settling import Settler

@@ -13,18 +13,18 @@ import msgspec
 
 from ...errors import CodecError, StoreError
 from ...ids import number, priority_of
-from ...messages import Stored
 from ...v1.task_pb2 import Record, Task
 from ..base import DEAD, QueueInfo
+from ..records import Stored
 from . import deadline, state, tasks
 from .blobs import Blobs
 from .calls import Calls
 from .clock import Moment
+from .connection import Link
 from .faults import NO_ROOM, STREAM_NOT_FOUND, WRONG_SEQUENCE, Lost, Nobody, Refused
 from .fence import Fence
-from .lanes import Lanes
-from .link import Link
 from .names import LATER, gone_stream, id_of
+from .priority_consumers import Lanes
 from .queues import Register, missing
 from .reading import Found, Reader
 from .reserve import Reserve

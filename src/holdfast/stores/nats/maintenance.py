@@ -11,9 +11,9 @@ from ...v1.task_pb2 import Record
 from . import deadline, state
 from .faults import WRONG_SEQUENCE, Refused
 from .letters import Letters
-from .log import OUTLASTS, Log
 from .moving import Mover
 from .names import id_of, lock_subject, queues_stream
+from .partition import OUTLASTS, Log
 from .wire import Post
 
 _CHUNK = 200  # records read at once

@@ -17,14 +17,14 @@ from .call import Call
 from .claimer import Claimer
 from .context import Site
 from .handler import Handler
-from .herald import Herald, OnComplete, OnError
-from .job import Hands, Job
-from .judge import Judge
-from .keeper import Keeper
-from .lanes import Lanes
-from .patience import Outage, Patience
+from .heartbeat import Keeper
+from .in_flight import Hands, Job
+from .notify import Herald, OnComplete, OnError
+from .outage import Outage, Patience
 from .prefetch import Prefetch
+from .settlement import Judge
 from .settler import Settler
+from .slots import Lanes
 from .source import Source
 from .threads import Threads
 

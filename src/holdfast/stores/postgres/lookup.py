@@ -7,7 +7,7 @@ from typing import Any
 
 from ... import ids as makers
 from ...errors import MessageNotFound
-from ...messages import Stats, Stored, View
+from ..records import Stats, Stored, View
 from . import rows
 from .pool import Pool
 from .statements import Statements

@@ -10,10 +10,10 @@ from typing import TYPE_CHECKING, Any
 
 import msgspec
 
-from ..messages import Claimed, Settlement
+from ..stores.records import Claimed, Settlement
 
 if TYPE_CHECKING:
-    from .lanes import Lane
+    from .slots import Lane
 
 
 class Job(msgspec.Struct, eq=False):

@@ -14,9 +14,9 @@ from .errors import ConfigError, Damaged, LeaseLost, MessageNotFound, QueueFull
 from .events import Emitter
 from .ids import is_id
 from .lifetime import Lifetime
-from .messages import Answer, Claims, Envelope, Settlement
 from .repeats import Repeats
 from .stores.base import DEAD, QueueInfo, SingleAppend, Store, single_append, within
+from .stores.records import Answer, Claims, Envelope, Settlement
 
 if TYPE_CHECKING:
     from .queue import Queue

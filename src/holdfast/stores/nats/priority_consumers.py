@@ -15,10 +15,10 @@ import msgspec
 
 from ...errors import Unavailable
 from . import deadline, wire
+from .connection import Link
 from .deadline import apart, holding
+from .fast_reader import Word
 from .faults import CONSUMER_NOT_FOUND, STREAM_NOT_FOUND, Lost, Nobody, Refused, has_no_folder
-from .hearing import Word
-from .link import Link
 from .names import id_of
 from .queues import missing
 

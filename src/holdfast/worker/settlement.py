@@ -7,10 +7,10 @@ from collections.abc import Iterator
 import msgspec
 
 from ..limits import check_result, in_ascii, kept_text
-from ..messages import Settlement
 from ..outcome import Decision, decide, describe
 from ..retry import RetryFunction, RetryPolicy
-from .job import Job
+from ..stores.records import Settlement
+from .in_flight import Job
 from .source import Source
 
 _WHEN_REFUSED = 60.0  # seconds until a message runs again of which the store takes no outcome

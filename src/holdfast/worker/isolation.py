@@ -14,7 +14,7 @@ from typing import Protocol
 from weakref import WeakKeyDictionary
 
 from ..stores.base import Store
-from .job import Job
+from .in_flight import Job
 
 _CAUTION = 5.0  # seconds a suspect keeps others from being claimed
 
