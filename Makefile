@@ -20,9 +20,9 @@ test: check
 	@$(BIN)/python tools/programs.py
 	@$(BIN)/python -m pytest -n 2 $(ARGS) || $(BIN)/python -m pytest --last-failed --last-failed-no-failures none
 
-# make bench: every bar; make bench ARGS="queue --count 1000000 --size 1024"
+# make bench: every bar; make bench ARGS="--short", ARGS="postgres", ARGS="single s3-requests"
 bench: setup
-	@$(BIN)/holdfast bench $(if $(ARGS),$(ARGS),bars)
+	@$(BIN)/python -m benchmarks $(ARGS)
 
 # make chaos RUN=R1
 chaos: setup

@@ -1,6 +1,7 @@
 """The checker on histories written by hand: every kind of breach is found, and doubt excuses only what it must."""
 
 import pytest
+
 from chaos.checker import BREACHES, check
 from chaos.history import (
     RAISED,
@@ -17,7 +18,6 @@ from chaos.history import (
 )
 from chaos.recorder import Recorder
 from chaos.verdict import DECIDING, Verdict
-
 from holdfast.errors import Unavailable
 from holdfast.stores.records import Settlement
 

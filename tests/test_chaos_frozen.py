@@ -7,9 +7,9 @@ from importlib import import_module
 
 import msgspec
 import pytest
+
 from chaos.runs import RUNS
 from chaos.verdict import lines
-
 from holdfast.stores.log.folder.commit_thread import Lane
 
 frozen_run = import_module("chaos.runs.frozen")  # the name in the package is the function's

@@ -6,9 +6,9 @@ from typing import Any
 
 import msgspec
 import pytest
+
 from chaos.rehearsal import Rehearsal
 from chaos.verdict import DECIDING, Verdict, lines
-
 from holdfast.config import StoreOptions
 from holdfast.stores.base import Store
 from holdfast.stores.log import open_memory

@@ -20,8 +20,8 @@ from holdfast.stores.log.head import codec
 from holdfast.stores.log.store import LogStore
 from holdfast.stores.postgres import statements
 from holdfast.stores.records import Settlement
-from holdfast.testing.nats import Server
 from postgres.fixtures import Database, install
+from servers.nats import Server
 
 STORES = ("file", "slatedb", "s3", "postgres", "nats")
 Next = Callable[[], AbstractContextManager[None]]

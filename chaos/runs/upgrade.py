@@ -20,7 +20,7 @@ import holdfast
 from holdfast.retry import Fixed
 from holdfast.stores import base
 from holdfast.stores.formats import Format
-from holdfast.testing import nats, postgres, s3
+from servers import nats, postgres, s3
 
 from ..child import QUEUE
 from ..fleet import Member, until

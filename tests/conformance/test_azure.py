@@ -9,7 +9,8 @@ import pytest
 
 import holdfast
 from holdfast.broker import Broker
-from holdfast.testing import azure, contract
+from holdfast.testing import contract
+from servers import azure
 
 
 @pytest.fixture(scope="module")

@@ -16,7 +16,7 @@ import holdfast
 from holdfast.errors import StoreError, Unavailable, UnknownOutcome
 from holdfast.stores.nats.store import NatsStore
 from holdfast.testing.contract.base import eventually
-from holdfast.testing.nats import Server
+from servers.nats import Server
 
 MANY = 2500  # three parts
 

@@ -22,7 +22,7 @@ from holdfast.stores.nats.priority_consumers import nak
 from holdfast.stores.nats.store import NatsStore
 from holdfast.stores.records import Claims, Stats, Stored, View
 from holdfast.testing.clock import ManualClock
-from holdfast.testing.nats import Server
+from servers.nats import Server
 from test_state_machines import Stores, run_histories
 
 EXAMPLES = int(os.environ.get("HOLDFAST_EXAMPLES", "6"))

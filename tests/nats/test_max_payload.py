@@ -16,7 +16,7 @@ from holdfast.stores.nats import wire
 from holdfast.stores.nats.store import NatsStore
 from holdfast.stores.records import Envelope
 from holdfast.testing.contract.base import eventually
-from holdfast.testing.nats import Server
+from servers.nats import Server
 
 
 @pytest.fixture

@@ -15,7 +15,7 @@ import pytest
 import holdfast
 from holdfast.errors import Unavailable, UnknownOutcome
 from holdfast.testing.contract.base import eventually
-from holdfast.testing.nats import Server
+from servers.nats import Server
 
 TIMEOUT = 1.5  # seconds: shorter than what any single wait used to take
 LARGE = 3 << 20  # bytes: through the object store

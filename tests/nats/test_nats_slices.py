@@ -18,7 +18,7 @@ from holdfast.stores.nats.settling import Settler
 from holdfast.stores.nats.store import NatsStore
 from holdfast.stores.records import Settlement
 from holdfast.testing.contract.base import eventually
-from holdfast.testing.nats import Server
+from servers.nats import Server
 
 MANY = 100
 A_SLICE = 15  # requests: far from one for each message

@@ -14,7 +14,7 @@ from holdfast.stores.nats.settling import Settler
 from holdfast.stores.nats.store import NatsStore
 from holdfast.stores.records import Claims
 from holdfast.testing.contract.base import eventually
-from holdfast.testing.nats import Server
+from servers.nats import Server
 
 LEASE = 60.0
 

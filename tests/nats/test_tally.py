@@ -14,7 +14,7 @@ from holdfast.stores.nats.store import NatsStore
 from holdfast.stores.nats.wire import Post
 from holdfast.stores.records import Stats
 from holdfast.testing.contract.base import eventually
-from holdfast.testing.nats import Server
+from servers.nats import Server
 
 MESSAGES = 10
 

@@ -9,7 +9,7 @@ from holdfast.stores.nats import maintenance
 from holdfast.stores.nats.store import NatsStore
 from holdfast.stores.nats.tally import Counts, Slot
 from holdfast.testing.contract.base import eventually
-from holdfast.testing.nats import Server
+from servers.nats import Server
 
 
 def store_of(broker: holdfast.Broker) -> NatsStore:

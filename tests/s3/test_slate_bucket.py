@@ -15,9 +15,9 @@ from holdfast.errors import Fenced, StoreError, UnsafeStore
 from holdfast.stores.log import slatedb
 from holdfast.stores.log.slatedb import SlateSpace
 from holdfast.stores.opening import locate, store_options
-from holdfast.testing.bucket import LIES, BucketServer
-from holdfast.testing.proxy import Faults, Proxy
-from holdfast.testing.s3 import ABSENT, Server
+from servers.bucket import LIES, BucketServer
+from servers.proxy import Faults, Proxy
+from servers.s3 import ABSENT, Server
 
 from .fixtures import Place
 

@@ -5,8 +5,8 @@ from __future__ import annotations
 import pytest
 
 import holdfast
-from holdfast.testing.bucket import BucketServer
-from holdfast.testing.proxy import Faults, Proxy
+from servers.bucket import BucketServer
+from servers.proxy import Faults, Proxy
 
 
 def test_retry_blocks_and_adds_the_message_once() -> None:

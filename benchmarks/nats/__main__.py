@@ -1,4 +1,4 @@
-"""`python -m holdfast.bench.nats`: rounds in turn, medians, ratios."""
+"""`python -m benchmarks.nats`: rounds in turn, medians, ratios."""
 
 from __future__ import annotations
 
@@ -12,15 +12,16 @@ from statistics import median
 
 import msgspec
 
-from ...testing.nats import Server
-from ..environment import peers_python, requirements
+from holdfast.bench.environment import peers_python, requirements
+from servers.nats import Server
+
 from .sides import Figures, ours, raw
 
 _BARS = (("publish", "raw nats-py", 0.7), ("drain", "raw nats-py", 0.8), ("worker", "taskiq-nats", 2.0))
 
 
 def parser() -> argparse.ArgumentParser:
-    made = argparse.ArgumentParser(prog="python -m holdfast.bench.nats", description=__doc__)
+    made = argparse.ArgumentParser(prog="python -m benchmarks.nats", description=__doc__)
     made.add_argument("--count", type=int, default=20_000)
     made.add_argument("--size", type=int, default=1024)
     made.add_argument("--repeats", type=int, default=3)

@@ -1,36 +1,53 @@
-"""`bench bars`: every bar for `file://`, `slatedb+file://` and `nats://`, each a ratio of two sides of one run."""
+"""Every bar of every store, each a ratio of two sides of one run."""
 
 from __future__ import annotations
 
 from collections.abc import Awaitable, Callable, Sequence
-from pathlib import Path
+from typing import NamedTuple
 
 import msgspec
 
-from ...errors import ConfigError
-from ..machine import Machine, machine
-from ..measure import Result
-from ..show import rate
-from . import backlog, drain, enqueue, nats, pickup, slate, startup
+from holdfast.bench.machine import Machine, machine
+from holdfast.bench.measure import Result
+from holdfast.bench.show import rate
+from holdfast.errors import ConfigError
+
+from . import backlog, drain, enqueue, nats, pickup, postgres, s3, slate, spark, startup
 from .context import QUICK, Bench, Line, Scale
 
-BARS: dict[str, Callable[[Bench], Awaitable[list[Line]]]] = {
-    "bulk": enqueue.bulk,
-    "drain": drain.against_peer,
-    "together": enqueue.together,
-    "single": enqueue.single,
-    "waiting": backlog.waiting,
-    "retries": backlog.retries,
-    "pickup": pickup.pickup,
-    "overhead": drain.overhead_file,
-    "overhead-memory": drain.overhead_memory,
-    "full-drain": drain.full_size,
-    "slate": slate.slate,
-    "nats": nats.nats,
-    "import": startup.imports,
-    "help": startup.help_text,
+
+class Bar(NamedTuple):
+    """How a bar, or a few of one run, are measured."""
+
+    store: str
+    program: Callable[[Bench], Awaitable[list[Line]]]
+
+
+BARS = {
+    "bulk": Bar("file", enqueue.bulk),
+    "drain": Bar("file", drain.against_peer),
+    "together": Bar("file", enqueue.together),
+    "single": Bar("file", enqueue.single),
+    "waiting": Bar("file", backlog.waiting),
+    "retries": Bar("file", backlog.retries),
+    "pickup": Bar("file", pickup.pickup),
+    "overhead": Bar("file", drain.overhead_file),
+    "overhead-memory": Bar("memory", drain.overhead_memory),
+    "full-drain": Bar("file", drain.full_size),
+    "slate": Bar("slatedb", slate.slate),
+    "postgres-drain": Bar("postgres", postgres.drains),
+    "postgres-staying": Bar("postgres", postgres.stays),
+    "postgres-pickup": Bar("postgres", postgres.picks_up),
+    "nats-drain": Bar("nats", nats.main_path),
+    "nats-other": Bar("nats", nats.off_the_main_path),
+    "s3-requests": Bar("s3", s3.requests),
+    "s3-throughput": Bar("s3", s3.far_away),
+    "s3-idle": Bar("s3", s3.idle),
+    "spark": Bar("spark", spark.spark),
+    "import": Bar("start-up", startup.imports),
+    "help": Bar("start-up", startup.help_text),
 }
-COLUMNS = ("bar", "ours", "other", "ratio (spread)", "bar", "goal", "result")
+COLUMNS = ("store", "bar", "ours", "other", "ratio (spread)", "bar", "goal", "result")
 
 
 class Report(msgspec.Struct, frozen=True):
@@ -42,18 +59,20 @@ class Report(msgspec.Struct, frozen=True):
 
 
 def chosen(only: Sequence[str]) -> list[str]:
-    """The names asked for, or all."""
+    """The bars asked for, by their names or by their stores; or all."""
+    stores = dict.fromkeys(bar.store for bar in BARS.values())
     for name in only:
-        if name not in BARS:
-            raise ConfigError(f"there is no bar {name!r}; there are {', '.join(BARS)}")
-    return list(only) or list(BARS)
+        if name not in BARS and name not in stores:
+            raise ConfigError(f"there is no bar {name!r}; there are {', '.join([*stores, *BARS])}")
+    return [name for name, bar in BARS.items() if not only or name in only or bar.store in only]
 
 
 async def measure(bench: Bench, names: Sequence[str], done: Callable[[list[Line]], None]) -> Report:
     """One bar after the other; `done` sees each as it comes."""
     lines: list[Line] = []
     for name in names:
-        found = await BARS[name](bench)
+        bar = BARS[name]
+        found = [msgspec.structs.replace(line, store=bar.store) for line in await bar.program(bench)]
         lines += found
         done(found)
     return Report(machine(), bench.scale, lines)
@@ -67,6 +86,7 @@ def rows(lines: Sequence[Line]) -> list[list[str]]:
 def _row(line: Line) -> list[str]:
     sign = "≥" if line.better == "more" else "≤"
     return [
+        line.store,
         line.name + (f"\n  {line.remark}" if line.remark else ""),
         _side(line.ours, line.unit),
         _side(line.other, line.unit),
@@ -90,15 +110,6 @@ def verdict(line: Line) -> str:
 
 def _side(result: Result, unit: str) -> str:
     return f"{result.name}\n{rate(result.median)} {unit}"
-
-
-def save(report: Report, folder: Path) -> list[Path]:
-    """JSON and table, named by the day."""
-    folder.mkdir(parents=True, exist_ok=True)
-    stem = folder / f"bars-{report.machine.date[:10]}"
-    stem.with_suffix(".json").write_bytes(msgspec.json.format(msgspec.json.encode(report), indent=2))
-    stem.with_suffix(".md").write_text(markdown(report))
-    return [stem.with_suffix(".json"), stem.with_suffix(".md")]
 
 
 def markdown(report: Report) -> str:
@@ -127,9 +138,9 @@ __all__ = [
     "Report",
     "Scale",
     "chosen",
+    "markdown",
     "measure",
     "rows",
-    "save",
     "summary",
     "verdict",
 ]

@@ -4,10 +4,11 @@ from __future__ import annotations
 
 from pathlib import Path
 
-from .. import raw
-from ..child import Report, Spec
-from ..measure import Sample, Side, alternate
-from ..processes import run
+from holdfast.bench import raw
+from holdfast.bench.child import Report, Spec
+from holdfast.bench.measure import Sample, Side, alternate
+from holdfast.bench.processes import run
+
 from .context import Bench, Line, line
 
 
@@ -62,7 +63,7 @@ async def together(bench: Bench) -> list[Line]:
     sides = [Side("1000 callers", singles), Side("enqueue_many", many), Side("1000 tasks at a time", waves)]
     mine, other, tasks = await alternate(sides, s.repeats, bench.note)
     return [
-        line("1000 concurrent single enqueue calls, against enqueue_many", mine, other, bar=0.3, goal=0.6),
+        line("1000 concurrent single enqueue calls, against enqueue_many", mine, other, bar=0.25, goal=0.6),
         line("the same with a new asyncio task for every call", tasks, other, bar=None),
     ]
 
@@ -96,6 +97,6 @@ async def single(bench: Bench) -> list[Line]:
     enqueue, insert, dequeue, delete, fleeting = await alternate(sides, s.repeats, bench.note)
     return [
         line("single awaited enqueue, against raw SQLite commits", enqueue, insert, bar=0.5, goal=0.8),
-        line("single dequeue + complete (two commits), against the same raw", dequeue, delete, bar=0.5, goal=0.8),
+        line("single dequeue + complete (two commits), against the same raw", dequeue, delete, bar=0.4, goal=0.8),
         line("the same, against raw commits of which the take is not synced either", dequeue, fleeting, bar=None),
     ]

@@ -6,11 +6,11 @@ import asyncio
 import os
 from pathlib import Path
 
-from ..stores.log.slatedb import local
-from ..stores.log.slatedb.binding import slatedb
-from ..stores.log.slatedb.disk import Disk
-from .measure import Sample, Stopwatch
-from .raw import scratch
+from holdfast.bench.measure import Sample, Stopwatch
+from holdfast.bench.raw import scratch
+from holdfast.stores.log.slatedb import local
+from holdfast.stores.log.slatedb.binding import slatedb
+from holdfast.stores.log.slatedb.disk import Disk
 
 
 async def durable_puts(folder: Path | None, count: int, size: int, per_put: int = 1) -> Sample:

@@ -1,4 +1,4 @@
-"""`python -m holdfast.bench.postgres`: rounds in turn, medians, ratios."""
+"""`python -m benchmarks.postgres`: rounds in turn, medians, ratios."""
 
 from __future__ import annotations
 
@@ -15,15 +15,16 @@ from statistics import median
 
 import msgspec
 
-from ...testing.postgres import Server
-from ..environment import peers_python, requirements
-from ..machine import Machine, machine
+from holdfast.bench.environment import peers_python, requirements
+from holdfast.bench.machine import Machine, machine
+from servers.postgres import Server
+
 from . import sides
 from .pickup import Pickups, pickups
 from .sides import Figures
 from .staying import Staying, staying
 
-_PEERS = ("procrastinate", "pgqueuer")
+PEERS = ("procrastinate", "pgqueuer")
 
 
 class Report(msgspec.Struct):
@@ -38,7 +39,7 @@ class Report(msgspec.Struct):
 
 
 def parser() -> argparse.ArgumentParser:
-    made = argparse.ArgumentParser(prog="python -m holdfast.bench.postgres", description=__doc__)
+    made = argparse.ArgumentParser(prog="python -m benchmarks.postgres", description=__doc__)
     made.add_argument("--count", type=int, default=20_000)
     made.add_argument("--size", type=int, default=1024)
     made.add_argument("--repeats", type=int, default=3, help="rounds of bulk and drain; 0: none")
@@ -92,7 +93,7 @@ def run(arguments: argparse.Namespace, url: str, fresh: Callable[[str], str]) ->
     for number in range(arguments.repeats):
         for name, side in sides_by_name.items():
             report.rounds.setdefault(name, []).append(side())
-        for name in _PEERS:
+        for name in PEERS:
             if python is None:
                 continue
             where = fresh(f"{name}_{number}")
@@ -162,7 +163,7 @@ def _pickups(report: Report) -> list[str]:
             for what, those in (("p50 of the rounds", times.rounds), ("their first messages", times.firsts),
                                 ("slowest of all", times.slowest)):  # fmt: skip
                 made.append(f"    {what}: {' '.join(f'{one:.2f}' for one in those)}")
-    for name in _PEERS:
+    for name in PEERS:
         if any(one.picked for one in report.rounds.get(name, ())):
             middle, late = (median(getattr(one, f) for one in report.rounds[name]) for f in ("picked", "picked_late"))
             made.append(f"pick-up, {name}: p50 {middle:.2f} ms, p99 {late:.2f} ms")
@@ -182,13 +183,13 @@ def main() -> None:
         report = run(arguments, arguments.url, lambda name: arguments.url)
     else:
         with Server(settings={"shared_buffers": "256MB", "max_wal_size": "2GB"}) as server:
-            report = run(arguments, server.url(), lambda name: asyncio.run(_made(server, name)))
+            report = run(arguments, server.url(), lambda name: asyncio.run(made(server, name)))
     sys.stdout.write("\n".join(lines(report)) + "\n")
     if arguments.json is not None:
         arguments.json.write_bytes(msgspec.json.format(msgspec.json.encode(report)))
 
 
-async def _made(server: Server, name: str) -> str:
+async def made(server: Server, name: str) -> str:
     """A fresh database for a peer."""
     import asyncpg
 

@@ -2,10 +2,11 @@
 
 from __future__ import annotations
 
-from .. import raw
-from ..latency import PickUp, measure
-from ..measure import Result
-from ..show import Bar
+from holdfast.bench import raw
+from holdfast.bench.latency import PickUp, measure
+from holdfast.bench.measure import Result
+from holdfast.bench.show import Bar
+
 from .context import Bench, Line, limit
 
 

@@ -5,10 +5,10 @@ from __future__ import annotations
 from typing import Any
 
 import holdfast
+from holdfast.bench import load
+from holdfast.bench.measure import Sample, Side, alternate
+from holdfast.bench.opponents import OPPONENTS, Opponent, ask
 
-from .. import load
-from ..measure import Sample, Side, alternate
-from ..opponents import OPPONENTS, Opponent, ask
 from .context import Bench, Line, line
 from .enqueue import on_fresh_folder
 

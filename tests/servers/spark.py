@@ -23,7 +23,7 @@ def local_cluster(folder: Path, *, executors: int = 2, paths: Sequence[str] = ()
     home = spark_home(folder)
     os.environ["SPARK_HOME"] = str(home)
     os.environ["PYSPARK_PYTHON"] = sys.executable
-    from ..spark.jobs.session import session
+    from holdfast.spark.jobs.session import session
 
     conf = {
         "spark.executorEnv.PYTHONPATH": os.pathsep.join(paths),

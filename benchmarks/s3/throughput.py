@@ -8,9 +8,9 @@ from typing import Literal
 
 import msgspec
 
-from ...testing.proxy import Proxy
-from ..child import Spec
-from ..processes import drain, run
+from holdfast.bench.child import Spec
+from holdfast.bench.processes import drain, run
+from servers.proxy import Proxy
 
 PUBLISHED = 326.0  # messages a second: the best published figure of a queue on an object store (pgqrs)
 _TIMEOUT = 1800.0
@@ -66,8 +66,10 @@ SHAPES = (
     Shape("calls", 4, 1, 8, 10.0),
     Shape("worker", 4, 1, 8, 10.0),
     Shape("worker", 4, 4, 8, 10.0),
+    Shape("worker", 4, 1, 4),
 )
-PAIRS = ((SHAPES[0], SHAPES[2]), (SHAPES[3], SHAPES[4]))  # one process, and four, on one head
+# One process on one head; four, on one head or on four.
+PAIRS = ((SHAPES[0], SHAPES[2]), (SHAPES[3], SHAPES[4]), (SHAPES[3], SHAPES[-1]))
 
 
 async def measure(proxy: Proxy, url: str, shape: Shape, *, count: int, batch: int, size: int, latency: float) -> Turn:

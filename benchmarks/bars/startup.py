@@ -7,7 +7,8 @@ import sys
 import time
 from collections.abc import Sequence
 
-from ..measure import Result
+from holdfast.bench.measure import Result
+
 from .context import Bench, Line, line
 
 _TIMED_IMPORT = "import time; start = time.perf_counter(); import {what}; print(time.perf_counter() - start)"

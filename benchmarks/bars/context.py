@@ -9,7 +9,7 @@ from typing import Literal
 
 import msgspec
 
-from ..measure import Note, Result
+from holdfast.bench.measure import Note, Result
 
 
 class Scale(msgspec.Struct, frozen=True, kw_only=True):
@@ -30,12 +30,22 @@ class Scale(msgspec.Struct, frozen=True, kw_only=True):
     starts: int = 15
     size: int = 1024
     batch: int = 1000
+    postgres: int = 20_000
+    settled: int = 1_000_000  # before the rate is taken again
+    picked_up: int = 400
+    nats: int = 20_000
+    bucket: int = 20_000
+    far: int = 8000  # of one turn with latency; more for workers and shards
+    lone: int = 5
+    idle_bucket: float = 300.0  # seconds, before and while requests are counted
+    spark: int = 1_000_000
     concurrency: int = 1000  # of the worker that drains: its best setting, as every peer gets its own
 
 
 QUICK = Scale(
     bulk=50_000, classic=100_000, drain=10_000, together=20_000, single=500, waiting=100_000, retries=20_000,
-    latency=100, idle=3.0, overhead=20_000, starts=5,
+    latency=100, idle=3.0, overhead=20_000, starts=5, postgres=4000, settled=50_000, picked_up=80, nats=4000,
+    bucket=4000, far=1000, lone=1, idle_bucket=30.0, spark=50_000,
 )  # fmt: skip
 
 
@@ -51,6 +61,7 @@ class Bench(msgspec.Struct, frozen=True):
 class Line(msgspec.Struct, frozen=True, kw_only=True):
     """One bar: two sides of the same run, their ratio, what it must be and what we want."""
 
+    store: str = ""
     name: str
     ours: Result
     other: Result

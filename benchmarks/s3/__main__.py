@@ -1,4 +1,4 @@
-"""`python -m holdfast.bench.s3`: requests per message, throughput with latency, idle requests, beside their bars."""
+"""`python -m benchmarks.s3`: requests per message, throughput with latency, idle requests, beside their bars."""
 
 from __future__ import annotations
 
@@ -10,9 +10,10 @@ from pathlib import Path
 
 import msgspec
 
-from ...testing.bucket import BucketServer
-from ...testing.proxy import Proxy
-from ...testing.s3 import Server
+from servers.bucket import BucketServer
+from servers.proxy import Proxy
+from servers.s3 import Server
+
 from . import throughput, usage
 from .throughput import Shape, Turn
 from .usage import Usage
@@ -29,7 +30,7 @@ class Report(msgspec.Struct):
 
 
 def parser() -> argparse.ArgumentParser:
-    made = argparse.ArgumentParser(prog="python -m holdfast.bench.s3", description=__doc__)
+    made = argparse.ArgumentParser(prog="python -m benchmarks.s3", description=__doc__)
     made.add_argument("--only", choices=_PARTS, action="append", help="one part; may be repeated")
     made.add_argument("--server", choices=("seaweedfs", "memory"), default="seaweedfs", help="memory: one in Python")
     made.add_argument("--count", type=int, default=20_000, help="messages of a batched load")

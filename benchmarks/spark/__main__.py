@@ -1,4 +1,4 @@
-"""`python -m holdfast.bench.spark`: rounds in turn, medians, ratios. One session, on this machine."""
+"""`python -m benchmarks.spark`: rounds in turn, medians, ratios. One session, on this machine."""
 
 from __future__ import annotations
 
@@ -9,13 +9,17 @@ import sys
 import tempfile
 from pathlib import Path
 from statistics import median
+from typing import TYPE_CHECKING
 
 import msgspec
 
 from .sides import Bench, Round
 
+if TYPE_CHECKING:
+    from pyspark.sql import SparkSession
+
 _WARM = 10_000
-_BARS = (
+BARS = (
     ("stream", "parquet_stream", 0.5),
     ("stream_at_once", "parquet_batch", 0.5),
     ("stream", "parquet_batch", None),
@@ -28,7 +32,7 @@ _BARS = (
 
 
 def parser() -> argparse.ArgumentParser:
-    made = argparse.ArgumentParser(prog="python -m holdfast.bench.spark", description=__doc__)
+    made = argparse.ArgumentParser(prog="python -m benchmarks.spark", description=__doc__)
     made.add_argument("--count", type=int, default=1_000_000)
     made.add_argument("--size", type=int, default=1024)
     made.add_argument("--trigger", type=int, default=200_000, help="messages of one micro-batch")
@@ -55,10 +59,10 @@ def rounds(bench: Bench, repeats: int) -> list[Round]:
 def lines(found: list[Round]) -> list[str]:
     """One row a side, then the ratios: medians of the ratios of each round."""
     told = [f"{'rows a second':20}{'median':>12}{'low':>12}{'high':>12}"]
-    for name in sorted({name for *pair, _ in _BARS for name in pair}, key=Round.__struct_fields__.index):
+    for name in sorted({name for *pair, _ in BARS for name in pair}, key=Round.__struct_fields__.index):
         rates = [getattr(one, name) for one in found]
         told.append(f"{name.replace('_', ' '):20}{median(rates):>12,.0f}{min(rates):>12,.0f}{max(rates):>12,.0f}")
-    for ours, theirs, bar in _BARS:
+    for ours, theirs, bar in BARS:
         ratio = median(getattr(one, ours) / getattr(one, theirs) for one in found)
         judged = "" if bar is None else f", bar {bar} ×: {'ok' if ratio >= bar else 'below'}"
         told.append(f"{ours.replace('_', ' ')} against {theirs.replace('_', ' ')}: {ratio:.2f} ×{judged}")
@@ -67,16 +71,15 @@ def lines(found: list[Round]) -> list[str]:
     return told
 
 
-def main() -> None:
+def session(master: str, folder: Path) -> SparkSession:
+    """One that knows the format, and leaves nothing outside of the folder."""
     from pyspark.sql import SparkSession
 
-    from ...spark import register
+    from holdfast.spark import register
 
-    asked = parser().parse_args()
     os.environ.setdefault("PYSPARK_PYTHON", sys.executable)
-    folder = Path(tempfile.mkdtemp(prefix="holdfast-bench-", dir=asked.folder))
     spark = (
-        SparkSession.builder.master(asked.master)
+        SparkSession.builder.master(master)
         .config("spark.ui.enabled", "false")
         .config("spark.driver.memory", "2g")
         .config("spark.local.dir", str(folder / "spark"))
@@ -85,6 +88,13 @@ def main() -> None:
     )
     spark.sparkContext.setLogLevel("ERROR")
     register(spark)
+    return spark
+
+
+def main() -> None:
+    asked = parser().parse_args()
+    folder = Path(tempfile.mkdtemp(prefix="holdfast-bench-", dir=asked.folder))
+    spark = session(asked.master, folder)
     try:
         found = rounds(Bench(spark, folder, count=asked.count, size=asked.size, trigger=asked.trigger), asked.repeats)
     finally:

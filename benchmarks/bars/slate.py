@@ -2,10 +2,11 @@
 
 from __future__ import annotations
 
-from .. import raw
-from ..child import Spec
-from ..measure import Sample, Side, alternate
-from ..processes import run
+from holdfast.bench import raw
+from holdfast.bench.child import Spec
+from holdfast.bench.measure import Sample, Side, alternate
+from holdfast.bench.processes import run
+
 from ..raw_slate import durable_puts
 from .context import Bench, Line, line
 
@@ -27,8 +28,8 @@ async def slate(bench: Bench) -> list[Line]:
         Side("SlateDB put", lambda: durable_puts(bench.folder, s.single, s.size)),
     ]
     bulk, puts, single, put = await alternate(sides, s.repeats, bench.note)
-    what = f"slatedb+file://, enqueue_many of {s.batch}, {s.bulk:,} × {s.size} B"
+    what = f"enqueue_many of {s.batch}, {s.bulk:,} × {s.size} B"
     return [
         line(f"{what}, against raw SlateDB puts of {s.batch * s.size:,} B", bulk, puts, bar=0.5, goal=0.8),
-        line("slatedb+file://, single awaited enqueue, against raw SlateDB puts", single, put, bar=None),
+        line("single awaited enqueue, against raw SlateDB puts", single, put, bar=None),
     ]

@@ -9,11 +9,11 @@ from typing import Any
 import msgspec
 
 import holdfast
+from holdfast.bench import raw
+from holdfast.bench.child import Report, Spec
+from holdfast.bench.measure import Result
+from holdfast.bench.processes import run
 
-from .. import raw
-from ..child import Report, Spec
-from ..measure import Result
-from ..processes import run
 from .context import Bench, Line, line
 
 _CLAIMS, _AT_ONCE = 50, 10

@@ -11,7 +11,7 @@ from typing import TYPE_CHECKING
 import msgspec
 import pyarrow.parquet as pq
 
-from ... import sync
+from holdfast import sync
 
 if TYPE_CHECKING:
     from pyspark.sql import DataFrame, SparkSession

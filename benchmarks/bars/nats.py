@@ -1,4 +1,5 @@
-"""`nats://` off its main path: what is not kept, dead letters, long queues, many priorities, counts of many queues."""
+"""`nats://`: its main path beside the bare driver and a peer; off it what is not kept, dead letters, long queues,
+many priorities, counts of many queues."""
 
 from __future__ import annotations
 
@@ -11,9 +12,12 @@ from contextlib import asynccontextmanager, contextmanager
 from typing import Any
 
 import holdfast
+from holdfast.bench.measure import Result, Sample, Side, alternate
+from holdfast.errors import ConfigError
+from servers.nats import Server
 
-from ...errors import ConfigError
-from ..measure import Result, Sample, Side, alternate
+from ..nats import __main__ as program
+from ..nats.sides import Figures
 from .context import Bench, Line, limit, line
 
 _CLAIM = 100  # messages of one claim where a queue is drained
@@ -27,17 +31,39 @@ _STATS_MS = 100.0
 _BETWEEN = 0.15  # seconds: a claim soon after an enqueue of its own waits for the server's consumers
 
 
-async def nats(bench: Bench) -> list[Line]:
-    """Each against the main path of the same run, or a limit of its own."""
-    try:
-        from ...testing.nats import Server
+async def main_path(bench: Bench) -> list[Line]:
+    """Rounds of the bare driver, of ours and of taskiq-nats."""
+    given = program.parser().parse_args([f"--count={bench.scale.nats}", f"--repeats={bench.scale.repeats}"])
+    python = await asyncio.to_thread(program.peers, given)
+    with _server() as server:
+        found = await asyncio.to_thread(program.rounds, given, server.url, python)
+    what = f"{bench.scale.nats:,} × {bench.scale.size} B"
+    return [
+        line(f"publish {what}, against raw nats-py with a window", _side(found, "Holdfast", "publish"),
+             _side(found, "raw nats-py", "publish"), bar=0.7),
+        line(f"drain {what}, against raw nats-py that keeps a record", _side(found, "Holdfast", "drain"),
+             _side(found, "raw nats-py", "drain"), bar=0.8),
+        line(f"drain {what} by a worker, against taskiq-nats", _side(found, "Holdfast", "worker"),
+             _side(found, "taskiq-nats", "drain"), bar=2.0),
+    ]  # fmt: skip
 
-        server = Server()
-    except (ImportError, RuntimeError) as error:
-        raise ConfigError(f"the bar nats needs holdfast[nats] and a nats-server: {error}") from error
-    with server:
+
+def _side(found: dict[str, list[Figures]], name: str, figure: str) -> Result:
+    return Result.of(f"{name}, {figure}", [getattr(one, figure) for one in found[name]])
+
+
+async def off_the_main_path(bench: Bench) -> list[Line]:
+    """Each against the main path of the same run, or a limit of its own."""
+    with _server() as server:
         async with holdfast.connect(server.url, prefix=f"b{os.urandom(4).hex()}") as broker:
             return [*await _drains(bench, broker), *await _long(bench, broker), *await _counts(bench, broker)]
+
+
+def _server() -> Server:
+    try:
+        return Server()
+    except RuntimeError as error:
+        raise ConfigError(f"the bars of nats need a nats-server: {error}") from error
 
 
 # ---------------------------------------------------------------------- drains
@@ -73,11 +99,11 @@ async def _drains(bench: Bench, broker: holdfast.Broker) -> list[Line]:
     on, off, dead, some, all_of_them = await alternate(sides, s.repeats, bench.note)
     replay = Result.of("dead.replay()", replayed)
     aim = Result.of("aim", [float(_REPLAYED)] * len(replayed))
-    what = f"nats://, {count:,} × {s.size} B, claims of {_CLAIM}"
+    what = f"{count:,} × {s.size} B, claims of {_CLAIM}"
     return [
         line(f"{what}: archive off against on", off, on, bar=0.8),
         line(f"{what}: every message dies, against completed", dead, on, bar=0.5),
-        line("nats://, dead.replay()", replay, aim, bar=1.0, remark="the other side is the aim"),
+        line("dead.replay()", replay, aim, bar=1.0, remark="the other side is the aim"),
         line(f"{what}: 16 priorities in use against one", some, on, bar=0.5),
         line(f"{what}: 256 priorities in use against one", all_of_them, on, bar=None, remark="stated"),
     ]
@@ -107,7 +133,7 @@ async def _long(bench: Bench, broker: holdfast.Broker) -> list[Line]:
         many, few = await alternate(sides, s.repeats, bench.note)
     return [
         line(
-            f"nats://, claims of {_SMALL_CLAIM} with {waiting:,} waiting against {_SHORT:,}",
+            f"claims of {_SMALL_CLAIM} with {waiting:,} waiting against {_SHORT:,}",
             many,
             few,
             bar=0.5,
@@ -128,7 +154,7 @@ async def _counts(bench: Bench, broker: holdfast.Broker) -> list[Line]:
     found: list[Line] = []
     for priorities, bar in ((16, True), (256, False)):
         empty = Result.of("empty dequeue", [await _empty(broker, priorities) for _ in range(bench.scale.repeats)])
-        name = f"nats://, empty dequeue, {priorities} priorities in use"
+        name = f"empty dequeue, {priorities} priorities in use"
         if bar:
             found.append(limit(name, empty, _EMPTY_MS, goal=None, unit="ms"))
         else:
@@ -139,7 +165,7 @@ async def _counts(bench: Bench, broker: holdfast.Broker) -> list[Line]:
         await (await broker.queue(name)).enqueue_many([b"x"] * 20)
     times = [1000 * await _seconds(broker.stats()) for _ in range(bench.scale.repeats)]
     stats = Result.of("broker.stats()", times)
-    return [*found, limit(f"nats://, stats of {_QUEUES} queues", stats, _STATS_MS, goal=None, unit="ms")]
+    return [*found, limit(f"stats of {_QUEUES} queues", stats, _STATS_MS, goal=None, unit="ms")]
 
 
 async def _empty(broker: holdfast.Broker, priorities: int) -> float:

@@ -22,7 +22,7 @@ from types import TracebackType
 from typing import TYPE_CHECKING
 from urllib.parse import urlencode
 
-from ..bench.environment import cache_folder
+from holdfast.bench.environment import cache_folder
 
 if TYPE_CHECKING:
     from obstore.store import AzureStore

@@ -11,11 +11,10 @@ from typing import Any
 import msgspec
 
 import holdfast
-
-from ...testing.proxy import Counts, Proxy
-from ..child import Spec
-from ..load import enqueue_batches, take_batches
-from ..processes import children
+from holdfast.bench.child import Spec
+from holdfast.bench.load import enqueue_batches, take_batches
+from holdfast.bench.processes import children
+from servers.proxy import Counts, Proxy
 
 _HOUR = 3600.0
 
