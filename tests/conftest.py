@@ -13,15 +13,21 @@ settings.register_profile("hostile", max_examples=10_000, deadline=None)  # see 
 # The suite is library code; without this its assertions would say nothing.
 pytest.register_assert_rewrite("holdfast.testing.contract", "toy_store")
 
+from holdfast.bench.environment import cache_folder  # noqa: E402
+from holdfast.testing import azure  # noqa: E402
 from postgres.fixtures import postgres, postgres_server  # noqa: E402, F401 - fixtures for the tests on PostgreSQL
 from s3.fixtures import s3, s3_server  # noqa: E402, F401 - fixtures for the tests on buckets
 
 
 @pytest.fixture(scope="session", autouse=True)
 def cache_of_our_own(tmp_path_factory: pytest.TempPathFactory) -> Iterator[None]:
-    """What commands leave in the user's cache is not left in yours."""
+    """What commands leave in the user's cache is not left in yours; Azurite, which takes long to install, is."""
+    kept = cache_folder() / azure.FOLDER
+    ours = tmp_path_factory.mktemp("cache")
     with pytest.MonkeyPatch.context() as patch:
-        patch.setenv("XDG_CACHE_HOME", str(tmp_path_factory.mktemp("cache")))
+        patch.setenv("XDG_CACHE_HOME", str(ours))
+        cache_folder().mkdir()
+        (cache_folder() / azure.FOLDER).symlink_to(kept)
         yield
 
 

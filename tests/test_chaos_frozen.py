@@ -3,11 +3,16 @@ what it looks for."""
 
 from __future__ import annotations
 
+import contextlib
+import socket
+import struct
+import threading
 from importlib import import_module
 
 import msgspec
 import pytest
 
+from chaos.frozen.wire import Wire
 from chaos.runs import RUNS
 from chaos.verdict import lines
 from holdfast.stores.log.folder.commit_thread import Lane
@@ -56,3 +61,24 @@ async def test_a_wrong_error_and_a_lost_message_are_found(monkeypatch: pytest.Mo
     verdict = await frozen_run.frozen(SHORT)
     assert verdict.lost > 0
     assert any("enqueue: Unavailable" in failure for failure in verdict.failures)
+
+
+@pytest.mark.timeout(60)
+def test_the_wire_outlives_those_who_hang_up_at_once() -> None:
+    """Or a store looks away long after its server is back."""
+    with socket.create_server(("127.0.0.1", 0)) as server, contextlib.closing(Wire(server.getsockname()[1])) as wire:
+        threading.Thread(target=_echo, args=(server,), daemon=True).start()
+        for _ in range(100):
+            with socket.create_connection(("127.0.0.1", wire.port), timeout=10) as caller:
+                caller.setsockopt(socket.SOL_SOCKET, socket.SO_LINGER, struct.pack("ii", 1, 0))  # hang up with a reset
+        with socket.create_connection(("127.0.0.1", wire.port), timeout=10) as caller:
+            caller.sendall(b"still there?")
+            assert caller.recv(100) == b"still there?"
+
+
+def _echo(server: socket.socket) -> None:
+    with contextlib.suppress(OSError):  # closed
+        while True:
+            caller, _ = server.accept()
+            with caller, contextlib.suppress(OSError):
+                caller.sendall(caller.recv(100))

@@ -29,6 +29,7 @@ def samples(**grows: float) -> list[Sample]:
             at=second, memory=100 + grows.get("memory", 0.0) * second / 60 + (second % 7),
             handles=20 + int(grows.get("handles", 0.0) * second / 60),
             claim_p99=0.01 + grows.get("p99", 0.0) * second / 60, sent=second, done=second,
+            machine=0.004 + grows.get("machine", 0.0) * second / 60,
         )
         for second in range(1800)
     ]  # fmt: skip
@@ -43,11 +44,26 @@ def test_what_is_steady_is_valid() -> None:
     assert said(samples(memory=0.9)) == []
 
 
+def test_what_comes_and_goes_is_no_growth() -> None:
+    peaks = [
+        msgspec.structs.replace(each, memory=each.memory + 30 * (each.at % 60 > 20), handles=20 + (each.at % 90 < 80))
+        for each in samples()
+    ]
+    assert said(samples()[:1000] + peaks[1000:]) == []
+
+
+def test_claims_are_judged_by_what_the_machine_can_do() -> None:
+    assert said(samples(p99=0.02, machine=0.002)) == [], "both take longer: others keep it busy"
+    [failure] = said(samples(p99=0.02, machine=0.00002))
+    assert "claims took" in failure
+
+
 @pytest.mark.parametrize(
     ("grows", "sentence"),
     [
         ({"memory": 1.2}, "memory grew by 1.2"),
         ({"handles": 0.2}, "handles more"),
+        ({"handles": 0.06}, "1 handles more"),
         ({"p99": 0.005}, "claims took"),
     ],
 )

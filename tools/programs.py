@@ -1,4 +1,4 @@
-"""Make sure that the programs are there which the tests start and PyPI does not have: Java for Spark, Node for Azurite.
+"""Make sure that the programs are there which the tests start and PyPI does not have: Java for Spark, Node and Azurite.
 
 As root, or in CI, a missing one is installed from Debian's packages; everybody else is told how.
 """
@@ -99,6 +99,18 @@ def ensure(
     return True
 
 
+def has_azurite() -> bool:
+    """Whether Node's part is in the user's cache in the end; a test has not the minute that npm may take."""
+    from holdfast.testing import azure
+
+    try:
+        azure.program()
+    except (RuntimeError, OSError, subprocess.TimeoutExpired) as error:
+        print(error, file=sys.stderr)
+        return False
+    return True
+
+
 if __name__ == "__main__":
     there = [ensure(program, os.environ, root=os.geteuid() == 0) for program in (JAVA, NODE)]
-    sys.exit(0 if all(there) else 1)
+    sys.exit(0 if all(there) and has_azurite() else 1)

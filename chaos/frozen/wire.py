@@ -8,6 +8,7 @@ import threading
 import time
 
 _CHUNK = 64 << 10
+_CONNECT_SECONDS = 5.0
 
 
 class Wire:
@@ -24,20 +25,26 @@ class Wire:
         self._listener.close()
 
     def _accept(self) -> None:
+        """Nothing here may fail or wait but for the next: who comes later would not be passed on any more."""
         while True:
             try:
                 here, _ = self._listener.accept()
             except OSError:  # closed
                 return
-            try:
-                there = socket.create_connection(("127.0.0.1", self._target), timeout=5)
-            except OSError:
-                here.close()
-                continue
-            there.settimeout(None)
-            for source, sink in ((here, there), (there, here)):
-                sink.setsockopt(socket.IPPROTO_TCP, socket.TCP_NODELAY, 1)
-                threading.Thread(target=self._pump, args=(source, sink), daemon=True).start()
+            threading.Thread(target=self._carry, args=(here,), daemon=True).start()
+
+    def _carry(self, here: socket.socket) -> None:
+        """One connection, both ways; closed when neither way uses it any more, as its number is given out again."""
+        with here, contextlib.suppress(OSError):
+            there = socket.create_connection(("127.0.0.1", self._target), timeout=_CONNECT_SECONDS)
+            with there:
+                there.settimeout(None)
+                for end in (here, there):
+                    end.setsockopt(socket.IPPROTO_TCP, socket.TCP_NODELAY, 1)
+                back = threading.Thread(target=self._pump, args=(there, here), daemon=True)
+                back.start()
+                self._pump(here, there)
+                back.join()
 
     def _pump(self, source: socket.socket, sink: socket.socket) -> None:
         with contextlib.suppress(OSError):
@@ -48,4 +55,3 @@ class Wire:
         for end in (source, sink):
             with contextlib.suppress(OSError):
                 end.shutdown(socket.SHUT_RDWR)
-            end.close()

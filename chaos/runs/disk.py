@@ -79,7 +79,7 @@ async def _on_folder(settings: Settings, small: SmallDisk) -> Verdict:
         stage.start_workers(full=small.flag)
         each = settings.interval + 1.5 * settings.lease + 1.0
         stage.start_producers(seconds=settings.stops * each, body=_BODY, persists=True, full=small.flag)
-        faults = _Faults(settings, small, lambda: _completed(stage.broker))
+        faults = _Faults(settings, small, lambda: _completed(stage.broker), lambda: _is_done(stage))
         unclear = [await _fault(stage, faults, number) for number in range(settings.stops)]
         verdict = await stage.finish()
         judge(verdict, read_folder(stage.fleet.folder), faults.full, deadline=_DEADLINE, refused_is_nothing=True)
@@ -117,6 +117,12 @@ def _orphans(folder: Path) -> int:
 
 async def _completed(broker: holdfast.Broker) -> int:
     return (await broker.store.stats(QUEUE)).completed
+
+
+async def _is_done(stage: Stage) -> bool:
+    """Producers that end before the last fault leave nothing that could be completed."""
+    stats = await stage.broker.store.stats(QUEUE)
+    return stats.total == 0 and not any(member.running for member in stage.fleet.of("produce"))
 
 
 # ---------------------------------------------------------------------- SlateDB
@@ -168,11 +174,18 @@ async def _settled(owner: Member) -> int:
 class _Faults:
     """Fills and frees the disk, and notes when; `completed` counts what was."""
 
-    def __init__(self, settings: Settings, small: SmallDisk, completed: Callable[[], Coroutine[Any, Any, int]]) -> None:
+    def __init__(
+        self,
+        settings: Settings,
+        small: SmallDisk,
+        completed: Callable[[], Coroutine[Any, Any, int]],
+        is_done: Callable[[], Coroutine[Any, Any, bool]] | None = None,
+    ) -> None:
         self._seconds = 1.5 * settings.lease
         self._small = small
         self._chance = random.Random(settings.seed)
         self._completed = completed
+        self._is_done = is_done
         self._before = 0
         self.full: list[Full] = []
 
@@ -194,6 +207,8 @@ class _Faults:
     async def resumed(self) -> None:
         """Messages are completed again, by themselves."""
         while await self._completed() <= self._before:
+            if self._is_done is not None and await self._is_done():
+                return
             if time.monotonic() > self.full[-1].freed + _RESUME:
                 raise TimeoutError(f"nothing was completed within {_RESUME:g} s after the disk was freed")
             await asyncio.sleep(0.05)

@@ -15,6 +15,7 @@ from servers import nats, postgres, s3
 
 from ..settings import Settings
 from ..soak.judging import Sample, failures, finding
+from ..soak.machine import Yardstick
 from ..verdict import Verdict
 
 STORES = ("file", "postgres", "nats", "s3", "slatedb")
@@ -35,6 +36,7 @@ async def soak(settings: Settings) -> Verdict:
             f"{samples[-1].done:,} messages in {samples[-1].at:.0f} s; after the warm-up, for {found.judged:.0f} s: "
             f"memory {found.memory:+.2f} MB a minute ({found.megabytes:.0f} MB), handles {found.handles:+d}, "
             f"claim p99 {found.first_p99 * 1e3:.1f} ms at first, {found.last_p99 * 1e3:.1f} ms in the end"
+            + (f" (the machine was {found.busier:.1f} times as busy then)" if found.busier > 1 else "")
         )
     return verdict
 
@@ -43,14 +45,27 @@ async def _samples(url: str, seconds: float) -> list[Sample]:
     child = await asyncio.create_subprocess_exec(
         sys.executable, "-m", "chaos.soak.child", url, str(seconds), stdout=asyncio.subprocess.PIPE
     )
+    yardstick = Yardstick()
+    measuring = asyncio.create_task(yardstick.measure())
     try:
-        out, _ = await asyncio.wait_for(child.communicate(), seconds + _PATIENCE_SECONDS)
+        samples = await asyncio.wait_for(_heard(child, yardstick), seconds + _PATIENCE_SECONDS)
     finally:
+        measuring.cancel()
         if child.returncode is None:
             child.kill()
     if child.returncode:
         raise RuntimeError(f"the process under load ended with {child.returncode}")
-    return [msgspec.json.decode(line, type=Sample) for line in out.splitlines()]
+    return samples
+
+
+async def _heard(child: asyncio.subprocess.Process, yardstick: Yardstick) -> list[Sample]:
+    assert child.stdout is not None  # it was asked for
+    samples = []
+    async for line in child.stdout:
+        sample = msgspec.json.decode(line, type=Sample)
+        samples.append(msgspec.structs.replace(sample, machine=yardstick.p99()))
+    await child.wait()
+    return samples
 
 
 @contextmanager

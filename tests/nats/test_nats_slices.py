@@ -12,8 +12,10 @@ import msgspec
 import pytest
 
 import holdfast
-from holdfast.stores.nats import wire
+from holdfast.stores.nats import connection, wire
+from holdfast.stores.nats.answers import read_deleted
 from holdfast.stores.nats.connection import Link
+from holdfast.stores.nats.fast_reader import Word
 from holdfast.stores.nats.settling import Settler
 from holdfast.stores.nats.store import NatsStore
 from holdfast.stores.records import Settlement
@@ -141,6 +143,63 @@ async def test_dead_letters_and_their_replay(broker: holdfast.Broker, monkeypatc
     assert await queue.dead.replay([one.id for one in held]) == 0
 
 
+@contextmanager
+def removals(patch: pytest.MonkeyPatch) -> Iterator[list[Word]]:
+    """The server's answers to removals."""
+    answers: list[Word] = []
+
+    def outer(word: Word) -> bool | Exception:
+        answers.append(word)
+        return read_deleted(word)
+
+    with patch.context() as patch:
+        patch.setattr(connection, "read_deleted", outer)
+        yield answers
+
+
+async def test_removals_are_not_answered_one_by_one(broker: holdfast.Broker, monkeypatch: pytest.MonkeyPatch) -> None:
+    """An answer costs half as much as the removal itself."""
+    queue, log = await broker.queue("jobs", max_attempts=1, archive=False), store_of(broker).parts("jobs").log
+    held = await taken(queue)
+    with removals(monkeypatch) as answers:
+        assert all(await queue.complete_many(held))
+        await log.cleaned()
+    assert len(answers) == 1
+    assert all(await queue.fail_many(await taken(queue), "why"))
+    with removals(monkeypatch) as answers:
+        assert await queue.dead.replay() == MANY
+    assert len(answers) == 2  # of the records, and of the letters
+
+
+async def test_removals_that_the_server_did_not_hear_are_asked_for_again(
+    broker: holdfast.Broker, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    inner = Link.say
+
+    async def deaf(self: Link, frames: bytes) -> None:
+        if b"STREAM.MSG.DELETE" not in frames and b"STREAM.PURGE" not in frames:
+            await inner(self, frames)
+
+    monkeypatch.setattr(Link, "say", deaf)
+    queue, store = await broker.queue("jobs", max_attempts=1, archive=False), store_of(broker)
+    assert all(await queue.complete_many(await taken(queue)))
+    await store.parts("jobs").log.cleaned()
+    assert await records(store) == []
+    assert all(await queue.fail_many(await taken(queue), "why"))
+    assert await queue.dead.replay() == MANY
+    assert await records(store) == []
+    assert (await queue.stats()).total == MANY
+
+
+async def test_record_that_another_has_written_anew_is_not_removed(broker: holdfast.Broker) -> None:
+    queue, log = await broker.queue("jobs"), store_of(broker).parts("jobs").log
+    first, second = await taken(queue, 2)
+    places = {id: sequence for id, (sequence, _) in (await log.records([first.id, second.id])).items()}
+    await second.extend(120)
+    assert await log.drop_records(places) == [first.id]
+    assert list(await log.records([first.id, second.id])) == [second.id]
+
+
 async def test_replay_that_was_interrupted_is_repeated_without_doubles(
     broker: holdfast.Broker, monkeypatch: pytest.MonkeyPatch
 ) -> None:
@@ -168,7 +227,7 @@ async def test_letter_whose_record_is_gone_is_swept(broker: holdfast.Broker, mon
     held = await taken(queue, 2)
     await queue.fail_many(held, "why")
     with monkeypatch.context() as patch:
-        patch.setattr(type(store.parts("jobs").log), "letters", killed)
+        patch.setattr(type(store.parts("jobs").log), "drop_letters", killed)
         with pytest.raises(Killed):
             await queue.dead.delete([held[0].id])
     await broker.maintain()

@@ -3,6 +3,9 @@
 from __future__ import annotations
 
 import os
+from typing import Any
+
+import pytest
 
 import holdfast
 from holdfast.stores.nats import maintenance
@@ -144,3 +147,58 @@ async def test_install_gives_an_older_stream_the_subjects_that_came_later(server
         await broker.install()
         assert len(await queue.enqueue_many(range(1500))) == 1500
         await broker.uninstall()
+
+
+async def test_what_was_settled_is_remembered_in_bounds(broker: holdfast.Broker) -> None:
+    """At once, not at the next look around: a worker that drains a queue settles 100,000 in between."""
+    queue, store = await broker.queue("jobs"), store_of(broker)
+    settled = store.parts("jobs").settler._log.settled
+    for _ in range(11):
+        await finish(queue, 1000)
+    assert len(settled) == 10_000
+
+
+async def test_retention_reads_little_of_an_archive_that_is_young(
+    broker: holdfast.Broker, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """Upkeep comes every minute: it must not cost as much as the archive is long."""
+    queue, store = await broker.queue("jobs"), store_of(broker)
+    for _ in range(3):
+        await finish(queue, 1000)
+    await broker.maintain()  # the rarer looks are done
+    heard = 0
+    collect, api = store.link.collect, store.link.api
+
+    async def counting_collect(*args: Any, **kwargs: Any) -> Any:
+        nonlocal heard
+        found = await collect(*args, **kwargs)
+        heard += len(found)
+        return found
+
+    async def counting_api(*args: Any, **kwargs: Any) -> Any:
+        nonlocal heard
+        answer = await api(*args, **kwargs)
+        heard += len(answer.get("state", {}).get("subjects") or ())
+        return answer
+
+    monkeypatch.setattr(store.link, "collect", counting_collect)
+    monkeypatch.setattr(store.link, "api", counting_api)
+    assert (await broker.maintain())["jobs"]["archive"] == 0
+    assert heard < 2000, "a page of records, and those of the last settlements"
+
+
+async def test_retention_goes_through_more_than_a_page(broker: holdfast.Broker) -> None:
+    queue = await broker.queue("jobs")
+    await queue.enqueue_many(range(300))
+    [waits] = await queue.dequeue_many(1)
+    held = await queue.dequeue_many(299)
+    assert all(await queue.complete_many(held))
+    await broker.configure_queue("jobs", archive_days=0.0000001)
+    await finish(queue, 250)
+    await eventually(lambda: _is_empty_after_upkeep(broker, queue))
+    await waits.complete()
+
+
+async def _is_empty_after_upkeep(broker: holdfast.Broker, queue: holdfast.Queue[object]) -> bool:
+    await broker.maintain()
+    return (await queue.stats()).archived == 0

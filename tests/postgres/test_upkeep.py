@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import asyncio
 from datetime import UTC, datetime, timedelta
 
 import holdfast
@@ -120,4 +121,19 @@ async def test_doctor_tells_of_the_server(postgres: Database) -> None:
         assert checks["version"].detail.startswith("PostgreSQL 18")
         assert checks["durability"].state == "fail"  # the server of the tests runs without fsync
         assert checks["notify"].state == "ok"
+        assert checks["bloat"].state == "ok"
+
+
+async def test_doctor_while_a_queue_is_deleted(postgres: Database) -> None:
+    """Its tables are listed and are gone when their size is asked for."""
+    async with holdfast.connect(postgres.url) as broker:
+        await broker.queue("jobs")
+        with postgres.connect() as other:
+            with other.transaction():
+                other.execute("DROP TABLE holdfast.a_jobs")
+                checking = asyncio.create_task(broker.check())
+                async with asyncio.timeout(10):
+                    while not postgres.value("SELECT count(*) FROM pg_locks WHERE NOT granted"):
+                        await asyncio.sleep(0.02)
+            checks = {check.name: check for check in await checking}
         assert checks["bloat"].state == "ok"

@@ -28,6 +28,7 @@ if TYPE_CHECKING:
     from obstore.store import AzureStore
 
 VERSION = "3.35.0"  # the last one that runs on Node 20
+FOLDER = f"azurite-{VERSION}"  # in the cache
 CONTAINER = "holdfast"
 ACCOUNT = "holdfast"
 KEY = base64.b64encode(b"canary-azure-secret-of-the-account").decode()
@@ -78,7 +79,7 @@ class Server:
 
     def start(self) -> Server:
         """Start it, or start it again with what it kept."""
-        command = [*_program(), "--silent", "--location", str(self.folder / "data"), "--skipApiVersionCheck"]
+        command = [*program(), "--silent", "--location", str(self.folder / "data"), "--skipApiVersionCheck"]
         command += ["--blobHost", "127.0.0.1", "--blobPort", str(self.port)]
         with (self.folder / "log").open("ab") as log:
             self._process = subprocess.Popen(
@@ -147,12 +148,12 @@ def _ask(port: int, method: str, path: str, query: dict[str, str]) -> int:
         connection.close()
 
 
-def _program() -> list[str]:
+def program() -> list[str]:
     """Node and the blob server's script; installs it when it is not there."""
     node, npm = shutil.which("node"), shutil.which("npm")
     if node is None or npm is None:
         raise RuntimeError("az:// is tested with Azurite, which needs Node and npm: install them, and run this again")
-    folder = cache_folder() / f"azurite-{VERSION}"
+    folder = (cache_folder() / FOLDER).resolve()  # a link, where a run of the tests has a cache of its own
     if not (folder / "complete").exists():
         _install(npm, folder)
     return [node, str(folder / "node_modules" / "azurite" / "dist" / "src" / "blob" / "main.js")]

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from collections.abc import Collection, Iterator, Sequence
 from contextlib import suppress
-from functools import cache
+from functools import cache, reduce
 from itertools import pairwise
 from typing import TYPE_CHECKING, Any
 
@@ -94,15 +94,16 @@ def microseconds(seconds: float) -> int:
 
 
 def joined(parts: Sequence[pa.Table]) -> pa.Table:
-    """Tables that are in id order each, as one that is."""
+    """Tables that are in id order each, as one that is, with each id once: a crash leaves a file beside its parts."""
     import pyarrow as pa
-    import pyarrow.compute as pc
 
     ends = sorted((part["id"][0].as_py(), part["id"][-1].as_py(), place) for place, part in enumerate(parts))
     whole = pa.concat_tables([parts[place] for _, _, place in ends])
     if all(last < first for (_, last, _), (first, _, _) in pairwise(ends)):
         return whole
-    return whole.take(pc.sort_indices(whole["id"]))
+    ids = whole["id"].to_pylist()
+    places = list(dict(sorted(zip(ids, range(len(ids)), strict=True))).values())
+    return arrow.taken(whole, places)
 
 
 def written(rows: pa.Table) -> Buffer:
@@ -154,13 +155,26 @@ def decode(data: bytes) -> tuple[list[Stored], list[str | None]]:
     return records, table.column("token").to_pylist()
 
 
-def without(data: bytes, *, gone: Collection[str]) -> pa.Table | None:
-    """The rows of a file but for these ids; None: it has none of them, which its ids alone tell."""
+def columns(data: bytes) -> pa.Table:
+    """The rows of a file as columns."""
+    table = _columns(data, schema().names)
+    table.validate(full=True)  # text that is none would go on into the next file
+    return table
+
+
+def without(data: bytes, *, gone: Collection[str] | None, before: float | None) -> pa.Table | None:
+    """The rows of a file but for these ids, or those that ended before; None: all of them, as those columns tell."""
     import pyarrow.compute as pc
 
-    ids = _columns(data, ["id"])["id"]
-    goes = pc.is_in(ids, value_set=arrow.column(sorted(gone), ids.type))
-    return _columns(data, schema().names).filter(pc.invert(goes)) if pc.any(goes).as_py() else None
+    tested = _columns(data, ["id", "finished_at"])
+    ids, goes = tested["id"], []
+    if gone is not None:
+        goes.append(pc.is_in(ids, value_set=arrow.column(sorted(gone), ids.type)))
+    if before is not None:
+        ended = tested["finished_at"].cast("int64").cast("double")
+        goes.append(pc.less(pc.divide(ended, 1e6), before))
+    both = reduce(pc.and_, goes)
+    return columns(data).filter(pc.invert(both)) if pc.any(both).as_py() else None
 
 
 def own_attempts(data: bytes) -> list[int | None]:
@@ -179,14 +193,15 @@ def _columns(data: bytes, names: Sequence[str]) -> pa.Table:
     file = pq.ParquetFile(pa.BufferReader(data))
     check_format(file.schema_arrow)
     known, kept = schema(), file.schema_arrow.names
-    table = file.read(columns=[name for name in names if name in kept])
-    columns = [
-        table.column(name).cast(known.field(name).type)
-        if name in kept
-        else pa.nulls(file.metadata.num_rows, known.field(name).type)
-        for name in names
+    table = file.read(columns=[name for name in names if name in kept], use_threads=False)
+    fields = [known.field(name) for name in names]
+    found = [
+        arrow.as_type(table.column(each.name), each.type)
+        if each.name in kept
+        else pa.nulls(file.metadata.num_rows, each.type)
+        for each in fields
     ]
-    return pa.table(columns, names=list(names))
+    return pa.table(found, schema=pa.schema(fields, metadata=known.metadata))
 
 
 def read(key: str, data: bytes) -> tuple[list[Stored], list[str | None]]:

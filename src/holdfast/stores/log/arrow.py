@@ -6,15 +6,20 @@ few kinds of columns that blocks and archive files have from plain lists.
 
 from __future__ import annotations
 
+import asyncio
+import sys
 import threading
 from array import array
-from collections.abc import Iterable, Sequence
+from collections.abc import Callable, Iterable, Sequence
+from functools import partial
 from itertools import accumulate
-from typing import TYPE_CHECKING, Any
+from typing import TYPE_CHECKING, Any, ParamSpec, TypeVar
 
 if TYPE_CHECKING:
     import pyarrow as pa
 
+P = ParamSpec("P")
+T = TypeVar("T")
 _CODES = {"int16": "h", "int32": "i", "int64": "q", "float64": "d", "double": "d", "timestamp[us, tz=UTC]": "q"}
 _loading = threading.Lock()
 _state = {"begun": False, "ready": False}
@@ -61,11 +66,32 @@ def column(values: Sequence[Any], type: pa.DataType) -> pa.Array:
     return pa.Array.from_buffers(type, count, [valid, _ends(map(len, parts)), pa.py_buffer(b"".join(parts))])
 
 
-def release() -> None:
-    """Give memory that columns no longer need back to the system: pyarrow would keep all that it ever needed."""
-    import pyarrow as pa
+def as_type(column: Any, type: pa.DataType) -> Any:
+    """A cast where one is needed: it loads the part of pyarrow that computes, 9 MB."""
+    return column if column.type == type else column.cast(type)
 
-    pa.default_memory_pool().release_unused()
+
+def taken(rows: pa.Table, places: Sequence[int]) -> pa.Table:
+    """The rows at these places."""
+    import pyarrow as pa
+    import pyarrow.compute as pc
+
+    return pc.take(rows, column(places, pa.int64()))
+
+
+async def beside(function: Callable[P, T], *args: P.args, **kwargs: P.kwargs) -> T:
+    """Call it in a thread that gives back what columns needed meanwhile: pyarrow keeps memory for each thread."""
+    return await asyncio.to_thread(_call_and_release, partial(function, *args, **kwargs))
+
+
+def _call_and_release(call: Callable[[], T]) -> T:
+    try:
+        return call()
+    finally:
+        pa = sys.modules.get("pyarrow")
+        if pa is not None:
+            for pool in (pa.default_memory_pool(), pa.system_memory_pool()):
+                pool.release_unused()
 
 
 def _ends(lengths: Iterable[int]) -> pa.Buffer:

@@ -1,4 +1,7 @@
-"""Blocks and archive files as Arrow columns of a view, without a step in Python per row."""
+"""Blocks and archive files as Arrow columns of a view, without a step in Python per row.
+
+What computes is loaded where it is needed: a worker that only writes its archive does without.
+"""
 
 from __future__ import annotations
 
@@ -8,8 +11,6 @@ from typing import Any
 
 import msgspec
 import pyarrow as pa
-import pyarrow.compute as pc
-import pyarrow.parquet as pq
 
 from ... import ids
 from ...errors import StoreError
@@ -99,6 +100,8 @@ def _or_none(headers: pa.MapArray) -> pa.MapArray:
     """Headers without a single entry are none, as a record says it."""
     if headers.null_count == len(headers):
         return headers
+    import pyarrow.compute as pc
+
     starts = headers.offsets
     empty = pc.sum(pc.equal(starts[1:], starts[:-1])).as_py()
     return (
@@ -118,6 +121,8 @@ def _schema(view: View, only: tuple[str, ...] | None) -> pa.Schema:
 
 def _tokens(hold: str, places: Any, ids: pa.Array) -> pa.Array:
     """As `leases.py` reads them: the hold, the place, the id."""
+    import pyarrow.compute as pc
+
     place = arrow.column([str(place) for place in places], pa.string())
     return pc.binary_join_element_wise(pa.scalar(hold), place, ids, ".")
 
@@ -142,7 +147,7 @@ class _Source:
     def column(self, name: str, otherwise: Any) -> pa.Array:
         """A column of the block, or the same value for all."""
         type = batches.arrow_type(name)
-        return self.stored.column(name).cast(type) if name in self.has else self.all(otherwise, type)
+        return arrow.as_type(self.stored.column(name), type) if name in self.has else self.all(otherwise, type)
 
     def id(self) -> pa.Array:
         if "id" in self.has:
@@ -151,16 +156,18 @@ class _Source:
 
     def attempts(self) -> pa.Array:
         """What happened before the block was written counts on top of what the head says."""
-        before = self.group.attempts - self.name.attempts
         if "attempts" not in self.has:
             return self.all(self.group.attempts, pa.int32())
+        import pyarrow.compute as pc
+
+        before = self.group.attempts - self.name.attempts
         return pc.add(self.stored.column("attempts"), pa.scalar(before, pa.int32()))
 
     def instant(self, name: str, known: float | None) -> pa.Array:
         if known is None and name in self.has:
             return _instants(self.stored.column(name))
         type = batches.arrow_type(name)
-        return self.all(None if known is None else microseconds(known), pa.int64()).cast(type)
+        return self.all(None if known is None else microseconds(known), type)
 
     def enqueued_at(self) -> pa.Array:
         born = self.calendar.wall(ids.born_at(int(self.name.block, 16)))
@@ -204,11 +211,15 @@ def _results(source: _Source, result: Callable[[bytes], bytes | None]) -> pa.Arr
 
 
 def _instants(seconds: pa.Array) -> pa.Array:
+    import pyarrow.compute as pc
+
     return pc.round(pc.multiply(seconds, 1e6)).cast(pa.int64()).cast(pa.timestamp("us", tz="UTC"))
 
 
 def _dashed(plain: pa.Array) -> pa.Array:
     """Ids of 32 digits as users see them."""
+    import pyarrow.compute as pc
+
     cut = ((0, 8), (8, 12), (12, 16), (16, 20), (20, 32))
     parts = [pc.utf8_slice_codeunits(plain, start, stop) for start, stop in cut]
     return pc.binary_join_element_wise(*parts, "-")
@@ -231,6 +242,8 @@ def _made_ids(block: str, places: Any) -> pa.Array:
 
 def of_file(data: bytes, view: View, only: tuple[str, ...] | None = None) -> list[pa.RecordBatch]:
     """The rows of an archive file."""
+    import pyarrow.parquet as pq
+
     file = pq.ParquetFile(pa.BufferReader(data))
     archive.check_format(file.schema_arrow)
     schema = _schema(view, only)

@@ -135,16 +135,13 @@ class Flusher:
         gathered = await self._gathered(flush, known)
         if gathered is None:
             return
-        written = await asyncio.to_thread(flush_rows.encode, self._committer.address, *gathered)
+        written = await arrow.beside(flush_rows.encode, self._committer.address, *gathered)
         if written.archive is not None:
             await self._space.write_file(*written.archive)
         await self._reach("flush.written")
         if written.moved is not None and self._space.window:
             await self._space.transact(partial(_make, queue=written.moved.queue), deadline=self._timeout)
         await self._committer.edit(lambda session: self._show(session, flush, written))
-        if written.archive is not None:
-            del gathered, written
-            await asyncio.to_thread(arrow.release)
         await self._reach("flush.dropped")
 
     async def _gathered(self, flush: str, known: Seen | None) -> Gathered | None:

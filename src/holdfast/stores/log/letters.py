@@ -5,7 +5,7 @@ from __future__ import annotations
 import math
 import secrets
 from bisect import bisect_left, bisect_right
-from collections.abc import Callable, Collection, Sequence
+from collections.abc import Collection, Sequence
 from functools import partial
 from typing import TYPE_CHECKING, TypeAlias, cast
 
@@ -15,7 +15,7 @@ from ... import ids
 from ...errors import Damaged
 from ...ids import Ids
 from ..records import Stored
-from . import archive, bundles, damage, flush_rows, names, queues
+from . import archive, arrow, bundles, damage, flush_rows, names, queues
 from .cache import BlockCache
 from .edit import Session
 from .flush_rows import Leaving
@@ -24,8 +24,8 @@ from .head.state import Absorb, Expire, Purge, Remove
 from .lookup import Found, Glance, dead_sources
 from .names import ArchiveName
 from .queues import Address
+from .space import Buffer, Reading, Space, Transaction
 from .space import Found as SpaceFound
-from .space import Reading, Space, Transaction
 from .topics import work_topic
 
 if TYPE_CHECKING:
@@ -35,7 +35,6 @@ if TYPE_CHECKING:
 
 
 Original: TypeAlias = tuple[Stored, int]  # an archived message, and the attempts it asked for itself; 0: the queue's
-Row: TypeAlias = tuple[Stored, str | None, int | None]  # of an archive file: a record, its token, and the same
 
 
 def take_dead(
@@ -132,7 +131,7 @@ def archived(view: Reading, queue: str, wanted: Sequence[str]) -> list[Original]
         stored = view.get(file.key)
         if stored is None:
             continue
-        for record, _, own in _rows(file.key, stored.data):
+        for record, own in zip(archive.read(file.key, stored.data)[0], archive.own_attempts(stored.data), strict=True):
             if names.plain(record.id) in numbers:
                 found[record.id] = (record, own or 0)
     return [found[id] for id in wanted if id in found]
@@ -174,90 +173,85 @@ def _add(tx: Transaction, root: str, queue: str, fresh: list[Leaving], maker: Id
 
 
 async def discard_archived(space: Space, queue: str, wanted: Sequence[str] | None, before: float | None) -> int:
-    """Delete archived messages; a file that keeps some is replaced by a smaller one in one step."""
+    """Delete archived messages: these, or those that ended before an instant, or all.
+
+    A file that keeps some is replaced by a smaller one in one step. Only files that may hold one of them are read, and
+    only those that do are written anew; as columns.
+    """
     address = queues.address(queue)
     config = await space.read(lambda view: queues.read(view, queue))
     files = await space.read(lambda view: archive.files(view, address.archive_root(config)))
     chosen = None if wanted is None else set(wanted)
-    if chosen is not None and before is None:
-        return await _discard_chosen(space, address, config, files, chosen)
-
-    def goes(record: Stored) -> bool:
-        return (chosen is None or record.id in chosen) and (before is None or (record.finished_at or 0.0) < before)
-
+    plain = sorted(f"{number:032x}" for id in chosen or () if (number := ids.number(id)) is not None)
+    everything = chosen is None and before is None
     removed = 0
     for file in files:
-        try:
-            removed += await _thin_out(space, address, config, file, goes)
-        except Damaged as error:
-            if chosen is not None:
-                raise
-            removed += await _give_up(
-                space, file, error, everything=before is None or space.calendar().wall(file.frozen_at) < before
-            )
+        if everything:
+            removed += file.rows if await _show(space, [file.key], None) else 0
+        elif chosen is None or bisect_left(plain, file.first) < bisect_right(plain, file.last):
+            removed += await _thin_out(space, address, config, file, chosen, before)
     return removed
 
 
-async def _discard_chosen(
-    space: Space, address: Address, config: queues.Config, files: list[ArchiveName], chosen: Collection[str]
+async def _thin_out(
+    space: Space,
+    address: Address,
+    config: queues.Config,
+    file: ArchiveName,
+    chosen: Collection[str] | None,
+    before: float | None,
 ) -> int:
-    """Only files that may hold one of these are read, and only those that do are written anew; as columns."""
-    plain = sorted(f"{number:032x}" for id in chosen if (number := ids.number(id)) is not None)
-    removed = 0
-    for file in files:
-        if bisect_left(plain, file.first) == bisect_right(plain, file.last):
-            continue
-        found = await space.read(partial(_get, file.key))
-        if found is None:
-            continue
-        kept = damage.read(file.key, partial(archive.without, gone=chosen), found.data)
-        if kept is None:
-            continue
-        new = await _write_table(space, address, config, file.flush, kept) if kept.num_rows else None
-        if await _show(space, [file.key], new):
-            removed += file.rows - kept.num_rows
-    return removed
+    found = await space.read(partial(_get, file.key))
+    if found is None:
+        return 0
+    try:
+        kept = await arrow.beside(_thinned, file.key, found.data, chosen, before)
+    except Damaged as error:
+        if chosen is not None:
+            raise
+        return await _give_up(space, file, error, too_old=space.calendar().wall(file.frozen_at) < (before or 0.0))
+    if kept is None:
+        return 0
+    new = await _write(space, address, config, file.flush, kept) if kept.rows else None
+    return file.rows - kept.rows if await _show(space, [file.key], new) else 0
 
 
-async def _give_up(space: Space, file: ArchiveName, error: Damaged, *, everything: bool) -> int:
-    """A file that cannot be read goes when all files go, or when it is too old; else it stays for somebody to mend."""
-    if everything:
+def _thinned(key: str, data: bytes, chosen: Collection[str] | None, before: float | None) -> _File | None:
+    """What stays of a file; None: all of it."""
+    kept = damage.read(key, partial(archive.without, gone=chosen, before=before), data)
+    return None if kept is None else _File.of(kept)
+
+
+async def _give_up(space: Space, file: ArchiveName, error: Damaged, *, too_old: bool) -> int:
+    """A file that cannot be read goes when it is too old; else it stays for somebody to mend."""
+    if too_old:
         return file.rows if await _show(space, [file.key], None) else 0
     damage.logger.error("%s", error)
     return 0
 
 
-async def _thin_out(
-    space: Space, address: Address, config: queues.Config, file: ArchiveName, goes: Callable[[Stored], bool]
-) -> int:
-    found = await space.read(lambda view: view.get(file.key))
-    if found is None:
-        return 0
-    rows = _rows(file.key, found.data)
-    kept = [row for row in rows if not goes(row[0])]
-    if len(kept) == len(rows):
-        return 0
-    new = await _write(space, address, config, file.flush, kept) if kept else None
-    replaced = await _show(space, [file.key], new)
-    return len(rows) - len(kept) if replaced else 0
+class _File(msgspec.Struct, frozen=True):
+    """An archive file that is to be written."""
+
+    rows: int
+    first: str
+    last: str
+    data: Buffer
+
+    @classmethod
+    def of(cls, table: pa.Table) -> _File:
+        if not table.num_rows:
+            return cls(0, "", "", b"")
+        first, last = (names.plain(table["id"][at].as_py()) for at in (0, -1))
+        return cls(table.num_rows, first, last, archive.written(table))
 
 
-def _rows(key: str, data: bytes) -> list[Row]:
-    return list(zip(*archive.read(key, data), archive.own_attempts(data), strict=True))
-
-
-async def _write(space: Space, address: Address, config: queues.Config, flush: str, kept: list[Row]) -> str:
-    records, tokens, own = ([row[column] for row in kept] for column in range(3))
-    rows = archive.table(address.queue, records, tokens, own)  # type: ignore[arg-type]  # a Row's columns
-    return await _write_table(space, address, config, flush, rows)
-
-
-async def _write_table(space: Space, address: Address, config: queues.Config, flush: str, rows: pa.Table) -> str:
+async def _write(space: Space, address: Address, config: queues.Config, flush: str, file: _File) -> str:
     """A new archive file with the time of an old one, so that its retention does not start again."""
-    first, last = (names.plain(rows["id"][at].as_py()) for at in (0, -1))
     number = f"{int(flush, 16) + (secrets.randbits(32) + 1 << 20):032x}"  # nobody else's: it may have to be deleted
-    key = address.archive_root(config) + names.archive_key(first, last, rows.num_rows, number, space.calendar())
-    await space.write_file(key, archive.written(rows))
+    name = names.archive_key(file.first, file.last, file.rows, number, space.calendar())
+    key = address.archive_root(config) + name
+    await space.write_file(key, file.data)
     return key
 
 
@@ -278,23 +272,29 @@ def _get(key: str, view: Reading) -> SpaceFound | None:
 
 async def merge(space: Space, address: Address, config: queues.Config, files: list[ArchiveName]) -> int:
     """Several small archive files become one."""
-    kept: list[Row] = []
-    read: list[ArchiveName] = []
+    data: dict[str, bytes] = {}
     for file in files:
         found = await space.read(partial(_get, file.key))
         if found is None:
             return 0
+        data[file.key] = found.data
+    read, merged = await arrow.beside(_merged, data)
+    if merged is None:
+        return 0
+    new = await _write(space, address, config, max(file.flush for file in files if file.key in read), merged)
+    return len(read) if await _show(space, read, new) else 0
+
+
+def _merged(data: dict[str, bytes]) -> tuple[list[str], _File | None]:
+    """One file of those that can be read, and their keys; None: there are too few."""
+    tables: dict[str, pa.Table] = {}
+    while data:
+        key = next(iter(data))
         try:
-            kept += _rows(file.key, found.data)
+            tables[key] = damage.read(key, archive.columns, data.pop(key))
         except Damaged as error:  # it stays as it is
             damage.logger.error("%s", error)
-        else:
-            read.append(file)
-    if len(read) < 2:
-        return 0
-    kept = sorted({each[0].id: each for each in kept}.values(), key=lambda each: each[0].id)  # a crash leaves both
-    new = await _write(space, address, config, max(file.flush for file in read), kept)
-    return len(read) if await _show(space, [file.key for file in read], new) else 0
+    return list(tables), _File.of(archive.joined(list(tables.values()))) if len(tables) > 1 else None
 
 
 async def _show(space: Space, old: Sequence[str], new: str | None) -> bool:

@@ -45,10 +45,13 @@ class Word(msgspec.Struct, gc=False):
     reply: str
     data: bytes
     head: bytes | None = None
+    read: dict[str, str] | None = None  # the headers, once somebody has asked
 
     @property
     def headers(self) -> dict[str, str] | None:
-        return parse(self.head) if self.head else None
+        if self.read is None and self.head:
+            self.read = parse(self.head)
+        return self.read
 
 
 def parse(raw: bytes) -> dict[str, str]:

@@ -13,7 +13,7 @@ from . import deadline, state
 from .lookup import Looker
 from .moving import Mover
 from .names import id_of
-from .partition import Lease, Log, is_id
+from .partition import Lease, Log, is_id, read_record
 from .reading import Found
 from .settling import AT_ONCE, Settler
 from .tasks import read_task
@@ -116,7 +116,7 @@ class Letters:
         free = {id: one for id, one in wanted.items() if not state.held(one[1], self._log.seen(id, one[1]))}
         copied = await self._mover.replay([record.task for _, record in free.values()])
         if view == "dead":
-            await self._remove(view, free)
+            await self._remove_moved(free)
         deadline.renew()
         return copied
 
@@ -144,29 +144,47 @@ class Letters:
             gone += await self._remove(view, old)
         return gone
 
+    async def retire(self, before: float) -> int:
+        """Delete archived messages that ended before an instant; how many.
+
+        Records lie in the order in which they were written, so nothing is read behind the first that ended later.
+        """
+        names, gone, start = self._log.names, 0, 1
+        while page := await self._log.reader.run(names.done_stream, f"{names.done}*", start, _CHUNK):
+            records = {id_of(one.subject): (one.sequence, read_record(one.data)) for one in page}
+            ended = {id: one for id, one in records.items() if one[1].place == state.ARCHIVE and not one[1].gone}
+            old = {id: one for id, one in ended.items() if one[1].finished_at < before}
+            gone += await self._remove("archive", old)
+            if len(old) < len(ended):
+                break
+            start = page[-1].sequence + 1
+            deadline.renew()
+        return gone
+
     async def _ended(self, view: View, ids: Sequence[str]) -> dict[str, tuple[int, Record]]:
         place = state.DEAD if view == "dead" else state.ARCHIVE
         found = await self._log.records(ids)
         return {id: found[id] for id in ids if id in found and found[id][1].place == place and not found[id][1].gone}
 
     async def _remove(self, view: View, found: dict[str, tuple[int, Record]]) -> int:
-        """How many; not those that another was quicker with.
-
-        Records first: they are what everybody asks; a letter without one is swept.
-        """
+        """How many; not those that another was quicker with."""
         log, names = self._log, self._log.names
         took = await log.delete_each(names.done_stream, [sequence for sequence, _ in found.values()])
         gone = [id for id, ok in zip(found, took, strict=True) if ok]
-        if view == "dead":
-            await self._remove_letters(gone)
-        records = [found[id][1] for id in gone]
-        await log.blobs.delete([name for one in records for name in (one.task.blob, one.result_blob) if name])
+        await self._remove_rest(view, {id: found[id][1] for id in gone})
         return len(gone)
 
-    async def _remove_letters(self, ids: Sequence[str]) -> int:
-        log = self._log
-        letters = await log.letters(ids)
-        return sum(await log.delete_each(log.names.dead_stream, list(letters.values())))
+    async def _remove_moved(self, found: dict[str, tuple[int, Record]]) -> None:
+        """Letters that were copied; who of two removes them is nothing to be counted."""
+        gone = await self._log.drop_records({id: sequence for id, (sequence, _) in found.items()})
+        await self._remove_rest("dead", {id: found[id][1] for id in gone})
+
+    async def _remove_rest(self, view: View, gone: dict[str, Record]) -> None:
+        """Behind records that are removed: they go first, since everybody asks them. A letter without one is swept."""
+        if view == "dead":
+            await self._log.drop_letters(list(gone))
+        blobs = [name for one in gone.values() for name in (one.task.blob, one.result_blob) if name]
+        await self._log.blobs.delete(blobs)
 
     async def sweep(self) -> int:
         """Letters whose record is gone: who removed them stopped in between; how many."""
@@ -177,7 +195,8 @@ class Letters:
             known = await log.records(part)
             left = [id for id in part if id not in known]
             exact = [id for id in left if await log.record(id) is None]  # a copy of the stream may be behind
-            swept += await self._remove_letters(exact)
+            await log.drop_letters(exact)
+            swept += len(exact)
             deadline.renew()
         return swept
 

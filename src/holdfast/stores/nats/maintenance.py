@@ -30,7 +30,7 @@ async def maintain(log: Log, letters: Letters, mover: Mover) -> dict[str, int]:
         return {}
     try:
         before = log.link.now() - info.options.archive_days * 86400
-        done = {"archive": await letters.discard("archive", None, before=before), "gone": await forget(log)}
+        done = {"archive": await letters.retire(before), "gone": await forget(log)}
         done["reserve"], done["tallies"] = await log.reserve.mend(), await log.tally.maintain()
         if time.monotonic() - log.swept_at > _SWEEP:
             log.swept_at = time.monotonic()

@@ -5,6 +5,7 @@ from __future__ import annotations
 import asyncio
 import math
 import time
+from collections import OrderedDict
 from collections.abc import Coroutine, Sequence
 from functools import lru_cache
 from typing import Any
@@ -54,7 +55,9 @@ SURE = OUTLASTS / 2  # seconds since a message was asked for: within them its re
 
 
 _CLEANING = 4  # settlements, each of up to 255 messages, behind which is cleaned up at once
+_DROPPED = 256  # removals that are asked for in one go
 _CLEANED = 2.0  # seconds that this is waited for
+_SETTLED_KEPT = 10_000  # settlements whose repeats are known here
 
 
 class Log:
@@ -79,7 +82,7 @@ class Log:
         )
         self.calls = Calls(link, reader, reserve, self.names)
         self.leases: dict[tuple[str, str], Lease] = {}
-        self.settled: dict[tuple[str, str], str] = {}  # what this process has settled, by id and token
+        self.settled: OrderedDict[tuple[str, str], str] = OrderedDict()  # by id and token: what was done here last
         self.changed = asyncio.Event()
         self._cleaning: set[asyncio.Task[None]] = set()  # what follows settlements, while their callers go on
         self.swept_at = float("-inf")  # by our own clock
@@ -117,8 +120,12 @@ class Log:
         self._tidy_at = now + 10
         over = self.link.now() - 60
         self.leases = {key: lease for key, lease in self.leases.items() if lease.record.lease_end > over}
-        while len(self.settled) > 10_000:
-            del self.settled[next(iter(self.settled))]
+
+    def remember(self, id: str, token: str, action: str) -> None:
+        """What this process has settled, so that a repeat is known without a look."""
+        self.settled[id, token] = action
+        while len(self.settled) > _SETTLED_KEPT:
+            self.settled.popitem(last=False)
 
     def seen(self, id: str, record: Record | None, moment: Moment | None = None) -> Moment:
         """The time as it counts for a message: whoever gave its lease knows better than others when it is over."""
@@ -190,9 +197,12 @@ class Log:
         place = f"{names.task}{priority}{id}"
         return place, place + LATER, f"{names.old_later}{priority}{id}"
 
+    def _letter(self, id: str) -> str:
+        return self.names.dead + _priority(id) + id
+
     async def letters(self, ids: Sequence[str]) -> dict[str, int]:
         """The places of these in the stream of dead letters."""
-        subjects = [self.names.dead + _priority(id) + id for id in ids]
+        subjects = [self._letter(id) for id in ids]
         found = await self.reader.last(self.names.dead_stream, subjects) if subjects else {}
         return {id_of(subject): one.sequence for subject, one in found.items()}
 
@@ -268,6 +278,31 @@ class Log:
             answer if isinstance(answer, bool) else await self.delete(stream, sequence)
             for sequence, answer in zip(sequences, answers, strict=True)
         ]
+
+    async def drop_records(self, places: dict[str, int]) -> list[str]:
+        """Remove records by their ids and sequences; the ids that have none now."""
+        ids, kept = list(places), set[str]()
+        for start in range(0, len(ids), _DROPPED):
+            part = ids[start : start + _DROPPED]
+            heard = await self.link.remove_each(self.names.done_stream, [places[id] for id in part])
+            left = list(await self.records(part)) if heard else part
+            went = await asyncio.gather(*[self._drop_record(id, places[id]) for id in left])
+            kept |= {id for id, ok in zip(left, went, strict=True) if not ok}
+        return [id for id in ids if id not in kept]
+
+    async def _drop_record(self, id: str, sequence: int) -> bool:
+        """The same for one that may be there; False: another has written it anew."""
+        found = await self.record(id)
+        if found is None or found[0] != sequence:
+            return found is None
+        return await self.delete(self.names.done_stream, sequence)
+
+    async def drop_letters(self, ids: Sequence[str]) -> None:
+        """Remove dead letters by their subjects: they need not be read for that."""
+        for start in range(0, len(ids), _DROPPED):
+            part = ids[start : start + _DROPPED]
+            await self.link.remove_each(self.names.dead_stream, [self._letter(id) for id in part])
+            await self.delete_each(self.names.dead_stream, list((await self.letters(part)).values()))
 
     async def store_each(self, posts: Sequence[Post]) -> None:
         """Store what ends or moves messages, as `store` does."""

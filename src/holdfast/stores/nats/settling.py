@@ -132,7 +132,7 @@ class Settler:
             self._log.leases.pop((s.id, s.token), None)
             if ok:
                 answers[index] = "ok"
-                self._log.settled[s.id, s.token] = s.action
+                self._log.remember(s.id, s.token, s.action)
             else:
                 later.append(index)
         return later
@@ -283,13 +283,15 @@ class Settler:
         """Whether tasks that were acknowledged have left their stream: what a lane hears it does in that order."""
         if self._log.dead:
             return True  # they were removed by their places
-        last = {ack.rsplit(".", 5)[0]: _sequence(ack) for ack in acks}
-        until = deadline.until(_LEAVES)
-        for sequence in last.values():
-            while await self._log.reader.at(self._log.names.task_stream, sequence) is not None:
+        last = {ack.rsplit(".", 5)[0]: ack for ack in acks}
+        until, pause = deadline.until(_LEAVES), _LOOK
+        for ack in last.values():
+            await asyncio.sleep(pause)
+            while await self._log.reader.at(self._log.names.task_stream, _sequence(ack)) is not None:
                 if time.monotonic() >= until:
                     return False
-                await asyncio.sleep(_LOOK)
+                pause *= 2  # each look costs as much as ten messages
+                await asyncio.sleep(pause)
         return True
 
     async def _leave(self, gone: Sequence[_Work]) -> None:
@@ -298,7 +300,7 @@ class Settler:
 
     async def _forget(self, gone: Sequence[tuple[Lease, Record]]) -> None:
         """Remove what is not kept."""
-        await self._log.delete_each(self._log.names.done_stream, [lease.sequence for lease, _ in gone])
+        await self._log.drop_records({lease.id: lease.sequence for lease, _ in gone})
         await self._log.blobs.delete(
             [name for lease, record in gone for name in (lease.task.blob, record.result_blob) if name]
         )

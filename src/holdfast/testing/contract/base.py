@@ -158,13 +158,15 @@ def working(worker: Any) -> AbstractAsyncContextManager[Any]:
     return run()
 
 
-async def eventually(check: Callable[[], Awaitable[Any] | Any], what: str = "the condition") -> Any:
+async def eventually(
+    check: Callable[[], Awaitable[Any] | Any], what: str = "the condition", *, within: float = PATIENCE
+) -> Any:
     """Wait until the check is true; what it said."""
-    deadline = asyncio.get_running_loop().time() + PATIENCE
+    deadline = asyncio.get_running_loop().time() + within
     while True:
         answer = check()
         answer = await answer if inspect.isawaitable(answer) else answer
         if answer:
             return answer
-        assert asyncio.get_running_loop().time() < deadline, f"{what} did not come true in {PATIENCE:g} s"
+        assert asyncio.get_running_loop().time() < deadline, f"{what} did not come true in {within:g} s"
         await asyncio.sleep(0.01)

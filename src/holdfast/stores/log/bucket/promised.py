@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import asyncio
 import os
+import time
 from collections.abc import Awaitable, Callable, Sequence
 
 from msgspec.structs import replace
@@ -50,8 +51,9 @@ class PromisedAppends:
 
     async def append(self, messages: Sequence[Envelope], name: Callable[[str, str], str]) -> list[str]:
         """Ids in order; `name` makes the promise's key of the queue's root and a dedup key."""
-        address = queues.address(self._queue)
+        address, began = queues.address(self._queue), time.monotonic()
         config = await self._space.read(lambda view: queues.read(view, address.queue), deadline=self._timeout)
+        left = max(0.0, self._timeout - (time.monotonic() - began))  # of the time that each promise has
         root, window = address.root(config), config.options.dedup_window
         shared = queues.address(address.queue).root(config)  # a key is remembered for all shards
         firsts = {each.dedup_key or "": each for each in reversed(messages)}
@@ -63,7 +65,7 @@ class PromisedAppends:
 
         async def one(key: str, number: int) -> tuple[str, str]:
             async with self._turns:
-                return key, await self._one(root, name(shared, key), firsts[key], window, number)
+                return key, await self._one(root, name(shared, key), firsts[key], window, number, left)
 
         made = dict(await asyncio.gather(*(one(key, number) for key, number in numbers.items())))
         return [made[each.dedup_key or ""] for each in messages]
@@ -75,7 +77,7 @@ class PromisedAppends:
         """Seconds: clocks differ, and may run fast."""
         return lasting(window) + (0.0 if promise.by == self._own else margins.MARGIN)
 
-    async def _one(self, root: str, name: str, message: Envelope, window: float, number: int) -> str:
+    async def _one(self, root: str, name: str, message: Envelope, window: float, number: int, within: float) -> str:
         def decide(tx: Transaction, holds: Promise | None) -> Promise | None:
             if holds is not None and tx.now < holds.at + self._remembered(window, holds):
                 return None
@@ -86,7 +88,7 @@ class PromisedAppends:
         async def was_kept(promise: Promise) -> bool:
             return await self._is_there(promise.said)
 
-        promise = await self._promises.keep(name, decide, was_kept)
+        promise = await self._promises.keep(name, decide, was_kept, within=within)
         key = promise.key[len(root) :]
         self._added([key] if key and promise.by == self._own and due_of(key) else [])
         return str(promise.said)

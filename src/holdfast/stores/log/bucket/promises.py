@@ -9,12 +9,13 @@ can create it any more: then the messages themselves tell whether it ever was.
 from __future__ import annotations
 
 import contextlib
+import time
 from collections.abc import Awaitable, Callable
 from typing import Any
 
 import msgspec
 
-from ....errors import HoldfastError
+from ....errors import HoldfastError, Unavailable
 from .. import names
 from ..space import Space, Transaction
 from .repeat import outlast
@@ -47,36 +48,50 @@ class Promises:
         self._timeout = timeout
         self._topic = topic
 
-    async def keep(self, name: str, decide: Decide, was_kept: Callable[[Promise], Awaitable[bool]]) -> Promise:
+    async def keep(
+        self,
+        name: str,
+        decide: Decide,
+        was_kept: Callable[[Promise], Awaitable[bool]],
+        *,
+        within: float | None = None,
+    ) -> Promise:
         """What the name stands for in the end. `decide` gets the promise that holds and answers a new one, or None.
 
         A promise that was never kept does not hold: `was_kept` looks for its messages when nothing else can tell.
+        `within` seconds, for all requests together; the store's timeout when left out.
         """
         broken: Promise | None = None
+        until = time.monotonic() + (self._timeout if within is None else within)
         while True:
             before, promise = await self._space.transact(
                 lambda tx, broken=broken: _decide(tx, name, decide, broken),  # type: ignore[misc]  # bound now
-                deadline=self._timeout,
+                deadline=_left(until),
             )
             if not promise.key:
                 return promise
             if promise is not before or self._is_timely(promise):
                 await self._space.transact(
                     lambda tx, kept=promise: self._create(tx, kept),  # type: ignore[misc]  # bound now
-                    deadline=self._timeout,
+                    deadline=_left(until),
                 )
             else:
                 await outlast(self._space, names.birth_of(promise.key) or 0.0)
+                until = time.monotonic() + self._timeout  # that was no request
                 if not await was_kept(promise):
                     broken = promise
                     continue
-            with contextlib.suppress(HoldfastError):  # not needed: whoever comes next can tell as we could
-                await self._space.transact(
-                    lambda tx, kept=promise: _confirm(tx, name, kept),  # type: ignore[misc]  # bound now
-                    deadline=self._timeout,
-                )
+            await self._confirm(name, promise, _left(until))
             if promise is not before:
                 return promise
+            if not _left(until):
+                raise Unavailable(f"the store took longer than {self._timeout:g} s; nothing was done")
+
+    async def _confirm(self, name: str, promise: Promise, seconds: float) -> None:
+        """Not needed, so only where time is left: whoever comes next can tell as we could."""
+        if seconds:
+            with contextlib.suppress(HoldfastError):
+                await self._space.transact(lambda tx: _confirm(tx, name, promise), deadline=seconds)
 
     def _is_timely(self, promise: Promise) -> bool:
         return self._space.clock() - (names.birth_of(promise.key) or 0.0) < self._space.window - _SURE
@@ -84,6 +99,10 @@ class Promises:
     def _create(self, tx: Transaction, promise: Promise) -> None:
         tx.create(promise.key, promise.data)
         tx.signal(self._topic)
+
+
+def _left(until: float) -> float:
+    return max(0.0, until - time.monotonic())
 
 
 def _decide(tx: Transaction, name: str, decide: Decide, broken: Promise | None) -> tuple[Promise | None, Promise]:
