@@ -14,9 +14,9 @@ settings.register_profile("hostile", max_examples=10_000, deadline=None)  # see 
 pytest.register_assert_rewrite("holdfast.testing.contract", "toy_store")
 
 from holdfast.bench.environment import cache_folder  # noqa: E402
-from holdfast.testing import azure  # noqa: E402
 from postgres.fixtures import postgres, postgres_server  # noqa: E402, F401 - fixtures for the tests on PostgreSQL
 from s3.fixtures import s3, s3_server  # noqa: E402, F401 - fixtures for the tests on buckets
+from servers import azure  # noqa: E402
 
 
 @pytest.fixture(scope="session", autouse=True)

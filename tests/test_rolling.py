@@ -63,9 +63,8 @@ def next_version(monkeypatch: pytest.MonkeyPatch) -> Next:
 
 async def number(url: str) -> formats.Format:
     async with holdfast.connect(url) as broker:
-        store = base.formatted(broker.store)
-        assert store is not None
-        return store.format
+        assert broker.store.format is not None
+        return broker.store.format
 
 
 async def work(url: str) -> None:

@@ -20,7 +20,7 @@ from .lifetime import Lifetime
 from .queue import Queue
 from .queue_state import Opened
 from .stores import base
-from .stores.base import Check, QueueInfo, Store, sharing, stats_of_all
+from .stores.base import Check, QueueInfo, Store, sharing
 from .stores.opening import locate, open_store, redact, store_options
 from .stores.records import Stats
 
@@ -183,7 +183,7 @@ class Broker:
 
     async def stats(self) -> dict[str, Stats]:
         """Counts of every queue."""
-        return {info.name: stats for info, stats in await stats_of_all(self.store)}
+        return {info.name: stats for info, stats in await self.store.stats_of_all()}
 
     def _initial(self, name: str, options: Mapping[str, Any]) -> QueueOptions:
         """What a queue is created with: the code's word, the environment's, the file's, the defaults."""

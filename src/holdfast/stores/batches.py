@@ -294,8 +294,6 @@ NOT_SERVED = (
 
 def batches_of(store: Store) -> Batches:
     """The second seam of a store; ConfigError where it has none."""
-    found = getattr(store, "batches", None)
-    if found is None:
+    if store.batches is None:
         raise ConfigError(NOT_SERVED)
-    batches: Batches = found
-    return batches
+    return store.batches

@@ -6,7 +6,6 @@ import asyncio
 from collections.abc import Sequence
 from time import monotonic
 
-from ..stores.base import crowd
 from ..stores.records import Claims
 from .in_flight import Hands, Job
 from .notify import Herald
@@ -172,7 +171,7 @@ class Claimer:
         return await self._source.store.claim(self._source.name, limit, self._source.lease, wait=self._wait)
 
     async def _company(self) -> int:
-        return min(_CROWD, crowd(self._source.store, self._source.name))
+        return min(_CROWD, self._source.store.crowd(self._source.name))
 
     async def _pace(self, got: int, asked: int) -> None:
         """After a full answer ask again at once; else let the next claim wait for a message."""

@@ -11,7 +11,6 @@ from typing import Any
 from ..config import WorkerOptions
 from ..escaping import logger_named
 from ..retry import RetryFunction, RetryPolicy
-from ..stores.base import is_resting
 from .batches import BatchLanes
 from .call import Call
 from .claimer import Claimer
@@ -34,7 +33,6 @@ _CANCEL_DEADLINE = 5.0  # seconds a cancelled handler gets to clean up
 _SETTLE_DEADLINE = 30.0  # seconds to make the last outcomes durable
 _SHORT = 5.0  # seconds for everything else on the way out
 _CALLS = 8  # claims at once where a claim is dear: they share a trip
-_BATCH_SIZE = 100  # messages of one call where the store does not say
 _LEARNED = 10  # times what a store asks for in advance may be learned
 _MOMENT = 1.0  # seconds for cancelled loops to end
 
@@ -91,7 +89,7 @@ class Crew:
             at_work=at_work,
             per_lane=per_lane,
             most=max(_batch_size(self._source, options), at_work),
-            calls=_CALLS if _dear(self._source) else 1,
+            calls=_CALLS if self._source.store.capabilities.prefetch else 1,
         )
 
     def _make_lanes(self, handler: Handler, options: WorkerOptions, judge: Judge) -> Lanes:
@@ -146,7 +144,7 @@ class Crew:
         interval = self._source.maintenance_interval
         while True:
             await asyncio.sleep(interval * random.uniform(0.75, 1.25))  # so that processes do not all come at once
-            if is_resting(self._source.store, self._source.name):
+            if self._source.store.is_resting(self._source.name):
                 continue
             await patience.until_done(self._source.refresh)
             if not self._source.is_letters:  # the queue's own workers maintain its dead letters too
@@ -222,17 +220,10 @@ class Crew:
 def _prefetch(source: Source, options: WorkerOptions, at_work: int) -> Prefetch:
     if options.prefetch is not None:
         return Prefetch(options.prefetch, step=0, most=0)
-    known = _dear(source)
+    known = source.store.capabilities.prefetch
     return Prefetch(known, step=at_work, most=max(_batch_size(source, options), _LEARNED * known))
 
 
 def _batch_size(source: Source, options: WorkerOptions) -> int:
     """Messages of one call: a store whose calls cost much and whose messages little takes more of them."""
-    best: int = getattr(source.store, "batch_size", _BATCH_SIZE)
-    return best if options.batch_size is None else options.batch_size
-
-
-def _dear(source: Source) -> int:
-    """How many messages to claim in advance at the least: where a claim is dear the store says so."""
-    known: int = getattr(source.store, "prefetch", 0)
-    return known
+    return source.store.capabilities.batch_size if options.batch_size is None else options.batch_size

@@ -16,7 +16,7 @@ from ...config import QueueOptions, StoreOptions
 from ...errors import MessageNotFound, QueueNotEmpty, QueueNotFound
 from ...ids import Ids
 from .. import formats
-from ..base import DEAD, Check, QueueInfo, SingleAppend, stats_one_by_one
+from ..base import DEAD, Check, Ordinary, QueueInfo, SingleAppend, stats_one_by_one
 from ..formats import Format
 from ..records import Answer, Claims, Envelope, Settlement, Stats, Stored, View
 from . import counting, inspect, letters, maintenance, names, queues, tokens
@@ -36,7 +36,7 @@ T = TypeVar("T")
 _RESTS = 600.0  # seconds after which an idle queue is looked at again: retention goes by days
 
 
-class LogStore:
+class LogStore(Ordinary):
     """See `stores/base.py` for the promises."""
 
     def __init__(
@@ -53,7 +53,7 @@ class LogStore:
         self._swept_until = 0.0
         self._found_idle: dict[str, float] = {}  # by queue: when, by `time.monotonic`
         self._looked: dict[str, int] = {}  # by queue: the ticket before the last look
-        self.batches = LogBatches(space, self._finder, self._fresh, self._log, options)
+        self._batches = LogBatches(space, self._finder, self._fresh, self._log, options)
 
     def _log(self, queue: str) -> Log:
         log = self._logs.get(queue)
@@ -84,6 +84,10 @@ class LogStore:
         return await self._space.install(dry_run=dry_run)
 
     @property
+    def batches(self) -> LogBatches:
+        return self._batches
+
+    @property
     def format(self) -> Format:
         return Format(self._space.format, formats.LOG)
 
@@ -100,7 +104,7 @@ class LogStore:
         await self._space.close()
 
     def abandon(self) -> None:
-        """See `stores.base.abandon`; a space whose threads end with it has nothing to do."""
+        """A space whose threads end with it has nothing to do."""
         does = getattr(self._space, "abandon", None)
         if does is not None:
             does()
@@ -207,7 +211,7 @@ class LogStore:
         return await self._pulse.watch_log(topic, timeout, since=ticket, root=root) or timeout < poll_interval
 
     def requests(self) -> dict[str, int] | None:
-        """On a bucket: what was asked of it; see `stores.base.requests`."""
+        """On a bucket: what was asked of it."""
         tally = getattr(self._space, "tally", None)
         return None if tally is None else tally.read()
 
@@ -295,7 +299,7 @@ class LogStore:
         return await self._look(queue, lambda finder, view: finder.stats(view))
 
     async def stats_of_all(self) -> list[tuple[QueueInfo, Stats]]:
-        """As `stores.base.stats_of_all`: many queues in one read, where a look costs no request."""
+        """Many queues in one read, where a look costs no request."""
         if self._space.window:
             return await stats_one_by_one(self)
         found: list[tuple[QueueInfo, Stats]] = []
@@ -389,7 +393,7 @@ class LogStore:
         done = await maintenance.maintain(self._space, live, self._log(queue + DEAD), others=others)
         if not done:
             return done
-        return done | {"orphans": done["orphans"] + orphans} | await self.batches.maintain(queue)
+        return done | {"orphans": done["orphans"] + orphans} | await self._batches.maintain(queue)
 
     def is_resting(self, queue: str) -> bool:
         """Nothing has changed since upkeep found nothing to do; by and by time alone makes some."""

@@ -10,7 +10,7 @@ from ...config import QueueOptions, StoreOptions
 from ...errors import QueueNotEmpty, StoreError, UnsafeStore
 from ...ids import Ids
 from .. import formats
-from ..base import DEAD, Check, QueueInfo
+from ..base import DEAD, Check, Ordinary, QueueInfo
 from ..formats import Format
 from ..records import Answer, Claims, Envelope, Settlement, Stats, Stored, View
 from . import deadline, doctor, faults, limits, maintenance, reserve, upgrading
@@ -52,7 +52,7 @@ class _Parts:
         self.claimer.expect(instant)
 
 
-class NatsStore:
+class NatsStore(Ordinary):
     """One connection to a NATS server or cluster with JetStream."""
 
     def __init__(self, address: Address, options: StoreOptions) -> None:
@@ -245,7 +245,6 @@ class NatsStore:
         return self._beside.extend(queue, leases, seconds)
 
     def abandon(self) -> None:
-        """See `stores.base.abandon`."""
         self._beside.abandon()
 
     async def settle(self, queue: str, settlements: Sequence[Settlement]) -> list[Answer]:

@@ -16,6 +16,7 @@ from msgspec.structs import replace
 from ....config import QueueOptions, StoreOptions
 from ....errors import Damaged
 from ...base import DEAD, Check, QueueInfo, Recovered
+from ...capabilities import Capabilities
 from ...records import Answer, Claims, Envelope, Settlement, Stats, Usage
 from .. import names, queues
 from ..partition import Log
@@ -44,7 +45,7 @@ class Far(Protocol):
 class LateStore(LogStore):
     """See `stores/base.py` for the promises."""
 
-    prefetch = _PREFETCH
+    capabilities = Capabilities(prefetch=_PREFETCH)
 
     def __init__(
         self, space: Space, options: StoreOptions, *, steps: Callable[[str], Awaitable[None]] | None = None
