@@ -9,7 +9,8 @@ ARGS ?=
 setup:
 	@$(PYTHON) tools/setup.py
 
-run: setup
+run:
+	@$(PYTHON) tools/setup.py run
 	@$(BIN)/holdfast demo
 
 check: setup
@@ -18,7 +19,8 @@ check: setup
 # Real processes and servers on a busy machine can miss a deadline: what failed runs once more, alone, and must pass then.
 test: check
 	@$(BIN)/python tools/programs.py
-	@$(BIN)/python -m pytest -n 2 $(ARGS) || $(BIN)/python -m pytest --last-failed --last-failed-no-failures none
+	@$(BIN)/python tools/pythons.py
+	@$(BIN)/python -m pytest -n 4 $(ARGS) || $(BIN)/python -m pytest --last-failed --last-failed-no-failures none
 
 # make bench: every bar; make bench ARGS="--short", ARGS="postgres", ARGS="single s3-requests"
 bench: setup

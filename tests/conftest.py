@@ -16,6 +16,7 @@ pytest.register_assert_rewrite("holdfast.testing.contract", "toy_store")
 from holdfast.bench.environment import cache_folder  # noqa: E402
 from postgres.fixtures import postgres, postgres_server  # noqa: E402, F401 - fixtures for the tests on PostgreSQL
 from s3.fixtures import s3, s3_server  # noqa: E402, F401 - fixtures for the tests on buckets
+from scheduling import OneSpark, longest_first  # noqa: E402
 from servers import azure  # noqa: E402
 
 
@@ -38,3 +39,13 @@ def log_level_as_before() -> Iterator[None]:
     before = ours.level
     yield
     ours.setLevel(before)
+
+
+@pytest.hookimpl(trylast=True)
+def pytest_collection_modifyitems(items: list[pytest.Item]) -> None:
+    longest_first(items)
+
+
+@pytest.hookimpl(optionalhook=True)
+def pytest_xdist_make_scheduler(config: pytest.Config, log: object) -> object:
+    return OneSpark(config, log)

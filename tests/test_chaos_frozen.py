@@ -24,13 +24,7 @@ frozen_run = import_module("chaos.runs.frozen")  # the name in the package is th
 @pytest.mark.timeout(240)
 @pytest.mark.parametrize(
     ("store", "fault"),
-    [
-        ("postgres", "slow"),
-        ("postgres", "stopped"),
-        ("s3", "stopped"),
-        ("slatedb", "stopped"),
-        pytest.param("nats", "stopped", marks=pytest.mark.xfail(strict=False, reason="calls on NATS may end late")),
-    ],
+    [("postgres", "slow"), ("postgres", "stopped"), ("s3", "stopped"), ("slatedb", "stopped"), ("nats", "stopped")],
 )
 async def test_short_form(store: str, fault: str) -> None:
     verdict = await frozen_run.frozen(msgspec.structs.replace(SHORT, store=store, fault=fault))
@@ -61,6 +55,19 @@ async def test_a_wrong_error_and_a_lost_message_are_found(monkeypatch: pytest.Mo
     verdict = await frozen_run.frozen(SHORT)
     assert verdict.lost > 0
     assert any("enqueue: Unavailable" in failure for failure in verdict.failures)
+
+
+def test_a_verb_of_many_steps_has_an_end() -> None:
+    for fault in ("slow", "full", "read-only", "restarted"):
+        row = frozen_run.Row(fault)
+        frozen_run._weigh(row, [("purge", 4.9, None), ("dead.replay", 12.9, None), ("maintain", 24.9, None)])
+        assert not row.late
+        frozen_run._weigh(row, [("purge", 5.1, None), ("dead.replay", 13.1, None), ("maintain", 60.0, TimeoutError())])
+        assert [each.split()[0] for each in row.late] == ["purge", "dead.replay", "maintain"]
+        assert row.wrong == ["maintain: TimeoutError: "]
+    row = frozen_run.Row("stopped")
+    frozen_run._weigh(row, [("maintain", 4.9, None), ("dead.replay", 5.1, None)])
+    assert [each.split()[0] for each in row.late] == ["dead.replay"]
 
 
 @pytest.mark.timeout(60)

@@ -1,4 +1,4 @@
-"""Pin requirements/*.txt from requirements/*.in and pyproject.toml, with hashes. Needs uv (`pip install uv`)."""
+"""Pin requirements/*.txt from requirements/*.in and pyproject.toml, with hashes, by the uv of the environment."""
 
 import shutil
 import subprocess
@@ -6,8 +6,12 @@ import sys
 from pathlib import Path
 
 ROOT = Path(__file__).resolve().parent.parent
+WITH_DEV = ["--constraint=requirements/dev.txt", "--no-annotate"]  # what is in both has one version
 SOURCES = {
-    "dev": ["pyproject.toml", "requirements/dev.in"],
+    "dev": ["pyproject.toml", "requirements/run.in", "requirements/dev.in"],
+    "run": ["pyproject.toml", "requirements/run.in", *WITH_DEV],
+    "pythons": ["pyproject.toml", "requirements/pythons.in", *WITH_DEV],
+    "uv": ["requirements/uv.in"],
     "peers": ["requirements/peers.in"],
     "peers-postgres": ["requirements/peers-postgres.in"],
     "peers-nats": ["requirements/peers-nats.in"],
@@ -23,10 +27,10 @@ OPTIONS = [
 
 
 def find_uv() -> str:
-    """uv from the environment or the path; it is needed here only, so it is not pinned with the rest."""
+    """uv of the environment, or of the path."""
     beside = Path(sys.executable).parent / "uv"
     found = str(beside) if beside.exists() else shutil.which("uv")
-    return found or sys.exit("pinning needs uv: pip install uv")
+    return found or sys.exit("pinning needs uv: run make setup, or pip install uv")
 
 
 def main() -> None:

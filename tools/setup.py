@@ -1,5 +1,8 @@
 """Make .venv with exactly the pinned requirements, and only when something changed.
 
+setup.py run    what the command line and a folder need (`make run`)
+setup.py dev    that, and everything for tests and checks
+
 Runs before anything is installed, on whatever `python3` is: standard library only, and no syntax newer than 3.6.
 """
 
@@ -10,18 +13,23 @@ from pathlib import Path
 
 ROOT = Path(__file__).resolve().parent.parent
 VENV = ROOT / ".venv"
-STAMP = VENV / "holdfast-setup"
-WATCHED = ("requirements/dev.txt", "pyproject.toml")
+STAMP = VENV / "holdfast-setup"  # the part that is there, and what it was made from
+PARTS = ("run", "dev")  # the later holds the earlier
+WATCHED = ("requirements/uv.txt", "pyproject.toml")
 OLDEST = (3, 11)
 CANDIDATES = ("python3.13", "python3.12", "python3.11")
 
 
-def fingerprint() -> str:
-    """Of everything the environment is made from."""
+def pinned(part: str) -> str:
+    return f"requirements/{part}.txt"
+
+
+def fingerprint(part: str) -> str:
+    """Of everything this part of the environment is made from."""
     digest = hashlib.sha256()
-    for name in WATCHED:
+    for name in (*WATCHED, pinned(part)):
         digest.update((ROOT / name).read_bytes())
-    return digest.hexdigest()
+    return part + " " + digest.hexdigest()
 
 
 def is_new_enough(python: str) -> bool:
@@ -55,18 +63,22 @@ def run(*command: str) -> None:
         sys.exit(code)
 
 
-def main() -> None:
-    wanted = fingerprint()
+def is_there(part: str) -> bool:
+    """Whether this part, or the one that holds it, is as it should be."""
+    enough = [fingerprint(one) for one in PARTS[PARTS.index(part) :]]
+    return STAMP.exists() and STAMP.read_text() in enough
+
+
+def main(part: str) -> None:
     usable = is_new_enough(str(VENV / "bin" / "python"))
-    if usable and STAMP.exists() and STAMP.read_text() == wanted:
+    if usable and is_there(part):
         return
     if not usable:
         run(interpreter(), "-m", "venv", "--clear", ".venv")
-    # The file names every package: resolving would only let a newer release of a dependency with extras in.
-    run(".venv/bin/pip", "install", "--quiet", "--no-deps", "--require-hashes", "-r", "requirements/dev.txt")
-    run(".venv/bin/pip", "install", "--quiet", "--no-deps", "--no-build-isolation", "-e", ".")
-    STAMP.write_text(wanted)
+    STAMP.write_text("unfinished")
+    run(".venv/bin/python", "tools/installing.py", pinned(part))
+    STAMP.write_text(fingerprint(part))
 
 
 if __name__ == "__main__":
-    main()
+    main(sys.argv[1] if len(sys.argv) > 1 else "dev")

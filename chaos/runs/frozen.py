@@ -4,6 +4,7 @@ process that holds its lock is stopped."""
 from __future__ import annotations
 
 import asyncio
+import contextlib
 import logging
 import sys
 import time
@@ -14,7 +15,7 @@ from typing import Any
 import holdfast
 
 from ..frozen.places import STORES, Fault, Place, opened
-from ..frozen.verbs import BROKER_VERBS, REMOVING, STEPWISE, VERBS, Stock, stock
+from ..frozen.verbs import BROKER_VERBS, REMOVING, STEPS_UNANSWERED, STEPWISE, VERBS, Stock, stock
 from ..settings import Settings
 from ..verdict import Verdict
 
@@ -40,7 +41,8 @@ class Row:
     fault: str
     calls: int = 0
     hit: int = 0
-    excess: float = float("-inf")  # seconds, of the slowest
+    excess: float = float("-inf")  # seconds, of the slowest of those with one step
+    longest: tuple[float, str] = (0.0, "")  # seconds, of those with more
     late: list[str] = field(default_factory=list)
     wrong: list[str] = field(default_factory=list)
     lost: list[str] = field(default_factory=list)
@@ -112,6 +114,7 @@ async def _round(store: str, place: Place, broker: holdfast.Broker, kind: str, f
     await asyncio.to_thread(end)
     row.back = await _back(broker)
     await _audit(row, stocks, [error for _, _, error in results])
+    await _clear(row, broker)
     return row
 
 
@@ -168,16 +171,21 @@ def _weigh(row: Row, results: list[Result]) -> None:
     for name, seconds, error in results:
         row.calls += 1
         row.hit += seconds > _TOUCHED or error is not None
-        is_long = name in STEPWISE and row.fault not in _SILENT
-        steps = 2 if name in STEPWISE else 1  # where nobody answers: the first may be answered from memory
-        excess = seconds - steps * TIMEOUT_SECONDS - row.lag  # where the loop itself was late, so were all
-        if not is_long:
+        excess = seconds - _steps(row, name) * TIMEOUT_SECONDS - row.lag  # where the loop itself was late, so were all
+        row.late += [f"{name} ended {excess:.2f} s after its timeout"] * (excess > _ALLOWED_EXCESS)
+        if name in STEPWISE:
+            row.longest = max(row.longest, (seconds, name))
+        else:
             row.excess = max(row.excess, excess)
-            row.late += [f"{name} ended {excess:.2f} s after its timeout"] * (excess > _ALLOWED_EXCESS)
-        is_right = error is None or isinstance(error, allowed)
-        is_right = is_right or ((name == "wait" or is_long) and type(error) is TimeoutError)
+        is_right = error is None or isinstance(error, allowed) or (name == "wait" and type(error) is TimeoutError)
         if not is_right:
             row.wrong.append(f"{name}: {type(error).__name__}: {error}"[:200])
+
+
+def _steps(row: Row, name: str) -> int:
+    """How many timeouts this verb may take."""
+    steps = STEPWISE.get(name, 1)
+    return min(steps, STEPS_UNANSWERED) if row.fault in _SILENT else steps
 
 
 async def _back(broker: holdfast.Broker) -> float:
@@ -208,6 +216,21 @@ async def _audit(row: Row, stocks: dict[str, Stock], errors: list[BaseException 
                 row.lost.append(f"{id} of {name}")
 
 
+async def _clear(row: Row, broker: holdfast.Broker) -> None:
+    """The next round finds as many queues as this one: what goes through the whole store has as much to do."""
+    some = asyncio.Semaphore(_AT_ONCE)
+
+    async def remove(name: str) -> None:
+        async with some:
+            with contextlib.suppress(holdfast.QueueNotFound):
+                await broker.delete_queue(name, force=True)
+
+    try:
+        await asyncio.gather(*(remove(info.name) for info in await broker.queues()))
+    except holdfast.StoreError as error:
+        row.wrong.append(f"delete_queue afterwards: {error}")
+
+
 async def _status(each: Stock, id: str) -> str | None:
     """Again, where the store has only just come back."""
     until = time.monotonic() + _HANG
@@ -225,7 +248,8 @@ async def _status(each: Stock, id: str) -> str | None:
 
 def _told(row: Row) -> str:
     return (
-        f"{row.calls} verbs, {row.hit} hit, slowest {row.excess:+.2f} s, wrong errors {len(row.wrong)}, "
+        f"{row.calls} verbs, {row.hit} hit, slowest {row.excess:+.2f} s, "
+        f"of many steps {row.longest[0]:.1f} s ({row.longest[1]}), wrong errors {len(row.wrong)}, "
         f"lost {len(row.lost)}, back after {row.back:.1f} s, loop held up {row.lag:.2f} s"
     )
 

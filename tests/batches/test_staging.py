@@ -11,6 +11,7 @@ from holdfast.config import QueueOptions
 from holdfast.errors import QueueFull, StoreError
 from holdfast.stores.log.pipeline import stage as staging
 from holdfast.stores.records import Envelope
+from holdfast.testing.contract.base import eventually
 
 QUEUE = "emails"
 
@@ -58,7 +59,8 @@ async def test_a_batch_of_a_sink_is_published_once(store):
 async def test_orphans_are_swept(store):
     staged = await stage(store, numbers(0, 10))
     assert await store.batches.sweep(QUEUE, 60.0) == 0
-    assert await store.batches.sweep(QUEUE, 0.0) > 0
+    # A bucket's clock is estimated from dates of whole seconds, and may go back by a part of one.
+    await eventually(lambda: store.batches.sweep(QUEUE, 0.0), "the sweep")
     with pytest.raises(StoreError, match="again"):
         await store.batches.publish(QUEUE, "a", 1, staged)
     assert await waiting(store) == 0

@@ -12,8 +12,8 @@ import msgspec
 import pytest
 
 import holdfast
-from holdfast.stores.nats import connection, wire
-from holdfast.stores.nats.answers import read_deleted
+from holdfast.stores.nats import claiming, connection, wire
+from holdfast.stores.nats.answers import read_there
 from holdfast.stores.nats.connection import Link
 from holdfast.stores.nats.fast_reader import Word
 from holdfast.stores.nats.settling import Settler
@@ -150,10 +150,10 @@ def removals(patch: pytest.MonkeyPatch) -> Iterator[list[Word]]:
 
     def outer(word: Word) -> bool | Exception:
         answers.append(word)
-        return read_deleted(word)
+        return read_there(word)
 
     with patch.context() as patch:
-        patch.setattr(connection, "read_deleted", outer)
+        patch.setattr(connection, "read_there", outer)
         yield answers
 
 
@@ -249,6 +249,21 @@ async def test_acknowledgements_are_not_answered(broker: holdfast.Broker, monkey
     assert [subject for subject in asked if subject.startswith("$JS.ACK")] == []
     assert (await queue.stats()).total == MANY  # all of them in the archive
     assert await queue.dequeue() is None
+
+
+async def test_claim_that_took_long_looks_at_its_tasks_in_one_write(
+    broker: holdfast.Broker, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    queue, store = await broker.queue("jobs"), store_of(broker)
+    await queue.enqueue_many(range(MANY))
+    monkeypatch.setattr(claiming, "SURE", -1.0)  # every claim took that long
+    with counted(monkeypatch) as found:
+        held = await queue.dequeue_many(MANY, lease=60, wait=5)
+    assert [one.value for one in held] == list(range(MANY))
+    assert found.asked < A_SLICE
+    log = store.parts("jobs").log
+    last = int((await log.link.api(f"STREAM.INFO.{log.stream}"))["state"]["last_seq"])
+    assert await log.are_there([last, last + 1]) == [True, False]
 
 
 async def test_empty_lanes_are_asked_in_one_write(broker: holdfast.Broker, monkeypatch: pytest.MonkeyPatch) -> None:

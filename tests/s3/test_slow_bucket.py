@@ -2,12 +2,16 @@
 
 from __future__ import annotations
 
+import asyncio
 import contextlib
+import gc
 import time
+
+import pytest
 
 import holdfast
 from servers.bucket import BucketServer
-from servers.proxy import Proxy
+from servers.proxy import Faults, Proxy
 
 
 async def test_a_dedup_key_does_not_make_an_append_late() -> None:
@@ -27,3 +31,24 @@ async def test_a_dedup_key_does_not_make_an_append_late() -> None:
             id = await queue.enqueue("again", dedup_key="once")
             assert await queue.enqueue("and again", dedup_key="once") == id
             assert (await queue.stats()).pending == 2
+
+
+async def test_the_error_of_a_cancelled_call_is_not_reported_as_forgotten() -> None:
+    told: list[str] = []
+    asyncio.get_running_loop().set_exception_handler(lambda _, context: told.append(context["message"]))
+    with BucketServer() as server, Proxy(server.port) as proxy:
+        async with holdfast.connect(server.url("jobs", endpoint=proxy.endpoint), operation_timeout=1) as broker:
+            queue = await broker.queue("jobs")
+            proxy.faults = Faults(unavailable=1.0)
+            before = proxy.counts.faults["unavailable"]
+            pausing = asyncio.create_task(queue.pause())
+            async with asyncio.timeout(10):
+                while proxy.counts.faults["unavailable"] == before:
+                    await asyncio.sleep(0.01)
+            pausing.cancel()
+            await asyncio.wait([pausing])
+            with pytest.raises(holdfast.Unavailable):  # begun later, so the time of the first is over, too
+                await queue.pause()
+            del pausing  # its traceback holds what it waited for
+            gc.collect()
+    assert told == []

@@ -236,6 +236,16 @@ async def archive_of(store: LateStore, count: int) -> list[str]:
     return ids
 
 
+async def test_rows_of_finished_blocks_do_not_stay_in_memory(open_store, clock) -> None:
+    store, _ = await open_store()
+    await store.create_queue("q", QueueOptions())
+    await archive_of(store, 5)
+    assert store._cache._blocks
+    clock.advance(OVER)
+    await store._log("q").undertaker.bury()
+    assert not store._cache._blocks
+
+
 async def test_files_are_merged_when_nobody_writes_them_any_more(open_store, clock, bucket: FarBucket) -> None:
     """A flusher that comes late writes its file again: archive files have no fence."""
     store, _ = await open_store()

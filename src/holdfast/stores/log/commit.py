@@ -394,6 +394,11 @@ class Committer:
             tx.signal(topics.topic(self.address.text, topic))
         return session.head
 
+    def let_go(self, keys: Sequence[str]) -> None:
+        """Blocks that are finished: nobody asks for their rows again."""
+        for key in keys:
+            self._cache.forget(self.root + key)
+
     def _put(self, session: Session) -> bytes:
         data = self._writer.encode(session.head)
         session.tx.put(session.seen.root + "head", data)

@@ -1,4 +1,4 @@
-"""The answers of a stream to a publish, and to the removal of a message."""
+"""The answers of a stream to a publish, and to the removal or reading of a message."""
 
 from __future__ import annotations
 
@@ -40,8 +40,8 @@ def sequence(reply: Word) -> int:
 _NOT_THERE = (10043, 10057, faults.MESSAGE_NOT_FOUND)
 
 
-def read_deleted(reply: Word) -> bool | Exception:
-    """Whether a message was removed, False when it is not there; Refused or Nobody."""
+def read_there(reply: Word) -> bool | Exception:
+    """Whether a message that was to be removed or read was there; Refused or Nobody."""
     found = read_answer(reply)
     if isinstance(found, Refused) and found.code in _NOT_THERE:
         return False

@@ -287,10 +287,10 @@ class Claimer:
         unsure = [one for one in takes if one.record is None and now - one.seen > SURE]
         if not unsure:
             return set()
-        found = await asyncio.gather(*[self._log.reader.at(self._log.stream, one.handed.sequence) for one in unsure])
+        there = await self._log.are_there([one.handed.sequence for one in unsure])
         for one in unsure:
             one.seen = now
-        return {one.handed.id for one, task in zip(unsure, found, strict=True) if task is None}
+        return {one.handed.id for one, ok in zip(unsure, there, strict=True) if not ok}
 
     async def _not_taken(self, info: QueueInfo, one: _Candidate, sequence: int | None) -> None:
         """Another was quicker, or it was removed before we wrote this record of it."""

@@ -17,7 +17,7 @@ from ...config import StoreOptions
 from ...errors import Unavailable
 from . import connecting, deadline, faults, wire
 from .address import Address
-from .answers import read_answer, read_deleted, sequence
+from .answers import read_answer, read_there, sequence
 from .clock import Clock, Moment
 from .connecting import Attempt
 from .deadline import apart, holding
@@ -319,11 +319,19 @@ class Link:
             found += await self._each(part, read_answer)
         return found
 
+    async def are_there(self, stream: str, sequences: Sequence[int]) -> list[bool | Exception]:
+        """Whether messages are stored, by their leader, in one write."""
+        subject, found = f"{_JS}STREAM.MSG.GET.{stream}", list[bool | Exception]()
+        for start in range(0, len(sequences), _WINDOW):
+            part = [Post(subject, b'{"seq":%d}' % one) for one in sequences[start : start + _WINDOW]]
+            found += await self._each(part, read_there)
+        return found
+
     async def delete_each(self, stream: str, sequences: Sequence[int]) -> list[bool | Exception]:
         """Remove stored messages, many in one write: False for one that is not there, or why not."""
         posts, found = [_removal(stream, one) for one in sequences], list[bool | Exception]()
         for start in range(0, len(posts), _WINDOW):
-            found += await self._each(posts[start : start + _WINDOW], read_deleted)
+            found += await self._each(posts[start : start + _WINDOW], read_there)
         return found
 
     async def remove_each(self, stream: str, places: Sequence[int | str]) -> bool:
@@ -337,7 +345,7 @@ class Link:
             await self.say(b"".join([wire.frame(post.subject, post.data) for post in rest]))
         except Lost:
             return False
-        [answer] = await self._each([last], read_deleted)
+        [answer] = await self._each([last], read_there)
         return isinstance(answer, bool)
 
     async def _each(self, posts: Sequence[Post], read: Callable[[Word], T | Exception]) -> list[T | Exception]:

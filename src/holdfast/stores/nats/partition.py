@@ -279,6 +279,14 @@ class Log:
             for sequence, answer in zip(sequences, answers, strict=True)
         ]
 
+    async def are_there(self, sequences: Sequence[int]) -> list[bool]:
+        """Whether messages are still in the stream that they are claimed from, by its leader."""
+        answers = await self.link.are_there(self.stream, sequences)
+        return [
+            answer if isinstance(answer, bool) else await self.reader.at(self.stream, sequence) is not None
+            for sequence, answer in zip(sequences, answers, strict=True)
+        ]
+
     async def drop_records(self, places: dict[str, int]) -> list[str]:
         """Remove records by their ids and sequences; the ids that have none now."""
         ids, kept = list(places), set[str]()

@@ -65,6 +65,7 @@ class Undertaker:
         if late is None:
             return 0
         buried = [key for key in head.beyond.graveyard if not late.is_deleted(key)]
+        self._committer.let_go(buried)
         final = set(repeat.deletable(head, self._space.clock(), late.window)) & set(buried)
         crowd = [key for key in buried if key not in final and key not in self._early] if len(buried) > _CROWD else []
         pleas, late.old_pleas = late.old_pleas, set()

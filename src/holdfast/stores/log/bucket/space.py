@@ -11,7 +11,7 @@ from collections.abc import Callable
 from concurrent.futures import ThreadPoolExecutor
 from typing import Any, TypeVar
 
-from ....errors import ConfigError, HoldfastError, Unavailable
+from ....errors import ConfigError, Unavailable
 from ... import formats
 from ...base import Check
 from .. import names
@@ -155,10 +155,10 @@ class CloudSpace:
         self._usable()
         seconds = (self._timeout if deadline is None else deadline) + _GRACE
         running = asyncio.get_running_loop().run_in_executor(self._threads, call)
+        running.add_done_callback(_read_out)
         try:
             return await asyncio.wait_for(asyncio.shield(running), seconds)
         except TimeoutError:
-            running.add_done_callback(_read_out)
             text = f"{self._wire.place} did not finish within {seconds:g} s; whether it took effect is unknown"
             raise Unclear(text) from None
 
@@ -244,6 +244,6 @@ def _is_ours(key: str) -> bool:
 
 
 def _read_out(running: asyncio.Future[Any]) -> None:
-    """Nobody waits for it any more; its error must not be reported as forgotten."""
-    if not running.cancelled() and isinstance(running.exception(), HoldfastError):
-        return
+    """Whoever waited may be cancelled, or have given up: its error must not be reported as forgotten."""
+    if not running.cancelled():
+        running.exception()
