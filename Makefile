@@ -1,10 +1,10 @@
-# make setup | run | check | test | bench | chaos | requirements
+# make setup | run | check | test | bench | chaos | dist | requirements
 # The work is done by Python programs in tools/ and src/; this file only names it.
 PYTHON ?= python3
 BIN := .venv/bin
 ARGS ?=
 
-.PHONY: setup run check test bench chaos requirements
+.PHONY: setup run check test bench chaos dist requirements
 
 setup:
 	@$(PYTHON) tools/setup.py
@@ -29,6 +29,10 @@ bench: setup
 # make chaos RUN=R1
 chaos: setup
 	@$(BIN)/python -m chaos $(RUN) $(ARGS)
+
+# Wheel and sdist in dist/, tried under every Python that is here.
+dist: setup
+	@$(BIN)/python tools/dist.py
 
 requirements: setup
 	@$(BIN)/python tools/requirements.py $(ARGS)

@@ -14,7 +14,7 @@ from chaos.verdict import lines
 async def test_workers_and_producers_are_killed() -> None:
     [short] = [run.short for run in RUNS if run.name == "kill"]
     settings = msgspec.structs.replace(
-        short, store="azure", messages=200, kills=3, producer_kills=1, lease=4.0, work=0.4
+        short, store="azure", messages=80, kills=2, producer_kills=1, lease=4.0, work=0.4
     )
     verdict = await kill(settings)
     assert verdict.valid, "\n".join(lines(verdict))

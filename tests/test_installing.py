@@ -129,6 +129,19 @@ def test_pip_installs_where_uv_does_not_and_says_so(
     assert ("now pip tries" if broken else "there is no uv") in capfd.readouterr().out
 
 
+def test_without_a_wheel_of_uv_there_is_none(
+    installing: ModuleType, monkeypatch: pytest.MonkeyPatch, tmp_path: Path
+) -> None:
+    """One of another version, from before, is not used in its place."""
+    (tmp_path / "uv.txt").write_text(f"no-such-package==1 --hash=sha256:{'0' * 64}\n")
+    (tmp_path / "uv").touch()
+    monkeypatch.setenv("PIP_NO_INDEX", "1")
+    monkeypatch.setattr(installing, "PINNED_UV", str(tmp_path / "uv.txt"))
+    monkeypatch.setattr(installing, "UV", tmp_path / "uv")
+    installing.get_uv()
+    assert not (tmp_path / "uv").exists()
+
+
 def test_addresses_of_indexes_are_not_shown(
     installing: ModuleType, monkeypatch: pytest.MonkeyPatch, wheel: Path, capfd: pytest.CaptureFixture[str]
 ) -> None:
@@ -167,7 +180,7 @@ def pins(name: str) -> dict[str, str]:
     return dict(re.findall(r"^([a-z0-9-]+)(?:\[[^]]*\])?(==[^ ]+)", text, re.M))
 
 
-@pytest.mark.parametrize("part", ["run", "pythons"])
+@pytest.mark.parametrize("part", ["run", "pythons", "dist"])
 def test_what_is_pinned_twice_has_one_version(part: str) -> None:
     dev = pins("dev")
     assert {name: pin for name, pin in pins(part).items() if dev.get(name, pin) != pin} == {}

@@ -125,7 +125,7 @@ RUNS = (
         "s3", "R4", s3,
         Settings(workers=4, kills=20, producer_kills=4, interval=6.0, lease=15.0, work=0.05, concurrency=32,
                  deadline=1800),
-        Settings(messages=150, producers=2, workers=2, kills=2, producer_kills=1, interval=1.0, lease=6.0, work=0.4,
+        Settings(messages=60, producers=2, workers=2, kills=2, producer_kills=1, interval=1.0, lease=6.0, work=0.4,
                  deadline=60, strict=False, quiet=True),
     ),
     Run(

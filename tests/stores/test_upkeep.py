@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import asyncio
+import threading
 from collections import Counter
 
 import pytest
@@ -11,7 +12,7 @@ from log_bench import T0, Bed, Crash, Sleeper, dies_at
 from holdfast import ids as id_bits
 from holdfast.config import QueueOptions
 from holdfast.errors import QueueExists, QueueNotEmpty, QueueNotFound
-from holdfast.stores.log import maintenance, names
+from holdfast.stores.log import archive, maintenance, names
 from holdfast.stores.log.names import ArchiveName
 from holdfast.stores.records import Envelope
 
@@ -81,6 +82,38 @@ async def test_small_files_are_merged():
     more = await flushed(bed, 16)
     assert (await bed.store.maintain("q"))["merged_files"] == 17
     assert [each.id for each in await bed.archived()] == ids + more
+
+
+async def test_merging_and_deleting_leave_the_event_loop_alone(monkeypatch):
+    bed = await Bed.made()
+    ids = await flushed(bed, 20)
+    seen = set()
+
+    def noticed(function):
+        def call(*args, **kwargs):
+            seen.add(threading.current_thread())
+            return function(*args, **kwargs)
+
+        return call
+
+    for name in ("_columns", "joined", "written"):
+        monkeypatch.setattr(archive, name, noticed(getattr(archive, name)))
+    assert (await bed.store.maintain("q"))["merged_files"] == 20
+    assert await bed.store.discard("q", "archive", ids[:2]) == 2
+    assert await bed.store.discard("q", "archive", before=bed.clock() + DAY) == len(ids) - 2
+    assert seen
+    assert threading.current_thread() not in seen
+
+
+async def test_a_file_beside_those_it_was_made_of_counts_once():
+    """A crash leaves both, and they are merged again."""
+    bed = await Bed.made()
+    ids = await flushed(bed, 4)
+    keys = await bed.space.read(lambda view: view.list("q@", limit=1000))
+    found = await bed.space.read(lambda view: [view.get(key) for key in keys if "/archive/" in key])
+    files = [archive.columns(each.data) for each in found]
+    whole = archive.joined(files)
+    assert archive.joined([files[2], whole, files[0]])["id"].to_pylist() == ids
 
 
 async def test_a_repeated_settlement_is_known_after_a_merge():
