@@ -20,7 +20,6 @@ check: setup
 test: check
 	@$(BIN)/python tools/programs.py
 	@$(BIN)/python tools/pythons.py
-	@$(BIN)/python tools/spark_archive.py
 	@$(BIN)/python -m pytest -n 4 $(ARGS) || $(BIN)/python -m pytest --last-failed --last-failed-no-failures none
 
 # make bench: every bar; make bench ARGS="queue --count 1000000 --size 1024"

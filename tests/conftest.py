@@ -3,9 +3,7 @@
 from __future__ import annotations
 
 import logging
-import sys
 from collections.abc import Iterator
-from pathlib import Path
 
 import pytest
 from hypothesis import settings
@@ -31,15 +29,6 @@ def cache_of_our_own(tmp_path_factory: pytest.TempPathFactory) -> Iterator[None]
         patch.setenv("XDG_CACHE_HOME", str(ours))
         cache_folder().mkdir()
         (cache_folder() / azure.FOLDER).symlink_to(kept)
-        yield
-
-
-@pytest.fixture(scope="session", autouse=True)
-def spark_starts_sooner() -> Iterator[None]:
-    """With the archive of `tools/spark_archive.py`, where there is one; a driver takes it if it fits."""
-    with pytest.MonkeyPatch.context() as patch:
-        for archive in Path(sys.prefix).glob("holdfast-spark-*.jsa"):
-            patch.setenv("SPARK_SUBMIT_OPTS", f"-XX:SharedArchiveFile={archive} -Xlog:cds*=off")
         yield
 
 
