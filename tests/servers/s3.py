@@ -43,7 +43,7 @@ class Server:
 
     def __init__(self) -> None:
         self.folder = Path(tempfile.mkdtemp(prefix="holdfast-s3-"))
-        self._ports = dict(zip(_PARTS, _free_ports(len(_PARTS)), strict=True))
+        self._ports = _ports()
         self._process: subprocess.Popen[bytes] | None = None
 
     @property
@@ -148,7 +148,11 @@ class Server:
 
     def __enter__(self) -> Server:
         try:
-            return self.start()
+            try:
+                return self.start()
+            except RuntimeError:  # somebody may have taken a port between our look and its start
+                self._ports = _ports()
+                return self.start()
         except BaseException:
             self.close()
             raise
@@ -197,9 +201,13 @@ def _identity(key: tuple[str, str], actions: list[str]) -> Mapping[str, object]:
     return {"name": key[0], "credentials": [{"accessKey": key[0], "secretKey": key[1]}], "actions": actions}
 
 
+def _ports() -> dict[str, int]:
+    return dict(zip(_PARTS, _free_ports(len(_PARTS)), strict=True))
+
+
 def _free_ports(count: int) -> list[int]:
-    """Below those that the system gives out by itself, each with its second one free too."""
-    candidates = random.Random(os.urandom(8)).sample(range(20_000, 32_000), 1000)
+    """Below those that the system gives out by itself (from 32768), as is the second one of each, which is free too."""
+    candidates = random.Random(os.urandom(8)).sample(range(20_000, 32_700 - _GRPC), 1000)
     found = [port for port in candidates[:200] if _is_free(port) and _is_free(port + _GRPC)]
     if len(found) < count:
         raise RuntimeError("there are no free ports here for SeaweedFS")
