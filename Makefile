@@ -20,16 +20,15 @@ check: setup
 test: check
 	@$(BIN)/python tools/programs.py
 	@$(BIN)/python tools/pythons.py
-	@$(BIN)/python tools/spark_archive.py
 	@$(BIN)/python -m pytest -n 4 $(ARGS) || $(BIN)/python -m pytest --last-failed --last-failed-no-failures none
 
 # The documentation as a site in build/site; a dead link or a page that the navigation lacks fails.
 docs: setup
 	@NO_MKDOCS_2_WARNING=1 $(BIN)/mkdocs build --strict
 
-# make bench: every bar; make bench ARGS="queue --count 1000000 --size 1024"
+# make bench: every bar; make bench ARGS="--short", ARGS="postgres", ARGS="single s3-requests"
 bench: setup
-	@$(BIN)/holdfast bench $(if $(ARGS),$(ARGS),bars)
+	@$(BIN)/python -m benchmarks $(ARGS)
 
 # make chaos RUN=R1
 chaos: setup

@@ -15,8 +15,8 @@ from typing import Any
 import msgspec
 
 import holdfast
-from holdfast.messages import JSON, Envelope
 from holdfast.stores.opening import locate, open_store, store_options
+from holdfast.stores.records import JSON, Envelope
 
 from . import wrong_clocks
 from .disk.small import limit_while

@@ -8,9 +8,9 @@ from collections.abc import Callable, Iterator, Sequence
 from contextlib import contextmanager
 from typing import Any
 
-from holdfast.messages import Answer, Claims, Envelope, Settlement, Stored, View
-from holdfast.messages import Claimed as Message
 from holdfast.stores.base import Store
+from holdfast.stores.records import Answer, Claims, Envelope, Settlement, Stored, View
+from holdfast.stores.records import Claimed as Message
 
 from .history import RAISED, Acknowledged, Asked, Attempted, Buried, Claimed, Extended, Found, History, Refused, Settled
 

@@ -11,9 +11,9 @@ from collections.abc import Callable
 from dataclasses import dataclass, field
 
 from holdfast.config import QueueOptions
-from holdfast.messages import Claimed, Envelope, Settlement
 from holdfast.retry import Fixed
 from holdfast.stores.base import Store
+from holdfast.stores.records import Claimed, Envelope, Settlement
 from holdfast.testing.clock import ManualClock
 
 from .checker import check

@@ -8,7 +8,7 @@ from dataclasses import replace
 import msgspec
 
 from holdfast.config import QueueOptions
-from holdfast.messages import Answer, Claimed, Claims, Envelope, Expired, Settlement, Stats, View
+from holdfast.stores.records import Answer, Claimed, Claims, Envelope, Expired, Settlement, Stats, View
 from toy_store import Room, Row, ToyStore
 
 

@@ -3,9 +3,7 @@
 from __future__ import annotations
 
 import logging
-import sys
 from collections.abc import Iterator
-from pathlib import Path
 
 import pytest
 from hypothesis import settings
@@ -16,10 +14,10 @@ settings.register_profile("hostile", max_examples=10_000, deadline=None)  # see 
 pytest.register_assert_rewrite("holdfast.testing.contract", "toy_store")
 
 from holdfast.bench.environment import cache_folder  # noqa: E402
-from holdfast.testing import azure  # noqa: E402
 from postgres.fixtures import postgres, postgres_server  # noqa: E402, F401 - fixtures for the tests on PostgreSQL
 from s3.fixtures import s3, s3_server  # noqa: E402, F401 - fixtures for the tests on buckets
 from scheduling import OneSpark, longest_first  # noqa: E402
+from servers import azure  # noqa: E402
 
 
 @pytest.fixture(scope="session", autouse=True)
@@ -31,15 +29,6 @@ def cache_of_our_own(tmp_path_factory: pytest.TempPathFactory) -> Iterator[None]
         patch.setenv("XDG_CACHE_HOME", str(ours))
         cache_folder().mkdir()
         (cache_folder() / azure.FOLDER).symlink_to(kept)
-        yield
-
-
-@pytest.fixture(scope="session", autouse=True)
-def spark_starts_sooner() -> Iterator[None]:
-    """With the archive of `tools/spark_archive.py`, where there is one; a driver takes it if it fits."""
-    with pytest.MonkeyPatch.context() as patch:
-        for archive in Path(sys.prefix).glob("holdfast-spark-*.jsa"):
-            patch.setenv("SPARK_SUBMIT_OPTS", f"-XX:SharedArchiveFile={archive} -Xlog:cds*=off")
         yield
 
 

@@ -9,8 +9,13 @@ import msgspec
 import pytest
 from typer.testing import CliRunner
 
-from holdfast.bench import bars, chart, compare, environment, latency, measure, queue, raw, store
-from holdfast.bench.bars import context
+from benchmarks import bars
+from benchmarks.bars import context
+from benchmarks.bars import postgres as postgres_bars
+from benchmarks.bars import s3 as s3_bars
+from benchmarks.postgres import sides as postgres_sides
+from benchmarks.s3 import throughput
+from holdfast.bench import chart, compare, environment, latency, measure, queue, raw, store
 from holdfast.bench.cli import app
 from holdfast.bench.measure import Result, Sample, Side
 from holdfast.bench.opponents import Answer
@@ -21,7 +26,7 @@ from s3.fixtures import Place
 
 TINY = bars.Scale(
     repeats=1, bulk=2000, classic=400, drain=200, together=300, single=20, waiting=2000, retries=1500, latency=5,
-    idle=0.2, overhead=400, starts=1, batch=500,
+    idle=0.2, overhead=400, starts=1, batch=500, postgres=1000, settled=2000, picked_up=8,
 )  # fmt: skip
 
 
@@ -160,10 +165,14 @@ def peers(monkeypatch: pytest.MonkeyPatch) -> None:
         return Answer("1.0", "as they like it", bulk=0.01, drain=0.02, single=0.03)
 
     monkeypatch.setattr("holdfast.bench.compare.ask", ask)
-    monkeypatch.setattr("holdfast.bench.bars.drain.ask", ask)
+    monkeypatch.setattr("benchmarks.bars.drain.ask", ask)
 
 
-@pytest.mark.parametrize("name", [name for name in bars.BARS if name != "help"])
+# They need what peers bring from the network, or minutes; their programs run in the tests of each store.
+LONG = {"help", "postgres-drain", "nats-drain", "s3-requests", "s3-throughput", "s3-idle", "spark"}
+
+
+@pytest.mark.parametrize("name", [name for name in bars.BARS if name not in LONG])
 async def test_bars(tmp_path: Path, name: str, peers: None) -> None:
     bench = bars.Bench(tmp_path, TINY, lambda text: None, lambda: Path("python"))
     seen: list[str] = []
@@ -171,8 +180,30 @@ async def test_bars(tmp_path: Path, name: str, peers: None) -> None:
     assert seen == [line.name for line in report.lines]
     assert all(math.isfinite(line.ratio) and line.ratio >= 0 for line in report.lines)
     assert all(len(row) == len(bars.COLUMNS) for row in bars.rows(report.lines))
-    paths = bars.save(report, tmp_path / "results")
-    assert json.loads(paths[0].read_text())["machine"]["cores"] >= 1
+    assert all(line.store == bars.BARS[name].store and line.name in bars.markdown(report) for line in report.lines)
+
+
+def test_bars_of_postgres_are_judged_beside_the_best_peer() -> None:
+    sides = {"raw COPY": 100.0, "holdfast": 50.0, "holdfast, archive": 40.0, "holdfast worker": 90.0}
+    sides |= {"procrastinate": 10.0, "pgqueuer": 40.0}
+    rounds = {name: [postgres_sides.Figures(bulk=rate, drain=rate)] for name, rate in sides.items()}
+    copy, peer, worker, archive = postgres_bars.lines_of(rounds, "some")
+    assert [line.ratio for line in (copy, peer, worker, archive)] == [0.5, 1.25, 2.25, 0.8]
+    assert [line.result for line in (copy, peer, worker)] == ["pass", "pass", "FAIL"]
+    assert peer.other.name == "pgqueuer"
+
+
+def test_four_processes_on_a_bucket_are_judged_beside_one() -> None:
+    found = {shape: [throughput.Turn(400.0 * shape.processes, 1, 0, 0.1)] for shape in throughput.SHAPES}
+    lines = {line.name: line for line in s3_bars.lines_of(found)}
+    one, four = throughput.PAIRS[-1]
+    assert lines[f"{four.name}, against {one.name}"].ratio == 4.0
+    assert lines[f"60 ms a request: {one.name}"].result == "FAIL"
+
+
+def test_stores_and_bars_can_be_chosen_by_name() -> None:
+    assert bars.chosen(["postgres", "help"]) == ["postgres-drain", "postgres-staying", "postgres-pickup", "help"]
+    assert bars.chosen([]) == list(bars.BARS)
 
 
 def test_an_unknown_bar_is_named() -> None:
@@ -207,7 +238,7 @@ def test_a_chart_stays_inside_its_frame() -> None:
 def test_the_commands_say_what_they_do() -> None:
     result = CliRunner().invoke(app, ["--help"])
     assert result.exit_code == 0
-    assert all(name in result.output for name in ("queue", "store", "latency", "compare", "bars"))
+    assert all(name in result.output for name in ("queue", "store", "latency", "compare"))
 
 
 def test_store_from_the_command_line() -> None:

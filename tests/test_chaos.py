@@ -3,6 +3,7 @@
 from pathlib import Path
 
 import pytest
+
 from chaos.__main__ import chosen, main, parser, settings_of
 from chaos.checker import check
 from chaos.history import (

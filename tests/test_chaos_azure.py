@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import msgspec
 import pytest
+
 from chaos.runs import RUNS
 from chaos.runs.kill import kill
 from chaos.verdict import lines

@@ -1,6 +1,7 @@
 """The checker on histories written by hand: every kind of breach is found, and doubt excuses only what it must."""
 
 import pytest
+
 from chaos.checker import BREACHES, check
 from chaos.history import (
     RAISED,
@@ -17,9 +18,8 @@ from chaos.history import (
 )
 from chaos.recorder import Recorder
 from chaos.verdict import DECIDING, Verdict
-
 from holdfast.errors import Unavailable
-from holdfast.messages import Settlement
+from holdfast.stores.records import Settlement
 
 KEY = "p0/1"
 SENT = [("p0", Attempted(0.0, KEY, 1, 0)), ("p0", Acknowledged(0.1, KEY, "a"))]

@@ -8,6 +8,7 @@ import sys
 from pathlib import Path
 
 import pytest
+
 from chaos.disk.judging import Full, judge
 from chaos.disk.small import small_disk
 from chaos.history import Acknowledged, Found, Refused, Settled

@@ -11,11 +11,11 @@ from importlib import import_module
 
 import msgspec
 import pytest
+
 from chaos.frozen.wire import Wire
 from chaos.runs import RUNS
 from chaos.verdict import lines
-
-from holdfast.stores.log.folder.lane import Lane
+from holdfast.stores.log.folder.commit_thread import Lane
 
 frozen_run = import_module("chaos.runs.frozen")  # the name in the package is the function's
 [SHORT] = [run.short for run in RUNS if run.name == "frozen"]

@@ -7,13 +7,13 @@ import time
 
 import msgspec
 import pytest
+
 from chaos.runs import RUNS
 from chaos.runs.history import STORES, history
 from chaos.verdict import lines
-
-from holdfast.testing.bucket import BucketServer
-from holdfast.testing.proxy import Faults, Proxy
-from holdfast.testing.s3 import driver
+from servers.bucket import BucketServer
+from servers.proxy import Faults, Proxy
+from servers.s3 import driver
 
 [SHORT] = [run.short for run in RUNS if run.name == "history"]
 PLACES = [(store, 1) for store in STORES if store != SHORT.store] + [("s3", 4)]

@@ -5,12 +5,12 @@ from __future__ import annotations
 from pathlib import Path
 
 import pytest
+
 from chaos.history import Acknowledged, Attempted, Claimed, Event, Refused, Settled
 from chaos.identity.hurting import KINDS, Fault, Hurting, make_other
 from chaos.identity.judging import judge
 from chaos.runs.identity import at_rest
 from chaos.verdict import Verdict
-
 from holdfast.stores.log.folder.identity import Identity
 
 TEXT = "the store at /x was moved, removed or replaced while it was open (lock is not there any more)"

@@ -3,9 +3,9 @@
 from __future__ import annotations
 
 import pytest
+
 from chaos.runs.power import power
 from chaos.settings import Settings
-
 from holdfast.stores.log.folder import files
 from holdfast.stores.log.folder.database import Writing
 

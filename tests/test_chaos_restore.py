@@ -9,12 +9,12 @@ from pathlib import Path
 
 import msgspec
 import pytest
+
+import holdfast
 from chaos.restoring.load import QUEUE
 from chaos.restoring.places import Folder
 from chaos.runs import RUNS
 from chaos.verdict import lines
-
-import holdfast
 
 restore_run = import_module("chaos.runs.restore")  # the name in the package is the function's
 [SHORT] = [run.short for run in RUNS if run.name == "restore"]

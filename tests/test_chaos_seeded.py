@@ -6,13 +6,13 @@ from typing import Any
 
 import msgspec
 import pytest
+
 from chaos.rehearsal import Rehearsal
 from chaos.verdict import DECIDING, Verdict, lines
-
 from holdfast.config import StoreOptions
-from holdfast.messages import Answer, Claimed, Claims, Envelope, Settlement, Status
 from holdfast.stores.base import Store
 from holdfast.stores.log import open_memory
+from holdfast.stores.records import Answer, Claimed, Claims, Envelope, Settlement, Status
 from holdfast.testing.clock import ManualClock
 from toy_store import Room, Row, ToyStore
 

@@ -9,6 +9,7 @@ import subprocess
 from collections.abc import Iterator
 
 import pytest
+
 from chaos.simulation.baton import EPOCH, Bell, Hang, Process, World
 from chaos.simulation.bugs import BUGS
 from chaos.simulation.plan import plan_of

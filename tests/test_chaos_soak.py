@@ -6,6 +6,7 @@ from importlib import import_module
 
 import msgspec
 import pytest
+
 from chaos.runs import RUNS
 from chaos.soak.judging import Sample, failures, finding
 from chaos.verdict import lines

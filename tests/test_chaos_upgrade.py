@@ -7,6 +7,7 @@ from pathlib import Path
 
 import msgspec
 import pytest
+
 from chaos import older
 from chaos.older import NoHistory, commit_before
 from chaos.runs import RUNS

@@ -11,7 +11,7 @@ from holdfast.codecs import Codec
 from holdfast.deliveries import Lease, read_receipt, write_receipt
 from holdfast.errors import CodecError
 from holdfast.ids import Ids, text
-from holdfast.messages import JSON, Claimed, Stored
+from holdfast.stores.records import JSON, Claimed, Stored
 
 ID = "01a1e15b-3dda-7002-8242-2e8ccc900000"
 

@@ -18,17 +18,19 @@ import pytest
 import typer
 
 import holdfast
-from holdfast import config, errors, events, messages
+from holdfast import config, errors, events
 from holdfast.app import AppHandler
+from holdfast.archive import Archive
 from holdfast.cli.root import app as cli
-from holdfast.letters import Archive, DeadLetters
+from holdfast.dead_letters import DeadLetters
+from holdfast.stores import records
 from holdfast.stores.base import Store
-from holdfast.stores.log.cloud.commit import WINDOW
+from holdfast.stores.log.bucket.transaction import WINDOW
 from holdfast.stores.log.drafts import BLOCK_BYTES, BLOCK_MESSAGES
-from holdfast.stores.log.head import GROUPS_MOST, HEAVY, NEAR_KEPT, NEAR_MOST
-from holdfast.stores.log.log import FLUSH_AGE, FLUSH_ROWS
-from holdfast.stores.log.state import FLUSH_MOST
-from holdfast.stores.log.window import MARGIN
+from holdfast.stores.log.head.machine import GROUPS_MOST, HEAVY, NEAR_KEPT, NEAR_MOST
+from holdfast.stores.log.head.repeat import MARGIN
+from holdfast.stores.log.head.state import FLUSH_MOST
+from holdfast.stores.log.partition import FLUSH_AGE, FLUSH_ROWS
 from holdfast.stores.nats.reserve import RESERVE_BYTES
 
 ROOT = Path(__file__).resolve().parent.parent
@@ -346,7 +348,7 @@ def test_errors_page_has_every_error() -> None:
 
 
 def test_states_page_has_every_status() -> None:
-    assert sorted(first_cells(text_of("reference/states.md"))) == sorted(typing.get_args(messages.Status))
+    assert sorted(first_cells(text_of("reference/states.md"))) == sorted(typing.get_args(records.Status))
 
 
 def test_seam_page_has_every_method() -> None:

@@ -7,9 +7,9 @@ import pytest
 
 from holdfast import Message
 from holdfast.codecs import Codec
-from holdfast.envelopes import envelope, envelopes, instant, terms
 from holdfast.errors import CodecError, ConfigError, InvalidPriority, MessageTooLarge
-from holdfast.messages import Envelope
+from holdfast.messages import envelope, envelopes, instant, terms
+from holdfast.stores.records import Envelope
 
 JSON = "application/json"
 

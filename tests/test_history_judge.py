@@ -6,6 +6,7 @@ from collections import Counter
 from typing import Any
 
 import pytest
+
 from chaos.histories.calls import Answered, Asked, Call, Given, Hurt, Log, Sighting, Terms, read
 from chaos.histories.judge import COUNTED_AS, judge, judged
 from chaos.histories.quiet import COUNTS, Drained, Ending, Rest, write

@@ -10,9 +10,9 @@ from uuid import uuid4
 import pytest
 
 from holdfast.config import QueueOptions, StoreOptions
-from holdfast.messages import Claimed, Envelope, Settlement
 from holdfast.stores.base import Store
 from holdfast.stores.log import open_folder, open_memory
+from holdfast.stores.records import Claimed, Envelope, Settlement
 from holdfast.testing.clock import ManualClock
 from holdfast.testing.interleave import Stage, interleave
 

@@ -14,7 +14,7 @@ import pytest
 
 import holdfast
 from holdfast.errors import ConfigError
-from holdfast.testing.nats import Server as NatsServer
+from servers.nats import Server as NatsServer
 
 USE = """
 import asyncio, logging, sys, holdfast
@@ -108,7 +108,7 @@ def _process(program, url):
 
 AT_SOMETHING = """
 import sys, threading, time
-from holdfast.stores.log.folder.lane import Lane
+from holdfast.stores.log.folder.commit_thread import Lane
 def run(works):
     begun.set()
     time.sleep(0.5)

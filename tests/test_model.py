@@ -12,9 +12,9 @@ import pytest
 
 import broken_toys
 from holdfast.config import QueueOptions
-from holdfast.messages import Claimed, Claims, Envelope, Expired, Settlement, Stats, Stored
 from holdfast.retry import NoRetry
 from holdfast.stores.base import Store
+from holdfast.stores.records import Claimed, Claims, Envelope, Expired, Settlement, Stats, Stored
 from holdfast.testing import Divergence, Model
 from test_state_machines import Stores, run_histories
 from toy_store import ToyStore

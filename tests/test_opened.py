@@ -6,7 +6,7 @@ import pytest
 
 from holdfast import Broker, QueueFull
 from holdfast.config import QueueOptions, StoreOptions
-from holdfast.messages import Stats
+from holdfast.stores.records import Stats
 from toy_store import ToyStore
 
 

@@ -10,7 +10,7 @@ import pytest
 from holdfast.config import StoreOptions
 from holdfast.errors import ConfigError, Unavailable
 from holdfast.stores import opening
-from holdfast.stores.log import slate
+from holdfast.stores.log import slatedb
 from holdfast.stores.opening import LATER, Location, locate, open_store, redact, store_options
 
 
@@ -42,11 +42,11 @@ def test_locate(url, scheme, place, options):
 def test_locate_slatedb_in_a_bucket():
     found = locate("slatedb+s3://jobs/a/b/?region=eu&secret_access_key=canary&flush_interval=0.1")
     assert found.options == {"region": "eu", "flush_interval": 0.1}
-    place = slate.in_bucket(found.place, store_options({}, found.options, {}))
+    place = slatedb.in_bucket(found.place, store_options({}, found.options, {}))
     assert (place.kind, place.root, place.path) == ("s3", "jobs", "a/b")
     assert dict(place.config) == {"aws_region": "eu", "aws_secret_access_key": "canary"}
     assert "canary" not in repr(found) + repr(place) + place.text
-    assert slate.in_bucket(locate("slatedb+gs://jobs").place, StoreOptions()).path == "slatedb"
+    assert slatedb.in_bucket(locate("slatedb+gs://jobs").place, StoreOptions()).path == "slatedb"
 
 
 @pytest.mark.parametrize(
@@ -58,7 +58,7 @@ def test_locate_slatedb_in_a_bucket():
 )
 def test_slatedb_in_a_bucket_refused(url, options, sentence):
     with pytest.raises(ConfigError, match=sentence):
-        slate.in_bucket(locate(url).place, StoreOptions(**options))
+        slatedb.in_bucket(locate(url).place, StoreOptions(**options))
 
 
 def test_home_is_expanded(monkeypatch):

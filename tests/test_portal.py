@@ -9,7 +9,7 @@ import threading
 import pytest
 
 from holdfast.errors import ConfigError
-from holdfast.portal import Portal, Visit, portal
+from holdfast.loop_thread import Portal, Visit, portal
 
 
 @pytest.fixture

@@ -8,8 +8,8 @@ from google.protobuf import descriptor_pb2, descriptor_pool, message_factory
 import holdfast
 from holdfast.codecs import Codec
 from holdfast.errors import CodecError, ConfigError
-from holdfast.messages import Envelope
 from holdfast.stores.nats import tasks
+from holdfast.stores.records import Envelope
 from holdfast.v1.task_pb2 import Task, TaskMetadata
 
 

@@ -10,8 +10,8 @@ import pytest
 
 import holdfast
 from holdfast.errors import LeaseLost, MessageNotFound
-from holdfast.messages import Settlement
 from holdfast.repeats import REMEMBERED_LEAST, Marks, Repeats
+from holdfast.stores.records import Settlement
 
 
 def test_at_least_so_many_are_known_and_not_many_more():

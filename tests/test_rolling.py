@@ -15,13 +15,13 @@ import holdfast
 from cli_runner import Cli
 from holdfast import admin
 from holdfast.errors import StoreError
-from holdfast.messages import Settlement
 from holdfast.stores import base, formats
-from holdfast.stores.log import headfile
+from holdfast.stores.log.head import codec
 from holdfast.stores.log.store import LogStore
 from holdfast.stores.postgres import statements
-from holdfast.testing.nats import Server
+from holdfast.stores.records import Settlement
 from postgres.fixtures import Database, install
+from servers.nats import Server
 
 STORES = ("file", "slatedb", "s3", "postgres", "nats")
 Next = Callable[[], AbstractContextManager[None]]
@@ -63,9 +63,8 @@ def next_version(monkeypatch: pytest.MonkeyPatch) -> Next:
 
 async def number(url: str) -> formats.Format:
     async with holdfast.connect(url) as broker:
-        store = base.formatted(broker.store)
-        assert store is not None
-        return store.format
+        assert broker.store.format is not None
+        return broker.store.format
 
 
 async def work(url: str) -> None:
@@ -147,8 +146,8 @@ async def test_a_folder_of_the_first_format_is_written_in_it(tmp_path: Path) -> 
             assert record is not None
             held_back.append((await number(url), record.worker, await head_number(broker)))
     assert held_back == [
-        (formats.Format(1, 2), None, headfile.PLAIN),
-        (formats.Format(2, 2), "w", headfile.FORMAT),
+        (formats.Format(1, 2), None, codec.PLAIN),
+        (formats.Format(2, 2), "w", codec.FORMAT),
     ]
 
 

@@ -17,10 +17,10 @@ from hypothesis.stateful import RuleBasedStateMachine, initialize, invariant, ru
 
 from holdfast.config import QueueOptions, StoreOptions
 from holdfast.errors import MessageNotFound
-from holdfast.messages import Envelope, Settlement
 from holdfast.retry import Exponential, NoRetry
 from holdfast.stores.base import Store
-from holdfast.stores.log import open_folder, open_memory, open_slate, slate
+from holdfast.stores.log import open_folder, open_memory, open_slate, slatedb
+from holdfast.stores.records import Envelope, Settlement
 from holdfast.testing.clock import ManualClock
 from holdfast.testing.model import Model
 from toy_store import ToyStore
@@ -236,7 +236,7 @@ class Folders(Stores):
 
 class Slates(Stores):
     async def open(self) -> Store:
-        return await open_slate(slate.local(self.folder), StoreOptions(), clock=self.clock)
+        return await open_slate(slatedb.local(self.folder), StoreOptions(), clock=self.clock)
 
 
 @pytest.mark.timeout(600)

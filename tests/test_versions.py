@@ -9,7 +9,7 @@ import pytest
 
 from holdfast.stores import formats
 from holdfast.stores.postgres.first_connection import OLDEST_SERVER
-from holdfast.testing import azure
+from servers import azure
 
 ROOT = Path(__file__).resolve().parent.parent
 PAGE = (ROOT / "docs" / "versions.md").read_text()

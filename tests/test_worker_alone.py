@@ -10,7 +10,7 @@ import textwrap
 import pytest
 
 import holdfast
-from holdfast.worker.gate import gate_of
+from holdfast.worker.isolation import gate_of
 from worker_stores import KINDS, broker_on, finished, until
 
 

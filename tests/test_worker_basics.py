@@ -10,7 +10,7 @@ import msgspec
 import pytest
 
 import holdfast
-from holdfast.messages import Envelope
+from holdfast.stores.records import Envelope
 from worker_stores import KINDS, broker_on, finished, until
 
 NOW = holdfast.Fixed(0.0)

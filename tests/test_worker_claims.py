@@ -8,6 +8,7 @@ import time
 import pytest
 
 from holdfast.broker import Broker
+from holdfast.stores.capabilities import Capabilities
 from holdfast.worker.prefetch import ENOUGH_BYTES, Prefetch
 from toy_store import ToyStore
 from worker_stores import KINDS, broker_on, finished, until
@@ -49,7 +50,7 @@ async def nothing(value):
 class Dear(Watched):
     """Says that claims are dear: they share a trip."""
 
-    prefetch = 90
+    capabilities = Capabilities(prefetch=90)
 
 
 async def test_where_claims_are_dear_several_calls_go_together_none_larger_than_batch_size():

@@ -14,8 +14,8 @@ from pathlib import Path
 import pytest
 
 import holdfast
-from holdfast.testing.postgres import Server
 from holdfast.worker import waiting
+from servers.postgres import Server
 
 HOLDFAST = [sys.executable, "-c", "from holdfast.cli import main; main()"]
 TASKS = """

@@ -10,9 +10,9 @@ from dataclasses import dataclass, field
 from holdfast import ids as makers
 from holdfast.config import QueueOptions
 from holdfast.errors import MessageNotFound, QueueExists, QueueNotEmpty, QueueNotFound
-from holdfast.messages import Answer, Claimed, Claims, Envelope, Expired, Settlement, Stats, Status, Stored, View
 from holdfast.retry import NoRetry
-from holdfast.stores.base import DEAD, Check, QueueInfo
+from holdfast.stores.base import DEAD, Check, Ordinary, QueueInfo
+from holdfast.stores.records import Answer, Claimed, Claims, Envelope, Expired, Settlement, Stats, Status, Stored, View
 
 EXPIRED = "lease expired"
 
@@ -54,7 +54,7 @@ class Room:
     failed: int = 0
 
 
-class ToyStore:
+class ToyStore(Ordinary):
     """Implements `holdfast.stores.base.Store` plainly; `clock` gives seconds since 1970."""
 
     def __init__(self, clock: Callable[[], float] = time.time) -> None:

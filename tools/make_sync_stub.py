@@ -33,18 +33,18 @@ from typing import Any, Generic, ParamSpec, Self, TypeVar, overload
 from . import errors as _errors
 from .app import App as _App
 from .app import AppHandler as _AppHandler
+from .archive import Archive as _Archive
 from .broker import Broker as _Broker
 from .codecs import Format
 from .config import QueueOptions, StoreOptions
+from .dead_letters import DeadLetters as _DeadLetters
 from .deliveries import Delivery as _Delivery
 from .deliveries import Record
-from .envelopes import Message
 from .events import Callback
-from .letters import Archive as _Archive
-from .letters import DeadLetters as _DeadLetters
-from .messages import Stats, Status
+from .messages import Message
 from .queue import Queue as _Queue
 from .stores.base import Check, QueueInfo
+from .stores.records import Stats, Status
 from .worker import Worker as _Worker
 
 NAMES: dict[type, str]

@@ -15,9 +15,9 @@ from urllib.parse import urlsplit
 
 import psutil
 
-from holdfast.testing import nats, postgres, s3
-from holdfast.testing.http import Request, Response
-from holdfast.testing.proxy import Proxy
+from servers import nats, postgres, s3
+from servers.http import Request, Response
+from servers.proxy import Proxy
 
 from .wire import Wire
 

@@ -11,8 +11,8 @@ from typing import Any, TypeVar
 import msgspec
 
 import holdfast
-from holdfast.messages import Settlement
 from holdfast.stores.batches import Batch, Batches, BatchLost, Ownership, batches_of
+from holdfast.stores.records import Settlement
 
 from .callers import Writer, outcome_of
 from .calls import Given, Log, Outcome

@@ -20,8 +20,8 @@ from typing import Any
 import msgspec
 
 import holdfast
-from holdfast.testing import azure, nats, postgres, s3
-from holdfast.testing.proxy import Faults, Proxy
+from servers import azure, nats, postgres, s3
+from servers.proxy import Faults, Proxy
 
 from ..histories import quiet
 from ..histories.calls import Hurt, Log, now, read

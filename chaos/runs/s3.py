@@ -3,8 +3,8 @@
 from __future__ import annotations
 
 from holdfast.retry import Fixed
-from holdfast.testing.proxy import Faults, Proxy
-from holdfast.testing.s3 import Server
+from servers.proxy import Faults, Proxy
+from servers.s3 import Server
 
 from ..settings import Settings
 from ..stage import Stage, staged

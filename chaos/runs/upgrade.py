@@ -18,9 +18,8 @@ import msgspec
 
 import holdfast
 from holdfast.retry import Fixed
-from holdfast.stores import base
 from holdfast.stores.formats import Format
-from holdfast.testing import nats, postgres, s3
+from servers import nats, postgres, s3
 
 from ..child import QUEUE
 from ..fleet import Member, until
@@ -137,9 +136,8 @@ async def _run(command: list[str], **how: object) -> subprocess.CompletedProcess
 
 async def _format(url: str) -> Format:
     async with holdfast.connect(url) as broker:
-        store = base.formatted(broker.store)
-        assert store is not None
-        return store.format
+        assert broker.store.format is not None
+        return broker.store.format
 
 
 class _Trial:

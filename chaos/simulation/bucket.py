@@ -13,9 +13,10 @@ from typing import Any
 
 from obstore.exceptions import AlreadyExistsError, GenericError, NotModifiedError, PreconditionError
 
-from holdfast.stores.log import headfile, names
-from holdfast.stores.log.cloud import identity
-from holdfast.stores.log.cloud.commit import WINDOW
+from holdfast.stores.log import names
+from holdfast.stores.log.bucket import identity
+from holdfast.stores.log.bucket.transaction import WINDOW
+from holdfast.stores.log.head import codec
 
 from . import faults
 from .baton import EPOCH, Bell, World
@@ -128,7 +129,7 @@ class Bucket:
             key.removesuffix("head") + block.key
             for key in self.keys
             if key.endswith("/head")
-            for block in headfile.decode(self.objects[key].data).blocks.values()
+            for block in codec.decode(self.objects[key].data).blocks.values()
         }
         self.remove([key for key in self.keys if _is_late(key, self.objects[key].written) and key not in held])
 

@@ -13,12 +13,15 @@ from typing import Any
 import msgspec
 
 from holdfast.errors import QueueNotFound
-from holdfast.stores.log import absorbing, committer, head, late, leases, leaving, names, rows, topics, window
-from holdfast.stores.log.appending import Appender
-from holdfast.stores.log.cloud import clock, commit, wire
-from holdfast.stores.log.cloud.faults import Doubt, Refused
-from holdfast.stores.log.session import Seen
-from holdfast.stores.log.state import Absorb, Block
+from holdfast.stores.log import commit as committer
+from holdfast.stores.log import flush_rows, intake, names, rows, tokens, topics
+from holdfast.stores.log.append import Appender
+from holdfast.stores.log.bucket import clock, requests, transaction
+from holdfast.stores.log.bucket import listing as late
+from holdfast.stores.log.bucket.faults import Doubt, Refused
+from holdfast.stores.log.edit import Seen
+from holdfast.stores.log.head import machine, repeat
+from holdfast.stores.log.head.state import Absorb, Block
 from holdfast.stores.log.store import LogStore
 
 from . import bucket, seams
@@ -90,7 +93,7 @@ def _used_list(honest: Any) -> Any:
         listing = late.listing()
         if listing is not None and _used[0] is listing:
             seen = look(tx)
-            if not seen.rules.paused and head.wanted(seen.head, [], demand)[1]:
+            if not seen.rules.paused and machine.wanted(seen.head, [], demand)[1]:
                 return seen, Absorb([], seen.ticket), listing.next_due
         return honest(survey, tx, demand, late, look)
 
@@ -243,29 +246,29 @@ BUGS: dict[str, Bug] = {
         ("absorbed twice", "came back", "completed twice"),
     ),
     "dates decide over deletion": Bug(
-        [(window, "fate", _dates_decide), (window, "is_copied", _always(False))], _BUCKET, ("lost",)
+        [(repeat, "fate", _dates_decide), (repeat, "is_copied", _always(False))], _BUCKET, ("lost",)
     ),
     "a used list hides better blocks": Bug(
-        [(absorbing, "absorbable_late", _used_list), (late.Late, "choose", _marks_used)], _BUCKET, ("priority", "order")
+        [(intake, "absorbable_late", _used_list), (late.Late, "choose", _marks_used)], _BUCKET, ("priority", "order")
     ),
-    "409 taken as taken": Bug([(wire.Wire, "create", _taken_for_done(Refused))], _BUCKET),
-    "503 taken as done": Bug([(wire.Wire, "create", _taken_for_done(Doubt))], _BUCKET),
-    "lost replies are failures": Bug([(commit.Attempt, "happened", _always(False))], _BUCKET),
+    "409 taken as taken": Bug([(requests.Wire, "create", _taken_for_done(Refused))], _BUCKET),
+    "503 taken as done": Bug([(requests.Wire, "create", _taken_for_done(Doubt))], _BUCKET),
+    "lost replies are failures": Bug([(transaction.Attempt, "happened", _always(False))], _BUCKET),
     "If-Match ignored": Bug([(bucket.Bucket, "write", _no_condition)], _BUCKET),
     "client clock in leases": Bug([(clock.StoreClock, "__call__", _wall_clock)], _BUCKET),
-    "the graveyard forgets at once": Bug([(window, "deletable", _all_deletable)], _BUCKET),
-    "no fence against late writes": Bug([(window, "fate", _no_fence)], _BUCKET),
-    "released too early": Bug([(head, "_lease_out", _shows_whole_lease)]),
-    "no token check": Bug([(head, "_settle", _any_token)]),
+    "the graveyard forgets at once": Bug([(repeat, "deletable", _all_deletable)], _BUCKET),
+    "no fence against late writes": Bug([(repeat, "fate", _no_fence)], _BUCKET),
+    "released too early": Bug([(machine, "_lease_out", _shows_whole_lease)]),
+    "no token check": Bug([(machine, "_settle", _any_token)]),
     "settle before durable": Bug([(LogStore, "settle", _every(7, _says_done))]),
     "repeat not recognised": Bug([(LogStore, "append", _every(5, _twice))]),
     "enqueue loses every nth": Bug([(Appender, "_publish", _every(7, _forgets_block))]),
-    "attempt counted at failure": Bug([(head, "_lease_out", _uncounted)]),
-    "archive misses one": Bug([(leaving, "encode", _every(3, _misses_one))]),
+    "attempt counted at failure": Bug([(machine, "_lease_out", _uncounted)]),
+    "archive misses one": Bug([(flush_rows, "encode", _every(3, _misses_one))]),
     "payload spoiled": Bug([(rows, "encode", _every(7, _spoils))]),
     "newest first": Bug([(Block, "of", _newest_first)]),
     "no poll fallback": Bug([(topics.Topics, "wait", _no_poll)]),
-    "second completion accepted": Bug([(leases, "judged", _repeat_is_success)]),
+    "second completion accepted": Bug([(tokens, "judged", _repeat_is_success)]),
 }
 
 
@@ -277,13 +280,13 @@ class _Swap:
         self._name = name
         self._honest = vars(where)[name]
         self._faulty = change(getattr(where, name))
-        self._verbs = {kind for kind, verb in head._VERBS.items() if verb is self._honest}
+        self._verbs = {kind for kind, verb in machine._VERBS.items() if verb is self._honest}
 
     def set(self, *, faulty: bool) -> None:
         chosen = self._faulty if faulty else self._honest
         setattr(self._where, self._name, chosen)
         for kind in self._verbs:
-            head._VERBS[kind] = chosen
+            machine._VERBS[kind] = chosen
 
 
 _in: list[_Swap] = []

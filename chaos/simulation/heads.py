@@ -4,8 +4,8 @@ from __future__ import annotations
 
 from collections.abc import Callable, Container
 
-from holdfast.stores.log import headfile
-from holdfast.stores.log.state import Head
+from holdfast.stores.log.head import codec
+from holdfast.stores.log.head.state import Head
 
 _ONE_CONTENT = ("/archive/", "/inbox/", "/later/")
 
@@ -36,8 +36,8 @@ class Heads:
         root = key.removesuffix("head")
         data, old = self._last.get(key, (None, Head()))
         if data != before:
-            old = headfile.decode(before) if before is not None else Head()
-        new = headfile.decode(after)
+            old = codec.decode(before) if before is not None else Head()
+        new = codec.decode(after)
         self._last[key] = (after, new)
         held, was = _blocks(new), _blocks(old)
         finished = self._finished.setdefault(root, set())

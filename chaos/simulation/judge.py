@@ -13,7 +13,7 @@ from typing import Any
 import msgspec
 
 from holdfast.errors import Fenced, MessageNotFound, QueueNotFound, Unavailable, UnknownOutcome
-from holdfast.messages import Claimed, Stats, Stored
+from holdfast.stores.records import Claimed, Stats, Stored
 
 from .baton import EPOCH
 from .history import Call, History

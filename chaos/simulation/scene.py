@@ -15,8 +15,8 @@ import msgspec
 
 from holdfast.config import QueueOptions, StoreOptions
 from holdfast.errors import HoldfastError
-from holdfast.messages import Settlement
 from holdfast.retry import Fixed
+from holdfast.stores.records import Settlement
 
 from .baton import Bell, Hang, Process, World
 from .faults import Dice

@@ -8,7 +8,7 @@ from typing import Any, Protocol
 
 from holdfast.config import StoreOptions
 from holdfast.stores import log
-from holdfast.stores.log.cloud import address, clock, probe
+from holdfast.stores.log.bucket import address, clock, probe
 
 from . import seams
 from .baton import World

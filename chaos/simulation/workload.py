@@ -8,8 +8,8 @@ from collections.abc import Awaitable, Callable
 from typing import Any
 
 from holdfast.errors import HoldfastError, UnknownOutcome
-from holdfast.messages import Claimed, Envelope, Settlement
 from holdfast.stores.base import DEAD
+from holdfast.stores.records import Claimed, Envelope, Settlement
 
 from .history import History
 from .plan import Plan

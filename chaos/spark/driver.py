@@ -30,9 +30,7 @@ def scratch_home(folder: Path) -> Path:
 def session(master: str, scratch: Path) -> SparkSession:
     """A small session, quick to start; its executors find this checkout."""
     path = os.pathsep.join([str(_HERE / "src"), str(_HERE), os.environ.get("PYTHONPATH", "")])
-    os.environ |= {"PYSPARK_PYTHON": sys.executable, "PYTHONPATH": path}
-    if master.startswith("local-cluster"):
-        os.environ["SPARK_HOME"] = str(scratch_home(scratch))
+    os.environ |= {"PYSPARK_PYTHON": sys.executable, "PYTHONPATH": path, "SPARK_HOME": str(scratch_home(scratch))}
     made = (
         SparkSession.builder.master(master)
         .config("spark.ui.enabled", "false")

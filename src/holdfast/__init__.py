@@ -15,7 +15,6 @@ if TYPE_CHECKING:
     from .config import WorkerOptions as WorkerOptions
     from .deliveries import Delivery as Delivery
     from .deliveries import Record as Record
-    from .envelopes import Message as Message
     from .errors import CodecError as CodecError
     from .errors import ConfigError as ConfigError
     from .errors import Damaged as Damaged
@@ -36,7 +35,7 @@ if TYPE_CHECKING:
     from .errors import UnknownOutcome as UnknownOutcome
     from .errors import UnsafeStore as UnsafeStore
     from .events import Event as Event
-    from .messages import Stats as Stats
+    from .messages import Message as Message
     from .outcome import Dead as Dead
     from .outcome import Retry as Retry
     from .queue import Queue as Queue
@@ -45,6 +44,7 @@ if TYPE_CHECKING:
     from .retry import Linear as Linear
     from .retry import NoRetry as NoRetry
     from .stores.base import QueueInfo as QueueInfo
+    from .stores.records import Stats as Stats
     from .worker import Context as Context
     from .worker import Worker as Worker
 
@@ -56,18 +56,18 @@ _HOMES = {
     "broker": ("Broker", "connect"),
     "config": ("QueueOptions", "StoreOptions", "WorkerOptions"),
     "deliveries": ("Delivery", "Record"),
-    "envelopes": ("Message",),
     "errors": (
         *("CodecError", "ConfigError", "Damaged", "Fenced", "HoldfastError", "InvalidPriority", "LeaseLost"),
         *("MessageError", "MessageNotFound", "MessageTooLarge", "QueueError", "QueueExists", "QueueFull"),
         *("QueueNotEmpty", "QueueNotFound", "StoreError", "Unavailable", "UnknownOutcome", "UnsafeStore"),
     ),
     "events": ("Event",),
-    "messages": ("Stats",),
+    "messages": ("Message",),
     "outcome": ("Dead", "Retry"),
     "queue": ("Queue",),
     "retry": ("Exponential", "Fixed", "Linear", "NoRetry"),
     "stores.base": ("QueueInfo",),
+    "stores.records": ("Stats",),
     "worker": ("Context", "Worker"),
 }
 _HOME_OF = {name: home for home, names in _HOMES.items() for name in names}

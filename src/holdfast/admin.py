@@ -13,12 +13,12 @@ from . import config
 from .broker import Broker, connect
 from .config import QueueOptions
 from .errors import CodecError, ConfigError, HoldfastError, MessageNotFound, QueueNotFound, StoreError
-from .messages import Stats, Status
 from .queue import Queue
 from .stores import base, opening
 from .stores.base import Check, QueueInfo
 from .stores.formats import Format
 from .stores.opening import Location, locate, unmade
+from .stores.records import Stats, Status
 
 PAGE = 1000
 CLOCK_TOLERANCE = 2.0  # seconds
@@ -74,7 +74,7 @@ class Letters(Protocol):
 
 async def overview(broker: Broker) -> list[QueueReport]:
     """Every queue, by name."""
-    return [_reported(info, stats) for info, stats in await base.stats_of_all(broker.store)]
+    return [_reported(info, stats) for info, stats in await broker.store.stats_of_all()]
 
 
 async def report(broker: Broker, name: str) -> QueueReport:
@@ -108,9 +108,7 @@ async def recover(
     for name in names or ():
         if name not in known:
             raise QueueNotFound(f"there is no queue {name!r}")
-    return {
-        name: await base.recover(broker.store, name, delete=delete, on_progress=on_progress) for name in names or known
-    }
+    return {name: await broker.store.recover(name, delete=delete, on_progress=on_progress) for name in names or known}
 
 
 async def send(queue: Queue[Any], values: Iterable[Any], *, dedup_key: str | None = None, **terms: Any) -> list[str]:
@@ -234,11 +232,11 @@ async def install(
         return steps
     async with connect(url) as broker:
         steps = await broker.install(dry_run=dry_run, shared_schema=shared_schema)
-        store = base.formatted(broker.store)
-        if store is None or not store.format.can_rise:
+        format = broker.store.format
+        if format is None or not format.can_rise:
             return steps
-        if not agreed(store.format):
-            return [*steps, f"left: {store.format.step}, with --yes once every process is of this version"]
+        if not agreed(format):
+            return [*steps, f"left: {format.step}, with --yes once every process is of this version"]
         return [*steps, *await base.raise_format(broker.store, dry_run=dry_run)]
 
 
@@ -302,10 +300,9 @@ async def _look_into(broker: Broker) -> list[Check]:
 
 
 def _format(broker: Broker) -> list[Check]:
-    store = base.formatted(broker.store)
-    if store is None:
+    format = broker.store.format
+    if format is None:
         return []
-    format = store.format
     if not format.can_rise:
         return [Check("format", "ok", f"{format.number}, the newest that this version knows")]
     how = f"once every process is of this version, {format.step} with `holdfast install`"

@@ -13,8 +13,8 @@ from . import config
 from .broker import Broker, connect
 from .codecs import Codec, Format
 from .config import QueueOptions, StoreOptions, WorkerOptions
-from .envelopes import Message
 from .errors import ConfigError
+from .messages import Message
 from .queue import Queue
 from .worker import Worker, signals
 from .worker.handler import Handler

@@ -17,12 +17,12 @@ from .errors import ConfigError, QueueExists, QueueNotFound, Unavailable
 from .escaping import logger_named
 from .events import Callback, Emitter
 from .lifetime import Lifetime
-from .messages import Stats
-from .opened import Opened
 from .queue import Queue
+from .queue_state import Opened
 from .stores import base
-from .stores.base import Check, QueueInfo, Store, sharing, stats_of_all
+from .stores.base import Check, QueueInfo, Store, sharing
 from .stores.opening import locate, open_store, redact, store_options
+from .stores.records import Stats
 
 T = TypeVar("T")
 
@@ -183,7 +183,7 @@ class Broker:
 
     async def stats(self) -> dict[str, Stats]:
         """Counts of every queue."""
-        return {info.name: stats for info, stats in await stats_of_all(self.store)}
+        return {info.name: stats for info, stats in await self.store.stats_of_all()}
 
     def _initial(self, name: str, options: Mapping[str, Any]) -> QueueOptions:
         """What a queue is created with: the code's word, the environment's, the file's, the defaults."""

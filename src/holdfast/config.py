@@ -12,11 +12,11 @@ from typing import Any, TypeVar
 
 import msgspec
 
-from .amounts import positive as positive
-from .amounts import seconds as seconds
-from .amounts import whole as whole
 from .errors import ConfigError
 from .retry import Exponential, RetryPolicy, policy_from
+from .validate import positive as positive
+from .validate import seconds as seconds
+from .validate import whole as whole
 
 MIB = 1 << 20
 FILE = "holdfast.yaml"

@@ -12,7 +12,7 @@ import msgspec
 
 from .codecs import Codec, decode_result
 from .ids import is_id
-from .messages import Claimed, Status, Stored
+from .stores.records import Claimed, Status, Stored
 
 if TYPE_CHECKING:
     from .queue import Queue

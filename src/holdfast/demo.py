@@ -17,11 +17,11 @@ from typing import Any
 
 from .broker import Broker, connect
 from .errors import ConfigError, HoldfastError
-from .messages import Stats
 from .outcome import Retry
 from .queue import Queue
 from .retry import Fixed
 from .stores.opening import locate
+from .stores.records import Stats
 
 ORDERS = 300
 PRIORITIES = (0, 5, 9)

@@ -1,7 +1,7 @@
 """An open store, while somebody has its broker or one of its queues: used in one event loop, closed when dropped.
 
 A broker that is dropped without `close` gives its store back: in its event loop where that still runs, else as far as
-can be done without one (`stores.base.abandon`). This may happen in the middle of anything, wherever Python collects
+can be done without one (`Store.abandon`). This may happen in the middle of anything, wherever Python collects
 garbage, so nothing here takes a lock until it is in the loop.
 """
 
@@ -16,8 +16,8 @@ from typing import TYPE_CHECKING, Any, cast
 
 from .errors import ConfigError
 from .escaping import logger_named
-from .portal import Portal, kept
-from .stores.base import Store, abandon
+from .loop_thread import Portal, kept
+from .stores.base import Store
 
 if TYPE_CHECKING:
     from .worker import Worker
@@ -94,7 +94,7 @@ class _Held:
         if sys.is_finalizing():
             return
         if self._process == os.getpid():
-            abandon(self._store)
+            self._store.abandon()
         else:
             _of_the_parent.append(self._store)  # even the end of its connections would harm the parent's
 

@@ -1,164 +1,165 @@
-"""What travels between the queue and a store: plain records of opaque bytes. Instants are seconds since 1970."""
+"""What is sent: a message of the user becomes an envelope for the store. Everything is checked here, before any I/O."""
 
 from __future__ import annotations
 
-from collections.abc import Iterator, Sequence
-from typing import Literal, TypeAlias, overload
+from collections.abc import Iterable, Mapping, Sequence
+from datetime import datetime
+from typing import Any, Generic, TypeVar
 
 import msgspec
 
-Status: TypeAlias = Literal["delayed", "pending", "processing", "retry", "completed", "failed", "dead"]
-View: TypeAlias = Literal["ready", "delayed", "processing", "retry", "dead", "archive"]
-Answer: TypeAlias = Literal["ok", "lost", "unknown"]
-Action: TypeAlias = Literal["complete", "retry", "dead", "release"]
+from . import config, limits
+from .codecs import Codec
+from .errors import ConfigError, HoldfastError, InvalidPriority, MessageTooLarge
+from .stores.records import JSON, Envelope, Terms, Uniform
 
-JSON = "application/json"
+T = TypeVar("T")
+
+_MOST_ATTEMPTS = 2**31 - 1
+_SHOWN = 100  # characters of a header's name in an error
 
 
-class Envelope(msgspec.Struct, frozen=True, gc=False):
-    """A message on its way in. `at` (an instant) wins over `delay` (seconds from the store's now)."""
+class _Valued(msgspec.Struct, Generic[T], frozen=True):
+    value: T
 
-    payload: bytes
-    content_type: str = JSON
-    headers: dict[str, str] | None = None
-    priority: int = 0
-    delay: float = 0.0
-    at: float | None = None
-    dedup_key: str | None = None
+
+class Message(_Valued[T], Generic[T], frozen=True, kw_only=True):
+    """A value with terms of its own, for `enqueue_many`."""
+
+    priority: int = 0  # 0 to 255, higher first
+    delay: float = 0.0  # seconds until it may be delivered
+    at: datetime | None = None  # instead of `delay`: the instant, with a time zone
+    headers: Mapping[str, str] | None = None
+    dedup_key: str | None = None  # a second message with this key within the queue's window adds nothing
     max_attempts: int | None = None  # None: the queue's
 
 
-# How a message travels: the fields of Envelope after the payload and its content type, in their order.
-Terms: TypeAlias = tuple[dict[str, str] | None, int, float, float | None, str | None, int | None]
-PLAIN: Terms = (None, 0, 0.0, None, None, None)
+def terms(
+    *,
+    priority: int = 0,
+    delay: float = 0.0,
+    at: datetime | None = None,
+    headers: Mapping[str, str] | None = None,
+    dedup_key: str | None = None,
+    max_attempts: int | None = None,
+) -> Terms:
+    """Checked terms; ConfigError, InvalidPriority or MessageTooLarge."""
+    if type(priority) is not int or not 0 <= priority <= 255:
+        priority = _priority(priority)
+    if delay != 0 or type(delay) is bool:
+        delay = config.seconds("delay", delay)
+        if at is not None:
+            raise ConfigError("give `delay` or `at`, not both")
+    if dedup_key is not None:
+        limits.check_dedup_key(_text("dedup_key", dedup_key))
+        if not dedup_key:
+            raise ConfigError("dedup_key must not be empty")
+    if max_attempts is not None:
+        config.whole("max_attempts", max_attempts, most=_MOST_ATTEMPTS)
+    return (
+        None if headers is None else _headers(headers),
+        priority,
+        delay,
+        None if at is None else instant("at", at),
+        dedup_key,
+        max_attempts,
+    )
 
 
-class Uniform(Sequence[Envelope]):
-    """Envelopes that differ in nothing but their payload, by column: in bulk, an object per message costs the most."""
-
-    __slots__ = ("content_type", "payloads", "terms")
-
-    def __init__(self, payloads: list[bytes], content_type: str, terms: Terms) -> None:
-        self.payloads = payloads
-        self.content_type = content_type
-        self.terms = terms
-
-    def __len__(self) -> int:
-        return len(self.payloads)
-
-    @overload
-    def __getitem__(self, at: int) -> Envelope: ...
-    @overload
-    def __getitem__(self, at: slice) -> Uniform: ...
-    def __getitem__(self, at: int | slice) -> Envelope | Uniform:
-        if isinstance(at, slice):
-            return Uniform(self.payloads[at], self.content_type, self.terms)
-        return Envelope(self.payloads[at], self.content_type, *self.terms)
-
-    def __iter__(self) -> Iterator[Envelope]:
-        return (Envelope(payload, self.content_type, *self.terms) for payload in self.payloads)
+def envelope(codec: Codec[T], limit: int, value: T | Message[T], travel: Terms) -> Envelope:
+    """One envelope; CodecError, MessageTooLarge. The terms of a `Message` are its own."""
+    payload, content_type, travel = sealed(codec, limit, value, travel)
+    return Envelope(payload, content_type, *travel)
 
 
-class Claimed(msgspec.Struct, gc=False):
-    """A leased message. `attempt` counts from 1; `recovered`: an earlier lease of it had expired."""
-
-    id: str
-    token: str
-    payload: bytes
-    content_type: str
-    headers: dict[str, str] | None
-    priority: int
-    attempt: int
-    max_attempts: int
-    enqueued_at: float
-    expires_at: float
-    recovered: bool = False
-    alone: bool = False  # the last attempt after expired leases: it must run alone in its process
+def sealed(codec: Codec[T], limit: int, value: T | Message[T], travel: Terms) -> tuple[bytes, str, Terms]:
+    """What an envelope is made of."""
+    if type(value) is Message:  # isinstance on a struct takes five times as long
+        travel, value = _terms_of(value), value.value
+    payload, content_type = codec.encode(value)  # type: ignore[arg-type]  # no Message, as just seen
+    if (size := len(payload)) > limit or size > limits.SURE_BYTES:
+        limits.check_payload(payload, limit, is_json=content_type == JSON)
+    if codec.headers is not None:
+        travel = ({**codec.headers, **(travel[0] or {})}, *travel[1:])
+    return payload, content_type, travel
 
 
-class Expired(msgspec.Struct, frozen=True, gc=False):
-    """A message that a claim found with its lease over and no attempt left: it is dead now (or failed)."""
-
-    id: str
-    attempts: int
-    status: Literal["dead", "failed"]
-    error: str
-
-
-class Claims(msgspec.Struct, frozen=True):
-    """What a claim answers."""
-
-    messages: list[Claimed]
-    expired: list[Expired] = []
-
-
-class Settlement(msgspec.Struct, frozen=True, gc=False):
-    """What the holder of a lease decides. `delay` counts for retry and release, from the store's now."""
-
-    id: str
-    token: str
-    action: Action
-    delay: float = 0.0
-    result: bytes | None = None
-    error: str | None = None
-    keep: bool | None = None  # complete only; None: as the queue's `archive` says
-    worker: str | None = None
+def envelopes(codec: Codec[T], limit: int, values: Iterable[T | Message[T]], travel: Terms) -> Sequence[Envelope]:
+    """One envelope each, or an error that names the index of the bad one."""
+    values = values if isinstance(values, list | tuple) else list(values)
+    if codec.headers is None:
+        encoded = codec.encode_many(values, unless=Message)
+        if encoded is not None and _fit(*encoded, limit):
+            return Uniform(*encoded, travel)
+    made: list[Envelope] = []
+    try:
+        for value in values:
+            made.append(envelope(codec, limit, value, travel))  # noqa: PERF401  the error needs to know how far it came
+    except HoldfastError as error:
+        error.args = (f"message {len(made)}: {error}",)
+        raise
+    return made
 
 
-class Stored(msgspec.Struct, frozen=True, gc=False):
-    """What a store knows of one message, whatever its state."""
-
-    id: str
-    status: Status
-    payload: bytes
-    content_type: str
-    headers: dict[str, str] | None
-    priority: int
-    attempts: int
-    max_attempts: int
-    enqueued_at: float
-    visible_at: float | None = None  # delayed, retry: when it is due; processing: when its lease ends
-    finished_at: float | None = None
-    result: bytes | None = None
-    error: str | None = None
-    worker: str | None = None
-    claimed_at: float | None = None  # finished: when the lease began under which it ended; None: nobody held it
+def _fit(payloads: list[bytes], content_type: str, limit: int) -> bool:
+    """Whether all are within their limits; if not, one by one tells which is not."""
+    longest = max(map(len, payloads))
+    if longest > limit:
+        return False
+    if longest > limits.SURE_BYTES and content_type == JSON:
+        try:
+            for payload in payloads:
+                limits.check_nesting(payload)
+        except MessageTooLarge:
+            return False
+    return True
 
 
-class Usage(msgspec.Struct, frozen=True):
-    """What this process has asked of a store that pays for requests, for one queue, since it was opened."""
-
-    requests: dict[str, int]  # by kind: put get head list delete
-    bytes_sent: int
-    bytes_received: int
-    messages: int  # that were enqueued or settled here, whichever are more
-
-    @property
-    def requests_per_message(self) -> dict[str, float]:
-        """By kind; empty before the first message."""
-        if not self.messages:
-            return {}
-        return {kind: count / self.messages for kind, count in self.requests.items()}
-
-    @property
-    def bytes_per_message(self) -> float | None:
-        """Bytes written for each message; None before the first."""
-        return self.bytes_sent / self.messages if self.messages else None
+def instant(name: str, value: object) -> float:
+    """Seconds since 1970 of an aware datetime."""
+    if not isinstance(value, datetime):
+        raise ConfigError(f"{name}: a datetime, not {value!r}")
+    if value.tzinfo is None or value.utcoffset() is None:
+        raise ConfigError(f"{name}: {value!r} has no time zone; write datetime.now(UTC) or .astimezone()")
+    return value.timestamp()
 
 
-class Stats(msgspec.Struct, frozen=True):
-    """Counts of one queue. `completed` and `failed` count since creation; the rest is what is there now."""
+def _terms_of(message: Message[Any]) -> Terms:
+    return terms(
+        priority=message.priority,
+        delay=message.delay,
+        at=message.at,
+        headers=message.headers,
+        dedup_key=message.dedup_key,
+        max_attempts=message.max_attempts,
+    )
 
-    total: int = 0
-    pending: int = 0
-    delayed: int = 0
-    processing: int = 0
-    retry: int = 0
-    dead: int = 0
-    archived: int = 0
-    completed: int = 0
-    failed: int = 0
-    oldest_age: float | None = None  # seconds the oldest pending message has waited
-    exact: bool = True
-    usage: Usage | None = None  # None where requests cost nothing and are not counted
-    set_aside: int = 0  # late messages that are kept but not delivered, in no other count: see `holdfast recover`
+
+def _priority(value: object) -> int:
+    """A priority that is not a plain int in range: some other integer type, or an error."""
+    if isinstance(value, bool) or not isinstance(value, int) or not 0 <= value <= 255:
+        raise InvalidPriority(f"a priority is a whole number from 0 to 255, not {value!r}")
+    return int(value)
+
+
+def _headers(headers: Mapping[str, str]) -> dict[str, str]:
+    if not isinstance(headers, Mapping):
+        raise ConfigError(f"headers: a mapping of text to text, not {type(headers).__qualname__}")
+    size = 0
+    for key, value in headers.items():
+        size += _text("headers", key)
+        size += _text(f"headers[{key[:_SHOWN]!r}]", value)
+    limits.check_headers(size)
+    return dict(headers)
+
+
+def _text(name: str, value: object) -> int:
+    """Text that every store can keep; how many bytes it has."""
+    if not isinstance(value, str):
+        raise ConfigError(f"{name}: text, not {type(value).__qualname__}")
+    if "\0" in value:
+        raise ConfigError(f"{name}: NUL is not allowed")
+    try:
+        return len(value.encode())
+    except UnicodeEncodeError as error:
+        raise ConfigError(f"{name}: not valid Unicode text: {error.reason}") from error

@@ -7,10 +7,10 @@ from typing import Literal
 
 import msgspec
 
-from .amounts import seconds
 from .escaping import logger_named
 from .limits import kept_text
 from .retry import Exponential, RetryFunction, RetryPolicy
+from .validate import seconds
 
 _FRAMES = 4
 _DEFAULT_POLICY = Exponential()

@@ -8,17 +8,18 @@ from datetime import datetime
 from typing import TYPE_CHECKING, Any, Generic, TypeVar, cast
 
 from . import config, ids, limits
+from .archive import Archive
 from .codecs import Codec, encode_result
 from .config import QueueOptions, StoreOptions
+from .dead_letters import DeadLetters
 from .deliveries import Delivery, Lease, Record, moment
-from .envelopes import Message, envelopes, sealed, terms
 from .errors import ConfigError, HoldfastError, MessageNotFound
 from .events import Emitter
-from .letters import Archive, DeadLetters
-from .messages import PLAIN, Answer, Claimed, Envelope, Settlement, Stats, Status
-from .opened import Holder, Opened, shown
+from .messages import Message, envelopes, sealed, terms
 from .outcome import decide, describe
+from .queue_state import Holder, Opened, shown
 from .stores.base import Store
+from .stores.records import PLAIN, Answer, Claimed, Envelope, Settlement, Stats, Status
 
 if TYPE_CHECKING:
     from .worker import Worker

@@ -10,7 +10,7 @@ from array import array
 from collections.abc import Iterable
 from typing import get_args
 
-from .messages import Action, Answer, Settlement
+from .stores.records import Action, Answer, Settlement
 
 REMEMBERED_LEAST = 100_000  # settlements of this process
 _BUCKETS = 4096

@@ -8,8 +8,8 @@ from typing import Any, TypeAlias
 
 import msgspec
 
-from .amounts import positive, seconds
 from .errors import ConfigError
+from .validate import positive, seconds
 
 
 class Exponential(msgspec.Struct, frozen=True, tag_field="policy", tag="exponential", forbid_unknown_fields=True):

@@ -15,13 +15,14 @@ from collections.abc import Callable, Coroutine, Iterable, Mapping
 from typing import Any, ClassVar, TypeVar
 
 from . import app as _app
+from . import archive as _archive
 from . import broker as _broker
+from . import dead_letters as _dead_letters
 from . import deliveries as _deliveries
 from . import errors as _errors
-from . import letters as _letters
 from . import queue as _queue
 from . import worker as _worker
-from .portal import Portal, Visit, portal
+from .loop_thread import Portal, Visit, portal
 from .worker.signals import Catcher, stopping
 from .worker.threads import Threads
 
@@ -32,8 +33,8 @@ NAMES: dict[type, str] = {
     " fail_many release kill extend cancel wait status get stats refresh pause resume cleanup purge worker",
     _deliveries.Delivery: "id token value payload content_type headers priority attempt max_attempts enqueued_at"
     " expires_at receipt complete fail release kill extend",
-    _letters.DeadLetters: "list count replay delete purge worker",
-    _letters.Archive: "list count replay delete purge",
+    _dead_letters.DeadLetters: "list count replay delete purge worker",
+    _archive.Archive: "list count replay delete purge",
     _worker.Worker: "worker_id queue concurrency is_running start stop wait run",
     _app.App: "url handlers handler broker queue open close workers run choose",
     _app.AppHandler: "queue_name queue enqueue enqueue_many worker",
@@ -204,8 +205,8 @@ class Broker(_face(_broker.Broker)):  # type: ignore[misc] # made above
 
 Queue = _face(_queue.Queue)
 Delivery = _face(_deliveries.Delivery)
-DeadLetters = _face(_letters.DeadLetters)
-Archive = _face(_letters.Archive)
+DeadLetters = _face(_dead_letters.DeadLetters)
+Archive = _face(_archive.Archive)
 
 
 class Worker(_face(_worker.Worker)):  # type: ignore[misc] # made above
@@ -279,8 +280,8 @@ _FACES.update(
         _broker.Broker: Broker,
         _queue.Queue: Queue,
         _deliveries.Delivery: Delivery,
-        _letters.DeadLetters: DeadLetters,
-        _letters.Archive: Archive,
+        _dead_letters.DeadLetters: DeadLetters,
+        _archive.Archive: Archive,
         _worker.Worker: Worker,
         _app.AppHandler: AppHandler,
     }

@@ -7,8 +7,8 @@ import asyncio
 import pytest
 
 from holdfast.errors import Fenced, StoreError
-from holdfast.messages import Envelope, Settlement
 from holdfast.stores.batches import Sizing
+from holdfast.stores.records import Envelope, Settlement
 
 QUEUE = "emails"
 

@@ -7,8 +7,8 @@ import pickle
 import pytest
 
 from holdfast.errors import StoreError
-from holdfast.messages import Envelope, Settlement
 from holdfast.stores.batches import VIEWS, Filter, Sizing, arrow_schema
+from holdfast.stores.records import Envelope, Settlement
 
 QUEUE = "emails"
 SMALL = Sizing(target=2000, least=4, smallest=500)

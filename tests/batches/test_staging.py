@@ -9,8 +9,8 @@ import pytest
 
 from holdfast.config import QueueOptions
 from holdfast.errors import QueueFull, StoreError
-from holdfast.messages import Envelope
-from holdfast.stores.log import staging
+from holdfast.stores.log.pipeline import stage as staging
+from holdfast.stores.records import Envelope
 from holdfast.testing.contract.base import eventually
 
 QUEUE = "emails"

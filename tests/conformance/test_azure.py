@@ -9,7 +9,8 @@ import pytest
 
 import holdfast
 from holdfast.broker import Broker
-from holdfast.testing import azure, contract
+from holdfast.testing import contract
+from servers import azure
 
 
 @pytest.fixture(scope="module")
@@ -41,8 +42,8 @@ async def test_a_missing_container_says_how_to_make_one(server: azure.Server) ->
 
 def test_a_page_begins_after_the_last_key(server: azure.Server) -> None:
     """Also where the server knows nothing of the offset, and in lists of several pages."""
-    from holdfast.stores.log.cloud.tally import Tally
-    from holdfast.stores.log.cloud.wire import PAGE, Wire
+    from holdfast.stores.log.bucket.requests import PAGE, Wire
+    from holdfast.stores.log.bucket.usage import Tally
 
     store = server.driver(f"t{os.urandom(6).hex()}")
     names = [f"many/{number:04}" for number in range(PAGE + 20)]

@@ -7,8 +7,8 @@ import pytest
 import holdfast
 from holdfast.broker import Broker
 from holdfast.testing import contract
-from holdfast.testing import s3 as servers
 from s3.fixtures import Place
+from servers import s3 as servers
 
 
 class OnS3(contract.StoreContract):

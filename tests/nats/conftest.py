@@ -8,7 +8,7 @@ from collections.abc import AsyncIterator, Iterator
 import pytest
 
 import holdfast
-from holdfast.testing.nats import Server
+from servers.nats import Server
 
 
 @pytest.fixture(scope="module")

@@ -8,7 +8,7 @@ from typing import Any
 
 import holdfast
 from holdfast.stores.nats.store import NatsStore
-from holdfast.testing.nats import Server
+from servers.nats import Server
 
 
 def store_of(broker: holdfast.Broker) -> NatsStore:

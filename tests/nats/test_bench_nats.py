@@ -8,10 +8,10 @@ from pathlib import Path
 
 import pytest
 
-from holdfast.bench.nats import __main__ as program
-from holdfast.bench.nats.__main__ import lines, parser, peers, taskiq
-from holdfast.bench.nats.sides import Figures, ours, raw
-from holdfast.testing.nats import Server
+from benchmarks.nats import __main__ as program
+from benchmarks.nats.__main__ import lines, parser, peers, taskiq
+from benchmarks.nats.sides import Figures, ours, raw
+from servers.nats import Server
 
 
 async def test_both_sides_run_and_are_told() -> None:

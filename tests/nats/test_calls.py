@@ -16,7 +16,7 @@ import holdfast
 from holdfast.errors import StoreError, Unavailable, UnknownOutcome
 from holdfast.stores.nats.store import NatsStore
 from holdfast.testing.contract.base import eventually
-from holdfast.testing.nats import Server
+from servers.nats import Server
 
 MANY = 2500  # three parts
 
@@ -62,7 +62,7 @@ def dies(url: str, body: str) -> None:
         import asyncio, os, signal
         import holdfast
         from holdfast.stores.nats.calls import Calls
-        from holdfast.stores.nats.link import Link
+        from holdfast.stores.nats.connection import Link
 
         def die(*_):
             os.kill(os.getpid(), signal.SIGKILL)
@@ -129,8 +129,8 @@ async def test_a_worker_is_given_none_of_it_before_all_of_it_is_there(broker: ho
     assert time.monotonic() - started < 2
 
 
-def envelopes(count: int) -> list[holdfast.messages.Envelope]:
-    return [holdfast.messages.Envelope(b"1", "application/json") for _ in range(count)]
+def envelopes(count: int) -> list[holdfast.stores.records.Envelope]:
+    return [holdfast.stores.records.Envelope(b"1", "application/json") for _ in range(count)]
 
 
 CRASHES = {

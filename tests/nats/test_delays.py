@@ -7,7 +7,7 @@ import time
 
 import holdfast
 from holdfast.testing.contract.base import eventually
-from holdfast.testing.nats import Server
+from servers.nats import Server
 
 
 async def test_delayed_message_keeps_its_place_once_it_is_due(broker: holdfast.Broker) -> None:

@@ -5,7 +5,7 @@ from __future__ import annotations
 import pytest
 
 import holdfast
-from holdfast.messages import Action, Settlement
+from holdfast.stores.records import Action, Settlement
 
 FORGED = ["", "0", "x" * 17]
 

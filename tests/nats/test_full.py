@@ -14,7 +14,7 @@ from holdfast.errors import QueueFull, Unavailable, UnsafeStore
 from holdfast.stores.nats.reserve import RESERVE_BYTES
 from holdfast.stores.nats.store import NatsStore
 from holdfast.testing.contract.base import eventually
-from holdfast.testing.nats import Server
+from servers.nats import Server
 
 SERVER_BYTES = 24 << 20
 LARGE = 100 << 10

@@ -10,10 +10,10 @@ import pytest
 from nats.errors import ProtocolError
 from nats.protocol.parser import Parser
 
-from holdfast.stores.nats import hearing
-from holdfast.stores.nats.hearing import Ear, Word
+from holdfast.stores.nats import fast_reader
+from holdfast.stores.nats.fast_reader import Ear, Word
 
-LARGE = b"x" * (hearing._LARGE + 70_000)
+LARGE = b"x" * (fast_reader._LARGE + 70_000)
 STREAM = b"".join(
     [
         b"MSG a.b 1 5\r\nhello\r\n",
@@ -69,7 +69,7 @@ def by_the_driver() -> list[Heard]:
 
 
 def test_the_short_way_is_in_use() -> None:
-    assert type(Ear()._ps) is hearing._Quick
+    assert type(Ear()._ps) is fast_reader._Quick
 
 
 @pytest.mark.parametrize("seed", range(40))

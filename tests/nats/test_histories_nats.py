@@ -13,16 +13,16 @@ from pathlib import Path
 import pytest
 
 from holdfast.config import StoreOptions
-from holdfast.messages import Claims, Stats, Stored, View
 from holdfast.stores.base import DEAD, Store
 from holdfast.stores.nats import state, tasks
 from holdfast.stores.nats.address import parse
 from holdfast.stores.nats.clock import Moment
-from holdfast.stores.nats.lanes import nak
-from holdfast.stores.nats.log import Log
+from holdfast.stores.nats.partition import Log
+from holdfast.stores.nats.priority_consumers import nak
 from holdfast.stores.nats.store import NatsStore
+from holdfast.stores.records import Claims, Stats, Stored, View
 from holdfast.testing.clock import ManualClock
-from holdfast.testing.nats import Server
+from servers.nats import Server
 from test_state_machines import Stores, run_histories
 
 EXAMPLES = int(os.environ.get("HOLDFAST_EXAMPLES", "6"))

@@ -11,12 +11,12 @@ import pytest
 
 import holdfast
 from holdfast.errors import MessageTooLarge, UnsafeStore
-from holdfast.messages import Envelope
 from holdfast.retry import Fixed
 from holdfast.stores.nats import wire
 from holdfast.stores.nats.store import NatsStore
+from holdfast.stores.records import Envelope
 from holdfast.testing.contract.base import eventually
-from holdfast.testing.nats import Server
+from servers.nats import Server
 
 
 @pytest.fixture

@@ -14,7 +14,7 @@ import pytest
 import holdfast
 from holdfast.errors import Unavailable, UnknownOutcome
 from holdfast.testing.contract.base import eventually
-from holdfast.testing.nats import Server
+from servers.nats import Server
 from starvation import Stopwatch
 
 TIMEOUT = 1.5  # seconds: shorter than what any single wait used to take

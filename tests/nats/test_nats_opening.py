@@ -14,8 +14,8 @@ import holdfast
 from holdfast.config import StoreOptions
 from holdfast.errors import StoreError, Unavailable
 from holdfast.stores.nats import open_nats
-from holdfast.stores.nats.hearing import Ear
-from holdfast.testing.nats import Server, free_port
+from holdfast.stores.nats.fast_reader import Ear
+from servers.nats import Server, free_port
 
 AT_ONCE = 3.0  # seconds, on a crowded machine; `connect_timeout` is 30
 

@@ -12,7 +12,7 @@ import pytest
 
 import holdfast
 from holdfast.testing.contract.base import eventually
-from holdfast.testing.nats import Server
+from servers.nats import Server
 
 PAGE = Path(__file__).parents[2] / "docs" / "stores" / "nats.md"
 

@@ -14,7 +14,7 @@ from typing import Any
 import pytest
 
 import holdfast
-from holdfast.testing.nats import Server, free_port
+from servers.nats import Server, free_port
 
 PATIENCE = 40.0  # seconds: a cluster votes before it answers
 PAGE = Path(__file__).parents[2] / "docs" / "guide" / "nats-runbook.md"

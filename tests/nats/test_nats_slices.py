@@ -12,15 +12,15 @@ import msgspec
 import pytest
 
 import holdfast
-from holdfast.messages import Settlement
-from holdfast.stores.nats import claiming, link, wire
+from holdfast.stores.nats import claiming, connection, wire
 from holdfast.stores.nats.answers import read_there
-from holdfast.stores.nats.hearing import Word
-from holdfast.stores.nats.link import Link
+from holdfast.stores.nats.connection import Link
+from holdfast.stores.nats.fast_reader import Word
 from holdfast.stores.nats.settling import Settler
 from holdfast.stores.nats.store import NatsStore
+from holdfast.stores.records import Settlement
 from holdfast.testing.contract.base import eventually
-from holdfast.testing.nats import Server
+from servers.nats import Server
 
 MANY = 100
 A_SLICE = 15  # requests: far from one for each message
@@ -153,7 +153,7 @@ def removals(patch: pytest.MonkeyPatch) -> Iterator[list[Word]]:
         return read_there(word)
 
     with patch.context() as patch:
-        patch.setattr(link, "read_there", outer)
+        patch.setattr(connection, "read_there", outer)
         yield answers
 
 

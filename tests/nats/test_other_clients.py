@@ -11,8 +11,8 @@ from proto_text import classes, schema
 import holdfast
 import holdfast.v1
 from holdfast.stores.nats.store import NatsStore
-from holdfast.testing.nats import Server
 from holdfast.v1 import task_pb2
+from servers.nats import Server
 
 PROTO = Path(holdfast.v1.__file__).with_name("task.proto")
 PACKAGE = "holdfast.v1"

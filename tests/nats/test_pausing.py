@@ -6,7 +6,7 @@ import holdfast
 from holdfast.stores.nats.reading import Found
 from holdfast.stores.nats.store import NatsStore
 from holdfast.testing.contract.base import eventually
-from holdfast.testing.nats import Server
+from servers.nats import Server
 
 
 async def test_pause_is_known_although_the_queue_was_being_looked_up(own: Server) -> None:

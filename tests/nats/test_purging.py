@@ -8,13 +8,13 @@ from typing import Any
 import pytest
 
 import holdfast
-from holdfast.messages import Claims
-from holdfast.stores.nats.log import Log
+from holdfast.stores.nats.maintenance import sweep_records
+from holdfast.stores.nats.partition import Log
 from holdfast.stores.nats.settling import Settler
 from holdfast.stores.nats.store import NatsStore
-from holdfast.stores.nats.upkeep import sweep_records
+from holdfast.stores.records import Claims
 from holdfast.testing.contract.base import eventually
-from holdfast.testing.nats import Server
+from servers.nats import Server
 
 LEASE = 60.0
 

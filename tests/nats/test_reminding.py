@@ -7,7 +7,7 @@ import subprocess
 import sys
 from pathlib import Path
 
-from holdfast.testing.nats import Server
+from servers.nats import Server
 
 LIST = [sys.executable, "-c", "from holdfast.cli import main; main()", "queue", "list"]
 

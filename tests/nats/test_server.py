@@ -17,7 +17,7 @@ from holdfast.retry import Fixed
 from holdfast.stores.nats.faults import Refused
 from holdfast.stores.nats.store import NatsStore
 from holdfast.testing.contract.base import eventually, working
-from holdfast.testing.nats import Server
+from servers.nats import Server
 
 SECRET = "canary-secret"
 

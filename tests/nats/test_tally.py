@@ -9,12 +9,12 @@ from typing import Any
 import pytest
 
 import holdfast
-from holdfast.messages import Stats
 from holdfast.stores.nats.settling import Settler
 from holdfast.stores.nats.store import NatsStore
 from holdfast.stores.nats.wire import Post
+from holdfast.stores.records import Stats
 from holdfast.testing.contract.base import eventually
-from holdfast.testing.nats import Server
+from servers.nats import Server
 
 MESSAGES = 10
 

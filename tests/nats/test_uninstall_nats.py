@@ -10,7 +10,7 @@ import pytest
 import holdfast
 from holdfast.errors import StoreError
 from holdfast.stores.nats.store import NatsStore
-from holdfast.testing.nats import Server
+from servers.nats import Server
 
 
 async def names_of(server: Server) -> list[str]:

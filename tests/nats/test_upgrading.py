@@ -15,7 +15,7 @@ from holdfast.stores.nats.names import LATER
 from holdfast.stores.nats.store import NatsStore
 from holdfast.stores.nats.wire import Post
 from holdfast.testing.contract.base import eventually
-from holdfast.testing.nats import Server
+from servers.nats import Server
 
 
 def store_of(broker: holdfast.Broker) -> NatsStore:

@@ -8,11 +8,11 @@ from typing import Any
 import pytest
 
 import holdfast
-from holdfast.stores.nats import upkeep
+from holdfast.stores.nats import maintenance
 from holdfast.stores.nats.store import NatsStore
 from holdfast.stores.nats.tally import Counts, Slot
 from holdfast.testing.contract.base import eventually
-from holdfast.testing.nats import Server
+from servers.nats import Server
 
 
 def store_of(broker: holdfast.Broker) -> NatsStore:
@@ -66,7 +66,7 @@ async def test_a_few_tallies_are_left_alone(broker: holdfast.Broker) -> None:
 
 async def swept(store: NatsStore, queue: str, *, older_than: float) -> int:
     parts = store.parts(queue)
-    return await upkeep.sweep(parts.log, parts.mover, older_than=older_than)
+    return await maintenance.sweep(parts.log, parts.mover, older_than=older_than)
 
 
 async def marks(store: NatsStore, queue: str) -> int:

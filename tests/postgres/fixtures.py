@@ -11,7 +11,7 @@ from psycopg import sql
 
 from holdfast.stores.postgres import statements
 from holdfast.stores.postgres.statements import Statements
-from holdfast.testing.postgres import Server
+from servers.postgres import Server
 
 TEMPLATE = "holdfast_template"
 _numbers = count(1)

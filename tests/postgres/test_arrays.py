@@ -7,9 +7,9 @@ import pytest
 
 import holdfast
 from holdfast.config import StoreOptions
-from holdfast.messages import Envelope, Settlement
 from holdfast.stores.postgres import arrays
 from holdfast.stores.postgres.address import Address
+from holdfast.stores.records import Envelope, Settlement
 
 from .fixtures import Database
 

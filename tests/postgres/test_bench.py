@@ -6,7 +6,7 @@ import asyncio
 
 import pytest
 
-from holdfast.bench.postgres import __main__ as bench
+from benchmarks.postgres import __main__ as bench
 
 from .fixtures import Database
 

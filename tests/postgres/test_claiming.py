@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import holdfast
-from holdfast.messages import Claims
+from holdfast.stores.records import Claims
 from holdfast.testing.contract.base import eventually
 
 from .fixtures import Database

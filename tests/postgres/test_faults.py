@@ -13,10 +13,10 @@ import pytest
 import holdfast
 from holdfast.config import QueueOptions, StoreOptions
 from holdfast.errors import StoreError, Unavailable, UnknownOutcome
-from holdfast.messages import Envelope, Settlement
 from holdfast.stores.postgres import open_postgres
+from holdfast.stores.records import Envelope, Settlement
 from holdfast.testing.contract.base import eventually
-from holdfast.testing.postgres import Server
+from servers.postgres import Server
 
 from .fixtures import Database
 from .proxy import Proxy

@@ -14,7 +14,7 @@ from psycopg import sql
 
 import holdfast
 from holdfast.errors import HoldfastError, StoreError, Unavailable
-from holdfast.testing.postgres import Server
+from servers.postgres import Server
 
 from .fixtures import Database
 from .proxy import Proxy

@@ -11,7 +11,7 @@ from sqlalchemy.orm import Session
 
 import holdfast
 from holdfast import ConfigError
-from holdfast.messages import Envelope
+from holdfast.stores.records import Envelope
 from holdfast.testing.contract.base import eventually
 
 from .fixtures import Database

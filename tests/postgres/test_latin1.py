@@ -11,7 +11,7 @@ from psycopg import sql
 import holdfast
 from holdfast.errors import StoreError
 from holdfast.stores.postgres import faults
-from holdfast.testing.postgres import Server
+from servers.postgres import Server
 
 from .fixtures import Database
 

@@ -10,10 +10,10 @@ import pytest
 
 import holdfast
 from holdfast.config import StoreOptions
-from holdfast.messages import Envelope, Settlement
 from holdfast.stores.postgres.address import Address
 from holdfast.stores.postgres.bounds import EVERYTHING, LITTER, Bounds
 from holdfast.stores.postgres.statements import Statements
+from holdfast.stores.records import Envelope, Settlement
 from holdfast.testing.contract.base import eventually
 
 from .fixtures import Database

@@ -14,10 +14,10 @@ import holdfast
 from holdfast import admin
 from holdfast.config import QueueOptions
 from holdfast.errors import StoreError
-from holdfast.messages import Envelope, Settlement
 from holdfast.stores.postgres import names, schema, statements
 from holdfast.stores.postgres.schema import grants
 from holdfast.stores.postgres.statements import Statements
+from holdfast.stores.records import Envelope, Settlement
 
 from .fixtures import Database, install
 

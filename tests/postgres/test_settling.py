@@ -6,8 +6,8 @@ import msgspec
 import pytest
 
 import holdfast
-from holdfast.messages import Claimed, Envelope, Settlement
 from holdfast.stores.postgres import rows
+from holdfast.stores.records import Claimed, Envelope, Settlement
 from holdfast.testing.contract.base import eventually
 
 from .fixtures import Database

@@ -6,7 +6,7 @@ import asyncio
 from datetime import UTC, datetime, timedelta
 
 import holdfast
-from holdfast.messages import Settlement
+from holdfast.stores.records import Settlement
 
 from .fixtures import Database
 

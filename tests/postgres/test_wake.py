@@ -13,7 +13,7 @@ import pytest
 import holdfast
 from holdfast.stores.postgres.wake import Bell, Notifier
 from holdfast.testing.contract.base import eventually
-from holdfast.testing.postgres import Server
+from servers.postgres import Server
 
 from .fixtures import Database
 from .proxy import Proxy

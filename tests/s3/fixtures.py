@@ -8,7 +8,7 @@ from typing import TYPE_CHECKING
 
 import pytest
 
-from holdfast.testing.s3 import Server
+from servers.s3 import Server
 
 if TYPE_CHECKING:
     from obstore.store import S3Store

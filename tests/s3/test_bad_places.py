@@ -10,9 +10,9 @@ from collections.abc import Iterator
 import pytest
 
 import holdfast
-from holdfast.testing.bucket import LIES, BucketServer
-from holdfast.testing.proxy import Faults, Proxy
-from holdfast.testing.s3 import ABSENT, ELSEWHERE, LIMITED, Server, url
+from servers.bucket import LIES, BucketServer
+from servers.proxy import Faults, Proxy
+from servers.s3 import ABSENT, ELSEWHERE, LIMITED, Server, url
 
 from .fixtures import Place
 

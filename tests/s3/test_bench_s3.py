@@ -8,11 +8,11 @@ from typing import Literal
 import msgspec
 import pytest
 
-from holdfast.bench.s3 import __main__ as bench
-from holdfast.bench.s3 import usage
-from holdfast.bench.s3.throughput import Shape
-from holdfast.testing.bucket import BucketServer
-from holdfast.testing.proxy import Counts
+from benchmarks.s3 import __main__ as bench
+from benchmarks.s3 import usage
+from benchmarks.s3.throughput import Shape
+from servers.bucket import BucketServer
+from servers.proxy import Counts
 
 TINY = ["--count", "400", "--size", "64", "--lone", "1", "--rest", "0.1", "--window", "0.1", "--drained", "160",
         "--latency", "0.002", "--repeats", "1", "--idle", "0.5", "--watched", "1"]  # fmt: skip

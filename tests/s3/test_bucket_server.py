@@ -8,8 +8,8 @@ import obstore
 import pytest
 from obstore.exceptions import AlreadyExistsError, NotFoundError, NotModifiedError, PreconditionError
 
-from holdfast.testing.bucket import LIES, BucketServer
-from holdfast.testing.s3 import driver
+from servers.bucket import LIES, BucketServer
+from servers.s3 import driver
 
 REFUSED = (AlreadyExistsError, PreconditionError)
 

@@ -4,12 +4,12 @@ from __future__ import annotations
 
 import pytest
 
-from holdfast.stores.log.cloud import clock as clocks
-from holdfast.stores.log.cloud import probe
-from holdfast.stores.log.cloud import wire as wires
-from holdfast.stores.log.cloud.clock import FAR, StoreClock, ticks
-from holdfast.stores.log.cloud.faults import Doubt
-from holdfast.stores.log.cloud.wire import Listed, Tag
+from holdfast.stores.log.bucket import clock as clocks
+from holdfast.stores.log.bucket import probe
+from holdfast.stores.log.bucket import requests as wires
+from holdfast.stores.log.bucket.clock import FAR, StoreClock, ticks
+from holdfast.stores.log.bucket.faults import Doubt
+from holdfast.stores.log.bucket.requests import Listed, Tag
 
 
 def test_dates_bound_the_offset():

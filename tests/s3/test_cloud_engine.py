@@ -12,8 +12,8 @@ import holdfast
 from holdfast import Message
 from holdfast.broker import Broker
 from holdfast.errors import ConfigError, HoldfastError
-from holdfast.testing.bucket import BucketServer
-from holdfast.testing.proxy import Faults, Proxy
+from servers.bucket import BucketServer
+from servers.proxy import Faults, Proxy
 
 PATIENCE = 60.0
 

@@ -10,9 +10,9 @@ import pytest
 
 import holdfast
 from holdfast.errors import ConfigError, StoreError, Unavailable, UnsafeStore
-from holdfast.testing import s3 as servers
-from holdfast.testing.bucket import BucketServer
 from s3.fixtures import Place
+from servers import s3 as servers
+from servers.bucket import BucketServer
 
 AT_ONCE = 10.0  # seconds, on a busy machine; `connect_timeout` is 30
 CANARY = ("AKCANARYID", "canary-secret-of-nobody")

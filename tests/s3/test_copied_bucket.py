@@ -20,9 +20,9 @@ from cli_runner import Cli
 from holdfast import admin
 from holdfast.broker import Broker
 from holdfast.ids import Ids
-from holdfast.stores.log.cloud import commit, identity
-from holdfast.stores.log.cloud.space import CloudSpace
-from holdfast.stores.log.state import Expire
+from holdfast.stores.log.bucket import identity, transaction
+from holdfast.stores.log.bucket.space import CloudSpace
+from holdfast.stores.log.head.state import Expire
 
 from .fixtures import Place
 
@@ -40,7 +40,7 @@ def send_an_hour_ago(s3: Place, monkeypatch: pytest.MonkeyPatch) -> Send:
     async def send(values: list[Any]) -> None:
         with monkeypatch.context() as patch:
             patch.setattr(Ids, "block", lambda self, now, *rest, **more: made(self, now - HOUR, *rest, **more))
-            patch.setattr(commit, "WINDOW", 2 * HOUR)
+            patch.setattr(transaction, "WINDOW", 2 * HOUR)
             assert CloudSpace.window < HOUR, "only who sends believes that it is in time"
             async with holdfast.connect(s3.url) as broker:
                 queue = await broker.queue("jobs")

@@ -11,9 +11,9 @@ import obstore
 import pytest
 from obstore.exceptions import AlreadyExistsError, BaseError
 
-from holdfast.testing.bucket import BucketServer
-from holdfast.testing.proxy import Faults, Proxy
-from holdfast.testing.s3 import Server, driver
+from servers.bucket import BucketServer
+from servers.proxy import Faults, Proxy
+from servers.s3 import Server, driver
 
 
 @pytest.fixture

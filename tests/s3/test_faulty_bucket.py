@@ -9,8 +9,8 @@ import pytest
 from obstore.exceptions import AlreadyExistsError, BaseError, GenericError
 from obstore.store import MemoryStore
 
-from holdfast.testing.faulty import FaultyBucket
-from holdfast.testing.proxy import Faults
+from servers.faulty import FaultyBucket
+from servers.proxy import Faults
 
 
 def test_without_faults_it_is_the_bucket_underneath() -> None:

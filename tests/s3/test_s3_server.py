@@ -11,8 +11,8 @@ import obstore
 import pytest
 from obstore.exceptions import AlreadyExistsError, BaseError, NotFoundError, PreconditionError
 
-from holdfast.testing import s3 as kit
-from holdfast.testing.s3 import ABSENT, ELSEWHERE, Server
+from servers import s3 as kit
+from servers.s3 import ABSENT, ELSEWHERE, Server
 
 from .fixtures import Place
 

@@ -10,20 +10,20 @@ from dataclasses import dataclass
 from typing import Any
 
 import pytest
+from obstore.store import MemoryStore
+
 from chaos.evidence import gather
 from chaos.rehearsal import Rehearsal
 from chaos.verdict import Verdict, lines
-from obstore.store import MemoryStore
-
 from holdfast.config import StoreOptions
 from holdfast.errors import StoreError
-from holdfast.stores.log.cloud import commit, space
-from holdfast.stores.log.cloud.faults import Doubt, Refused
-from holdfast.stores.log.cloud.wire import Wire
+from holdfast.stores.log.bucket import space, transaction
+from holdfast.stores.log.bucket.faults import Doubt, Refused
+from holdfast.stores.log.bucket.requests import Wire
 from holdfast.stores.log.store import LogStore
 from holdfast.testing.clock import ManualClock
-from holdfast.testing.faulty import FaultyBucket
-from holdfast.testing.proxy import Faults
+from servers.faulty import FaultyBucket
+from servers.proxy import Faults
 
 FAULTS = Faults(unavailable=0.05, dropped=0.05, conflict=0.04, truncated=0.02)
 MANY = Faults(unavailable=0.1, dropped=0.2, conflict=0.1)  # so that a bug cannot hide
@@ -96,7 +96,7 @@ def taken_for_done(error: type[Exception]) -> Callable[[pytest.MonkeyPatch], Non
 
 def lost_replies_are_failures(monkeypatch: pytest.MonkeyPatch) -> None:
     """A replacement that was applied is applied again when its reply is lost."""
-    monkeypatch.setattr(commit.Attempt, "happened", lambda self, now: False)
+    monkeypatch.setattr(transaction.Attempt, "happened", lambda self, now: False)
 
 
 def conditions_are_ignored(monkeypatch: pytest.MonkeyPatch) -> None:

@@ -12,12 +12,12 @@ import pytest
 import holdfast
 from holdfast.config import StoreOptions
 from holdfast.errors import Fenced, StoreError, UnsafeStore
-from holdfast.stores.log import slate
-from holdfast.stores.log.slate import SlateSpace
+from holdfast.stores.log import slatedb
+from holdfast.stores.log.slatedb import SlateSpace
 from holdfast.stores.opening import locate, store_options
-from holdfast.testing.bucket import LIES, BucketServer
-from holdfast.testing.proxy import Faults, Proxy
-from holdfast.testing.s3 import ABSENT, Server
+from servers.bucket import LIES, BucketServer
+from servers.proxy import Faults, Proxy
+from servers.s3 import ABSENT, Server
 
 from .fixtures import Place
 
@@ -28,7 +28,7 @@ async def opened(place: Place, **given: object) -> SlateSpace:
     """A writer of its own, as another process would be."""
     found = locate(f"slatedb+{place.url}")
     options = store_options({}, found.options, given)
-    return await SlateSpace.open(slate.in_bucket(found.place, options), options, alone=True)
+    return await SlateSpace.open(slatedb.in_bucket(found.place, options), options, alone=True)
 
 
 @pytest.mark.parametrize("lie", LIES)
@@ -120,7 +120,7 @@ async def test_a_bucket_is_flushed_every_50_ms_at_most(s3: Place):
         await space.transact(lambda tx, n=n: tx.put(f"a/{n}", b""))
     assert time.monotonic() - began > 0.2
     await space.close()
-    assert slate.local("/x").flush_interval(StoreOptions()) == 0.0
+    assert slatedb.local("/x").flush_interval(StoreOptions()) == 0.0
 
 
 async def test_a_server_that_was_away():

@@ -10,8 +10,8 @@ import time
 import pytest
 
 import holdfast
-from holdfast.testing.bucket import BucketServer
-from holdfast.testing.proxy import Faults, Proxy
+from servers.bucket import BucketServer
+from servers.proxy import Faults, Proxy
 
 
 async def test_a_dedup_key_does_not_make_an_append_late() -> None:

@@ -5,15 +5,15 @@ from __future__ import annotations
 import pytest
 
 import holdfast
-from holdfast.stores.log.cloud import commit, space
-from holdfast.testing.bucket import BucketServer
-from holdfast.testing.proxy import Faults, Proxy
+from holdfast.stores.log.bucket import space, transaction
+from servers.bucket import BucketServer
+from servers.proxy import Faults, Proxy
 
 WINDOW = 3.0  # seconds; a retry waits until it is over. Longer than the timeout, as the real one is
 
 
 def test_retry_blocks_and_adds_the_message_once(monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr(commit, "WINDOW", WINDOW)
+    monkeypatch.setattr(transaction, "WINDOW", WINDOW)
     monkeypatch.setattr(space.CloudSpace, "window", WINDOW)
     with BucketServer() as server, Proxy(server.port, Faults()) as proxy:
         where = server.url("jobs", endpoint=proxy.endpoint)

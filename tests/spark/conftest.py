@@ -8,7 +8,7 @@ from pathlib import Path
 
 import pytest
 
-from holdfast.testing.s3 import LIMITED
+from servers.s3 import LIMITED
 
 SOURCES = Path(__file__).parents[2] / "src"
 

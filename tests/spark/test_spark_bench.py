@@ -4,8 +4,8 @@ from __future__ import annotations
 
 import pytest
 
-from holdfast.bench.spark import __main__ as program
-from holdfast.bench.spark.sides import Bench, Round
+from benchmarks.spark import __main__ as program
+from benchmarks.spark.sides import Bench, Round
 
 
 @pytest.mark.timeout(300)

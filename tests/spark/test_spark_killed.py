@@ -3,12 +3,12 @@
 from __future__ import annotations
 
 import pytest
+
+import holdfast
 from chaos.runs.spark_copy import SOURCE, TARGET, Pipeline, fill, judge
 from chaos.settings import Settings
 from chaos.spark.killing import POINTS
 from chaos.verdict import Verdict, lines
-
-import holdfast
 
 COUNT = 150  # in batches of fifty
 KILLED = ("claimed", "reading", "staged", "published", "before settle")

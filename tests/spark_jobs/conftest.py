@@ -10,7 +10,7 @@ import pytest
 from pyspark.sql import SparkSession
 
 from holdfast.spark.jobs.session import session
-from holdfast.testing.s3 import LIMITED
+from servers.s3 import LIMITED
 
 HERE = Path(__file__).parent
 SOURCES = HERE.parents[1] / "src"

@@ -13,7 +13,7 @@ import apsw
 
 from holdfast.stores import log
 from holdfast.stores.log.space import Found
-from holdfast.testing.bucket import BucketServer, Item
+from servers.bucket import BucketServer, Item
 
 KINDS = ("flipped", "truncated", "rubbish", "missing")
 

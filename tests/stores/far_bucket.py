@@ -14,8 +14,8 @@ from typing import Any
 from obstore.exceptions import AlreadyExistsError, GenericError, NotModifiedError, PreconditionError
 
 from holdfast.config import StoreOptions
-from holdfast.stores.log.cloud.space import CloudSpace
-from holdfast.stores.log.late_store import LateStore
+from holdfast.stores.log.bucket.space import CloudSpace
+from holdfast.stores.log.bucket.store import LateStore
 
 Fate = Callable[[str, str], str]  # of a kind (create, swap, delete) and a key
 

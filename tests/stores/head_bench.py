@@ -6,19 +6,19 @@ from pathlib import Path
 from types import ModuleType
 from typing import Any
 
-from holdfast.stores.log import bits, head
+from holdfast.stores.log.head import bits, machine
+from holdfast.stores.log.head.state import Absorb, Block, Claim, Drop, Freeze, Head, Intent, Rules, Settle
 from holdfast.stores.log.names import BlockName
-from holdfast.stores.log.state import Absorb, Block, Claim, Drop, Freeze, Head, Intent, Rules, Settle
 
 T0 = 1_700_000_000.0
-SOURCE = Path(head.__file__).read_text()
+SOURCE = Path(machine.__file__).read_text()
 
 
 def compiled(source: str) -> ModuleType:
     """Source of a head module, as a module of its own beside the real one."""
-    module = ModuleType("holdfast.stores.log.head_copy")
-    module.__package__ = head.__package__
-    exec(compile(source, "head_copy.py", "exec"), module.__dict__)
+    module = ModuleType("holdfast.stores.log.head.machine_copy")
+    module.__package__ = machine.__package__
+    exec(compile(source, "machine_copy.py", "exec"), module.__dict__)
     return module
 
 

@@ -13,7 +13,7 @@ import head_checks_flush
 import head_checks_removal
 from head_bench import T0, Bench, claimed, key, span
 
-from holdfast.stores.log.state import Absorb, Claim, Drop, Expire, Extend, Freeze, Head, Purge, Remove, Settle
+from holdfast.stores.log.head.state import Absorb, Claim, Drop, Expire, Extend, Freeze, Head, Purge, Remove, Settle
 
 ALL = span(0, 1, 2, 3)
 

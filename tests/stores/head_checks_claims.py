@@ -6,7 +6,7 @@ from types import ModuleType
 
 from head_bench import T0, Bench, claimed, key, span
 
-from holdfast.stores.log.state import Claim, Expire, Head, Rules
+from holdfast.stores.log.head.state import Claim, Expire, Head, Rules
 
 
 def check_claim_order(head: ModuleType) -> None:

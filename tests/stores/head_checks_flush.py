@@ -6,7 +6,7 @@ from types import ModuleType
 
 from head_bench import T0, Bench, claimed, key, span
 
-from holdfast.stores.log.state import FLUSH_MOST, Drop, Freeze, Gathered, Settled
+from holdfast.stores.log.head.state import FLUSH_MOST, Drop, Freeze, Gathered, Settled
 
 
 def check_only_one_set_is_frozen(head: ModuleType) -> None:

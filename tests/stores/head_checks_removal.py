@@ -6,7 +6,7 @@ from types import ModuleType
 
 from head_bench import T0, Bench, claimed, key, span
 
-from holdfast.stores.log.state import Drop, Freeze, Purge, Remove
+from holdfast.stores.log.head.state import Drop, Freeze, Purge, Remove
 
 ALL = span(0, 1, 2, 3)
 

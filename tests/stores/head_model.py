@@ -10,9 +10,8 @@ from collections.abc import Sequence
 from dataclasses import dataclass, field
 from typing import Any
 
-from holdfast.stores.log import bits
-from holdfast.stores.log.names import due_of, parse_block
-from holdfast.stores.log.state import (
+from holdfast.stores.log.head import bits
+from holdfast.stores.log.head.state import (
     Absorb,
     Claim,
     Drop,
@@ -28,6 +27,7 @@ from holdfast.stores.log.state import (
     Settle,
     Settled,
 )
+from holdfast.stores.log.names import due_of, parse_block
 
 ORDER = (Settle, Extend, Remove, Purge, Absorb, Expire, Claim, Freeze, Drop)
 Spot = tuple[int, int]  # block, place

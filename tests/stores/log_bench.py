@@ -9,12 +9,13 @@ from typing import Any, TypeVar
 
 from holdfast.config import QueueOptions, StoreOptions
 from holdfast.errors import HoldfastError
-from holdfast.messages import Claimed, Envelope, Settlement, Stored, View
-from holdfast.stores.log import archive, headfile
+from holdfast.stores.log import archive
+from holdfast.stores.log.head import codec
+from holdfast.stores.log.head.state import Head
 from holdfast.stores.log.memory import MemorySpace
 from holdfast.stores.log.space import Transaction
-from holdfast.stores.log.state import Head
 from holdfast.stores.log.store import LogStore
+from holdfast.stores.records import Claimed, Envelope, Settlement, Stored, View
 from holdfast.testing.clock import ManualClock
 
 T0 = 1_700_000_000.0
@@ -168,7 +169,7 @@ class Bed:
         ]
         found = await self.space.read(lambda view: view.get(key))
         assert found is not None
-        return headfile.decode(found.data)
+        return codec.decode(found.data)
 
     async def archived(self) -> list[Stored]:
         """What the archive files hold, file by file."""

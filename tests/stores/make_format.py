@@ -16,11 +16,11 @@ import msgspec
 
 from holdfast.config import QueueOptions, StoreOptions
 from holdfast.errors import HoldfastError
-from holdfast.messages import Claimed, Envelope, Settlement, Stats, Stored
 from holdfast.retry import Fixed
 from holdfast.stores import formats
-from holdfast.stores.log import open_folder, open_slate, slate
+from holdfast.stores.log import open_folder, open_slate, slatedb
 from holdfast.stores.log.store import LogStore
+from holdfast.stores.records import Claimed, Envelope, Settlement, Stats, Stored
 from holdfast.testing.clock import ManualClock
 
 FORMATS = Path(__file__).parent.parent / "formats"
@@ -139,7 +139,7 @@ class Maker:
 async def open_kept(name: str, folder: Path, **how: Any) -> LogStore:
     """A store as its format's name says."""
     if name.startswith("slate-"):
-        return await open_slate(slate.local(folder), StoreOptions(), **how)
+        return await open_slate(slatedb.local(folder), StoreOptions(), **how)
     return await open_folder(folder, StoreOptions(), **how)
 
 

@@ -10,10 +10,10 @@ import pytest
 
 from holdfast.config import QueueOptions, StoreOptions
 from holdfast.errors import Unavailable
-from holdfast.messages import Envelope
 from holdfast.stores.log.memory import MemorySpace
 from holdfast.stores.log.space import Unclear
 from holdfast.stores.log.store import LogStore
+from holdfast.stores.records import Envelope
 
 
 class Stalling(MemorySpace):

@@ -6,7 +6,7 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from holdfast.stores.log import bits
+from holdfast.stores.log.head import bits
 
 PLACES = st.sets(st.integers(0, 1200), max_size=40)
 RUNS = st.builds(lambda start, length: set(range(start, start + length)), st.integers(0, 1000), st.integers(0, 200))

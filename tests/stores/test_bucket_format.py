@@ -11,9 +11,9 @@ from far_bucket import FarBucket, process
 
 from holdfast.config import QueueOptions
 from holdfast.stores import formats
-from holdfast.stores.log.cloud import identity
-from holdfast.stores.log.cloud.space import CloudSpace
-from holdfast.stores.log.late_store import LateStore
+from holdfast.stores.log.bucket import identity
+from holdfast.stores.log.bucket.space import CloudSpace
+from holdfast.stores.log.bucket.store import LateStore
 from holdfast.testing.clock import ManualClock
 
 HOUR = 3600.0

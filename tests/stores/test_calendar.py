@@ -15,7 +15,7 @@ from holdfast.retry import Fixed
 from holdfast.stores.log import memory
 from holdfast.stores.log.calendar import Calendar, Reckoning
 from holdfast.stores.log.folder import clock as folder_clock
-from holdfast.stores.log.slate import clock as slate_clock
+from holdfast.stores.log.slatedb import clock as slate_clock
 
 RIGHT = datetime(2026, 11, 17, 12, tzinfo=UTC).timestamp()
 YEAR = 365 * 86400.0

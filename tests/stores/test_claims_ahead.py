@@ -10,9 +10,9 @@ import pytest
 from far_bucket import FarBucket, process
 
 from holdfast.config import QueueOptions
-from holdfast.messages import Claims, Envelope, Settlement
-from holdfast.stores.log import ahead
-from holdfast.stores.log.late_store import LateStore
+from holdfast.stores.log.bucket import ahead
+from holdfast.stores.log.bucket.store import LateStore
+from holdfast.stores.records import Claims, Envelope, Settlement
 
 DEADLINE = 30.0
 

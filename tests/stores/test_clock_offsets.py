@@ -8,9 +8,9 @@ import pytest
 from far_bucket import FarBucket, process
 
 from holdfast.config import QueueOptions
-from holdfast.messages import Envelope, Settlement
-from holdfast.stores.log import window
-from holdfast.stores.log.late_store import LateStore
+from holdfast.stores.log.bucket.store import LateStore
+from holdfast.stores.log.head import repeat
+from holdfast.stores.records import Envelope, Settlement
 from holdfast.testing.clock import ManualClock
 
 AHEAD = 0.9  # seconds: dates are whole ones, so the clocks of two processes may differ by one
@@ -63,7 +63,7 @@ async def test_a_delay_ends_for_nobody_before_its_time(stores, clock: ManualCloc
 async def test_a_delay_of_somebody_else_ends_a_margin_later(stores, clock: ManualClock) -> None:
     right, fast = stores
     await right.append("q", [Envelope(b"delayed", delay=TIME)])
-    clock.advance(OVER + window.MARGIN - AHEAD)
+    clock.advance(OVER + repeat.MARGIN - AHEAD)
     assert await given(fast) == [b"delayed"]
 
 
@@ -94,7 +94,7 @@ async def test_a_retry_of_somebody_else_ends_a_margin_later(stores, clock: Manua
     await right.append("q", [Envelope(b"failing")])
     (message,) = (await right.claim("q", 1, 600.0)).messages
     await right.settle("q", [Settlement(message.id, message.token, "retry", TIME, error="why")])
-    clock.advance(OVER + window.MARGIN - AHEAD)
+    clock.advance(OVER + repeat.MARGIN - AHEAD)
     assert await given(fast) == [b"failing"]
 
 
@@ -120,7 +120,7 @@ async def test_a_dedup_window_ends_for_nobody_before_its_time(stores, clock: Man
     clock.advance(OVER - NEARLY)
     (second,) = await right.append("q", keyed)
     assert second != first
-    clock.advance(OVER + window.MARGIN - AHEAD)
+    clock.advance(OVER + repeat.MARGIN - AHEAD)
     assert await fast.append("q", keyed) != [second]
 
 
@@ -140,5 +140,5 @@ async def test_what_waits_for_the_margin_holds_up_nothing(stores, clock: ManualC
     await right.append("q", [Envelope(b"ready")])
     assert await given(fast, limit=1) == [b"ready"]
     assert await given(fast, limit=1) == []
-    clock.advance(window.MARGIN)
+    clock.advance(repeat.MARGIN)
     assert await given(fast, limit=1) == [b"delayed"]

@@ -9,11 +9,11 @@ from log_bench import Bed, Crash, Sleeper, dies_at, eventually
 
 from holdfast.config import QueueOptions
 from holdfast.errors import Unavailable
-from holdfast.messages import Claimed, Envelope, Settlement
-from holdfast.stores.log import log
+from holdfast.stores.log import partition
 from holdfast.stores.log.flush import TAKEOVER
-from holdfast.stores.log.leases import INLINE_RESULT
-from holdfast.stores.log.log import FLUSH_ROWS
+from holdfast.stores.log.partition import FLUSH_ROWS
+from holdfast.stores.log.tokens import INLINE_RESULT
+from holdfast.stores.records import Claimed, Envelope, Settlement
 
 STEPS = ("flush.frozen", "flush.written", "flush.dropped")
 
@@ -339,7 +339,7 @@ async def test_messages_of_one_call_are_all_or_none():
 
 async def test_a_flush_that_did_not_succeed_is_tried_again_by_itself(monkeypatch: pytest.MonkeyPatch):
     """The disk was full, then freed, and nobody has used the queue since."""
-    monkeypatch.setattr(log, "FLUSH_AGE", 0.05)
+    monkeypatch.setattr(partition, "FLUSH_AGE", 0.05)
     bed = await Bed.made()
     space, tries = bed.store._space, 0
     write_file = space.write_file

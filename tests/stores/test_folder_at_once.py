@@ -19,10 +19,10 @@ from watched_disk import Disk
 
 import holdfast
 from holdfast.errors import QueueNotFound
-from holdfast.messages import Envelope
 from holdfast.stores.log.folder import FolderSpace, quickness, wal
-from holdfast.stores.log.folder.lane import Work
+from holdfast.stores.log.folder.commit_thread import Work
 from holdfast.stores.log.folder.quickness import QUICK, Quickness
+from holdfast.stores.records import Envelope
 
 
 def put(key: str, data: bytes = b"x"):

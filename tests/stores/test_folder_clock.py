@@ -6,7 +6,8 @@ import apsw
 import pytest
 
 from holdfast.stores.log.folder import FolderSpace
-from holdfast.stores.log.folder.clock import MARK_INTERVAL, SCHEMA, FolderClock, boot_id, since_boot
+from holdfast.stores.log.folder.clock import MARK_INTERVAL, SCHEMA, FolderClock
+from holdfast.stores.log.machine_clock import boot_id, since_boot
 
 
 class Machine:

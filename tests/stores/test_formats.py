@@ -25,11 +25,12 @@ from make_format import FORMATS, QUIET, Expected, open_kept
 
 from holdfast.config import QueueOptions
 from holdfast.errors import StoreError
-from holdfast.messages import Envelope, Settlement
 from holdfast.retry import Fixed
 from holdfast.stores import formats
-from holdfast.stores.log import archive, headfile, queues, rows
+from holdfast.stores.log import archive, queues, rows
+from holdfast.stores.log.head import codec
 from holdfast.stores.log.store import LogStore
+from holdfast.stores.records import Envelope, Settlement
 from holdfast.testing.clock import ManualClock
 
 RELEASED = sorted(path.name for path in FORMATS.glob("*v*"))
@@ -168,7 +169,7 @@ async def test_a_newer_head_is_refused():
     bed = await Bed.made()
     await bed.end(1)
     root = await bed.root()
-    await newer(bed, root + "head", msgspec.msgpack.encode((headfile.FORMAT + 1, "new")))
+    await newer(bed, root + "head", msgspec.msgpack.encode((codec.FORMAT + 1, "new")))
     for call in (bed.claim(), bed.store.stats("q"), bed.store.maintain("q")):
         with pytest.raises(StoreError, match="upgrade holdfast"):
             await call
@@ -196,7 +197,7 @@ def test_a_newer_archive_file_is_refused():
 def test_every_stored_thing_carries_its_format():
     config = queues.Config(incarnation="0", created_at=0.0, options=QueueOptions())
     assert msgspec.json.decode(msgspec.json.encode(config))["format"] == queues.FORMAT
-    assert msgspec.msgpack.decode(headfile.HeadWriter().encode(headfile.Head()))[0] == headfile.PLAIN
+    assert msgspec.msgpack.decode(codec.HeadWriter().encode(codec.Head()))[0] == codec.PLAIN
     assert msgspec.msgpack.decode(bytes(rows.encode(rows.Rows([b""], "t"))))[0] == rows.FORMAT
     schema = pq.read_schema(pa.BufferReader(bytes(archive.encode("q", [], []))))
     assert schema.metadata[b"holdfast"] == b"1"

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from head_bench import T0
 
-from holdfast.stores.log.state import Gathered, Settled
+from holdfast.stores.log.head.state import Gathered, Settled
 
 
 def group(mask: int, *, error: str | None = None, results: list[bytes | None] | None = None) -> Settled:

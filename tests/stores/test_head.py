@@ -12,11 +12,11 @@ import pytest
 from head_bench import Bench, claimed
 from head_checks import CHECKS
 
-from holdfast.stores.log import head
+from holdfast.stores.log.head import machine
 
-SOURCE = Path(head.__file__)
+SOURCE = Path(machine.__file__)
 PURE = {"__future__", "bisect", "collections.abc", "functools", "itertools", "typing", "msgspec"}
-PURE_NEIGHBOURS = {"bits", "names", "state", "window"}
+PURE_NEIGHBOURS = {"bits", "names", "state", "repeat"}
 
 COVERED = """
 import sys
@@ -26,9 +26,9 @@ measured = coverage.Coverage(branch=True, data_file=None, config_file=False, inc
 measured.start()
 sys.path.insert(0, sys.argv[2])
 from head_checks import CHECKS
-from holdfast.stores.log import head
+from holdfast.stores.log.head import machine
 for check in CHECKS.values():
-    check(head)
+    check(machine)
 measured.stop()
 measured.json_report(outfile="-", pretty_print=False)
 """
@@ -36,7 +36,7 @@ measured.json_report(outfile="-", pretty_print=False)
 
 @pytest.mark.parametrize("name", CHECKS)
 def test_rule(name: str):
-    CHECKS[name](head)
+    CHECKS[name](machine)
 
 
 def test_the_checks_reach_every_branch():
@@ -58,7 +58,7 @@ def test_no_io_no_clock_no_randomness():
         elif isinstance(node, ast.ImportFrom) and node.level == 0:
             assert node.module in PURE
         elif isinstance(node, ast.ImportFrom):
-            assert node.level == 1
+            assert node.level <= 2
             assert ({node.module} if node.module else {each.name for each in node.names}) <= PURE_NEIGHBOURS
         elif isinstance(node, ast.Call) and isinstance(node.func, ast.Name):
             assert node.func.id not in {"open", "print", "input", "exec", "eval", "__import__", "hash", "id"}
@@ -66,6 +66,6 @@ def test_no_io_no_clock_no_randomness():
 
 def test_benches_start_empty():
     """Two benches share nothing: the defaults of a head are not one list for all."""
-    claimed(head, 2)
-    assert Bench(head).head.blocks == {}
-    assert Bench(head).head.leases == []
+    claimed(machine, 2)
+    assert Bench(machine).head.blocks == {}
+    assert Bench(machine).head.leases == []

@@ -1,4 +1,4 @@
-"""The checks of the head are worth something: each of these small mistakes in `head.py` makes one of them fail."""
+"""The checks of the head are worth something: each of these small mistakes in `machine.py` makes one of them fail."""
 
 from __future__ import annotations
 
@@ -91,7 +91,7 @@ MUTATIONS = {
         "    return sum",
     ),
     "waiting messages cannot be removed": (" + [(head.waiting, each) for each in head.waiting]", ""),
-    "absorbed twice": ("new = window.absorbable(head, intent)", "new = list(intent.keys)"),
+    "absorbed twice": ("new = repeat.absorbable(head, intent)", "new = list(intent.keys)"),
     "numbers are reused": ("        head.serial += 1\n", "        head.serial = len(head.blocks) + 1\n"),
     "leases end too early": (
         "if not lease.is_over(head.now, rules):\n        return False",
@@ -187,5 +187,5 @@ def test_the_real_source_passes():
 @pytest.mark.parametrize("mistake", MUTATIONS)
 def test_mistake_is_found(mistake: str):
     old, new = MUTATIONS[mistake]
-    assert SOURCE.count(old) == 1, "head.py has changed: write this mistake anew"
+    assert SOURCE.count(old) == 1, "machine.py has changed: write this mistake anew"
     assert failing(compiled(SOURCE.replace(old, new))) != []

@@ -12,8 +12,8 @@ from head_model import NaiveHead
 from hypothesis import HealthCheck, Phase, given, note, settings
 from hypothesis import strategies as st
 
-from holdfast.stores.log.headfile import HeadWriter, decode
-from holdfast.stores.log.state import (
+from holdfast.stores.log.head.codec import HeadWriter, decode
+from holdfast.stores.log.head.state import (
     Absorb,
     Claim,
     Drop,

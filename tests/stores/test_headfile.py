@@ -7,14 +7,14 @@ import pytest
 from head_bench import T0, Bench, claimed, key, span
 
 from holdfast.errors import StoreError
-from holdfast.stores.log import head, headfile
-from holdfast.stores.log.headfile import HeadWriter, decode
-from holdfast.stores.log.state import Freeze, Frozen, Head, Lease, Waiting
+from holdfast.stores.log.head import codec, machine
+from holdfast.stores.log.head.codec import HeadWriter, decode
+from holdfast.stores.log.head.state import Freeze, Frozen, Head, Lease, Waiting
 
 
 def full() -> Bench:
     """A head with something of everything."""
-    bench = claimed(head, 900, attempts=2, crash=True)
+    bench = claimed(machine, 900, attempts=2, crash=True)
     bench.settle("t", 1, span(0), "complete", results={0: b"=r"}, worker="w")
     bench.settle("t", 1, span(1), "complete", keep=False)
     bench.settle("t", 1, span(*range(10, 400)), "retry", delay=9.0, error="größer als ’üblich’")
@@ -90,11 +90,11 @@ def test_only_a_retry_that_names_its_worker_needs_the_newest_format():
     for waiting, frozen in ([named], None), ([plain], Frozen("f", T0, [], [named])):
         wrote = Head(waiting=waiting, frozen=frozen)
         data = HeadWriter().encode(wrote)
-        assert (msgspec.msgpack.decode(data)[0], decode(data)) == (headfile.FORMAT, wrote)
+        assert (msgspec.msgpack.decode(data)[0], decode(data)) == (codec.FORMAT, wrote)
     wire = msgspec.msgpack.decode(HeadWriter().encode(Head(waiting=[plain])))
-    assert (wire[0], len(wire[7][0])) == (headfile.PLAIN, 8), "as the version before reads it"
+    assert (wire[0], len(wire[7][0])) == (codec.PLAIN, 8), "as the version before reads it"
 
 
 def test_a_newer_format_is_refused():
-    with pytest.raises(StoreError, match=rf"format {headfile.FORMAT + 1}.*upgrade holdfast"):
-        decode(msgspec.msgpack.encode((headfile.FORMAT + 1, "and nothing as before")))
+    with pytest.raises(StoreError, match=rf"format {codec.FORMAT + 1}.*upgrade holdfast"):
+        decode(msgspec.msgpack.encode((codec.FORMAT + 1, "and nothing as before")))

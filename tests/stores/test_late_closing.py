@@ -10,9 +10,9 @@ from far_bucket import FarBucket, process
 
 from holdfast.config import QueueOptions
 from holdfast.errors import StoreError
-from holdfast.messages import Envelope, Settlement
-from holdfast.stores.log.cloud import space
+from holdfast.stores.log.bucket import space
 from holdfast.stores.log.space import Reading
+from holdfast.stores.records import Envelope, Settlement
 
 LONG = 60.0  # seconds an operation may take otherwise
 

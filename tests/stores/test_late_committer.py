@@ -16,10 +16,11 @@ from far_bucket import Door, FarBucket, process
 
 from holdfast.config import QueueOptions
 from holdfast.errors import Damaged, HoldfastError, StoreError
-from holdfast.messages import Envelope, Settlement
-from holdfast.stores.log import late, names
-from holdfast.stores.log.late_store import LateStore
-from holdfast.stores.log.state import ListTicket
+from holdfast.stores.log import names
+from holdfast.stores.log.bucket import listing as late
+from holdfast.stores.log.bucket.store import LateStore
+from holdfast.stores.log.head.state import ListTicket
+from holdfast.stores.records import Envelope, Settlement
 
 DEADLINE = 30.0
 LONG = 5.0

@@ -13,14 +13,14 @@ from hypothesis import strategies as st
 
 from holdfast import ids
 from holdfast.config import QueueOptions
-from holdfast.messages import Stored
-from holdfast.stores.log import archive, leaving, names, queues, rows
-from holdfast.stores.log.leaving import Leaving, Written
+from holdfast.stores.log import archive, flush_rows, names, queues, rows
+from holdfast.stores.log.edit import Seen
+from holdfast.stores.log.flush_rows import Leaving, Written
+from holdfast.stores.log.head.state import Block, Frozen, Head, Settled
 from holdfast.stores.log.names import BlockName
 from holdfast.stores.log.rows import Rows
-from holdfast.stores.log.session import Seen
 from holdfast.stores.log.space import Found
-from holdfast.stores.log.state import Block, Frozen, Head, Settled
+from holdfast.stores.records import Stored
 
 T0 = 1_700_000_000.0
 BLOCK = ids.Ids().block(T0 - 60.0)
@@ -70,7 +70,7 @@ MIXED = [
 
 
 def test_the_same_set_is_the_same_bytes():
-    one, other = leaving.encode(ADDRESS, seen(), MIXED), leaving.encode(ADDRESS, seen(), list(MIXED))
+    one, other = flush_rows.encode(ADDRESS, seen(), MIXED), flush_rows.encode(ADDRESS, seen(), list(MIXED))
     assert one.archive is not None
     assert other.archive is not None
     assert (one.archive[0], bytes(one.archive[1])) == (other.archive[0], bytes(other.archive[1]))
@@ -79,7 +79,7 @@ def test_the_same_set_is_the_same_bytes():
 
 
 def test_nothing_is_written_for_nothing():
-    assert leaving.encode(ADDRESS, seen(), []) == Written(None, [], None, [])
+    assert flush_rows.encode(ADDRESS, seen(), []) == Written(None, [], None, [])
 
 
 @pytest.mark.parametrize(
@@ -92,7 +92,7 @@ def test_nothing_is_written_for_nothing():
 )
 def test_what_is_archived(options: Any, endings: list[str], archived: list[str]):
     found = [row(place, ending) for place, ending in enumerate(endings)]
-    written = leaving.encode(ADDRESS, seen(**options), found)
+    written = flush_rows.encode(ADDRESS, seen(**options), found)
     if not archived:
         assert written.archive is None
         return
@@ -112,7 +112,7 @@ def test_dead_letters_keep_everything(count: int):
         row(place, "dead", priority=place % 9, headers={"n": str(place)} if place % 2 else None, attempts=place % 3)
         for place in range(count)
     ]
-    written = leaving.encode(ADDRESS, seen(), found)
+    written = flush_rows.encode(ADDRESS, seen(), found)
     assert written.archive is None
     assert len(written.blocks) == (count + 999) // 1000
     carried: list[tuple[Any, ...]] = []
@@ -161,7 +161,7 @@ def test_spilled_retries_are_never_early_and_hardly_late(retries: list[tuple[flo
     ]
     wanted = {names.plain(each.stored.id): each for each in found}
     came: list[str] = []
-    for due, name, block in later(leaving.encode(ADDRESS, seen(), found)):
+    for due, name, block in later(flush_rows.encode(ADDRESS, seen(), found)):
         assert block.id == sorted(block.id or [])
         assert (name.first, name.last, name.count) == (block.id[0], block.id[-1], len(block))
         came += block.id
@@ -177,16 +177,16 @@ def test_spilled_retries_are_never_early_and_hardly_late(retries: list[tuple[flo
 def test_neighbours_share_blocks():
     """A burst of failures does not become a block a message."""
     found = [row(place, "waiting", due=T0 + 3600.0 + place * 0.01) for place in range(3000)]
-    assert len(leaving.encode(ADDRESS, seen(), found).blocks) == 3
+    assert len(flush_rows.encode(ADDRESS, seen(), found).blocks) == 3
 
 
 def test_blocks_are_bounded():
     """By rows, and by bytes; what is too large for any block has one to itself."""
     small = [row(place, "waiting", due=T0 + 9.0) for place in range(2500)]
-    assert [name.count for _, name, _ in later(leaving.encode(ADDRESS, seen(), small))] == [1000, 1000, 500]
+    assert [name.count for _, name, _ in later(flush_rows.encode(ADDRESS, seen(), small))] == [1000, 1000, 500]
     sizes = [3 << 20, 1 << 20, 1, 9 << 20, 1, 1]
     large = [row(place, "waiting", due=T0 + 9.0, payload=b"x" * size) for place, size in enumerate(sizes)]
-    blocks = [block for _, _, block in later(leaving.encode(ADDRESS, seen(), large))]
+    blocks = [block for _, _, block in later(flush_rows.encode(ADDRESS, seen(), large))]
     assert [[len(payload) for payload in block.payload] for block in blocks] == [
         [3 << 20, 1 << 20],
         [1],
@@ -197,7 +197,7 @@ def test_blocks_are_bounded():
 
 def test_ranges_of_blocks_follow_each_other():
     found = [row(place, "waiting", due=T0 + 9.0) for place in range(2500)]
-    ranges = [(name.first, name.last) for _, name, _ in later(leaving.encode(ADDRESS, seen(), found))]
+    ranges = [(name.first, name.last) for _, name, _ in later(flush_rows.encode(ADDRESS, seen(), found))]
     assert all(one[1] < other[0] for one, other in pairwise(ranges))
 
 
@@ -207,7 +207,7 @@ def test_messages_for_another_queue_say_where_they_come_from():
         row(1, "moved", error=None),
         row(2, "dead"),
     ]
-    written = leaving.encode(ADDRESS, seen(dead_letter="graves"), found)
+    written = flush_rows.encode(ADDRESS, seen(dead_letter="graves"), found)
     assert written.moved is not None
     assert written.moved.queue == "graves"
     moved = {names.parse_block(key).priority: rows.decode(bytes(data)) for key, data in written.moved.blocks}
@@ -223,7 +223,7 @@ def test_messages_for_another_queue_say_where_they_come_from():
 def test_results_outside_the_head_are_named_for_deletion():
     found = [row(0, "completed"), row(1, "completed")]
     found[1] = Leaving(found[1].stored, "completed", "t", "results/t.1.1")
-    assert leaving.encode(ADDRESS, seen(), found).results == ["results/t.1.1"]
+    assert flush_rows.encode(ADDRESS, seen(), found).results == ["results/t.1.1"]
 
 
 class Results:
@@ -242,7 +242,7 @@ MANY = Rows(
     [f"text/{place % 3}" for place in range(COUNT)],
     [[None, {}, {"a": "b", "c": str(place)}][place % 3] for place in range(COUNT)],
 )
-CARRIED = leaving.carried(
+CARRIED = flush_rows.carried(
     [row(place * 7, "waiting", priority=place % 9, attempts=place % 5, claimed_at=T0 - place) for place in range(COUNT)]
 )
 
@@ -263,13 +263,13 @@ def written_both_ways(blocks: dict[int, tuple[Block, Rows]], groups: list[Settle
     view: Any = Results()
     found: list[Leaving] = []
     for each in groups:
-        found += leaving.rows_of(each, *blocks[each.block], seen(), view)
+        found += flush_rows.rows_of(each, *blocks[each.block], seen(), view)
     found.sort(key=lambda row: row.stored.id)
     wholes = []
     for each in groups:
         block, held = blocks[each.block]
-        wholes.append(leaving.whole(each, block, bytes(rows.encode(held)), seen(), view, "q"))
-    return leaving.encode(ADDRESS, seen(), found), leaving.encode(ADDRESS, seen(), [], wholes)
+        wholes.append(flush_rows.whole(each, block, bytes(rows.encode(held)), seen(), view, "q"))
+    return flush_rows.encode(ADDRESS, seen(), found), flush_rows.encode(ADDRESS, seen(), [], wholes)
 
 
 ALL = (1 << COUNT) - 1
@@ -325,4 +325,4 @@ def test_blocks_in_any_order_and_single_messages_leave_in_the_order_of_their_ids
 )
 def test_what_leaves_as_columns(one: Settled, expected: bool):
     """Only what goes nowhere but to the archive, and is worth it."""
-    assert leaving.may_leave_whole(one) is expected
+    assert flush_rows.may_leave_whole(one) is expected

@@ -8,7 +8,7 @@ import pytest
 from log_bench import Bed, Crash, Sleeper, dies_at
 
 from holdfast import ids as id_bits
-from holdfast.messages import Stored
+from holdfast.stores.records import Stored
 
 DEAD = "q/dead"
 

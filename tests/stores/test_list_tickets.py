@@ -17,9 +17,9 @@ from test_window_schedules import SHORT, WINDOW
 import holdfast
 from holdfast.config import QueueOptions
 from holdfast.errors import Damaged
-from holdfast.messages import Envelope, Settlement
 from holdfast.stores.base import DEAD
-from holdfast.stores.log.late_store import LateStore
+from holdfast.stores.log.bucket.store import LateStore
+from holdfast.stores.records import Envelope, Settlement
 
 DEADLINE = 20.0
 
@@ -27,7 +27,7 @@ DEADLINE = 20.0
 @pytest.fixture(autouse=True)
 def short_windows(monkeypatch: pytest.MonkeyPatch) -> None:
     for name, value in SHORT.items():
-        if not name.startswith("head."):
+        if not name.startswith("head.machine."):
             monkeypatch.setattr(f"holdfast.stores.log.{name}", value)
 
 

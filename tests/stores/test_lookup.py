@@ -11,8 +11,8 @@ from log_bench import Bed
 
 from holdfast import ids
 from holdfast.errors import MessageNotFound
-from holdfast.messages import Envelope, Settlement, Stats, Stored
 from holdfast.stores.log import lookup, names
+from holdfast.stores.records import Envelope, Settlement, Stats, Stored
 
 LIVE_VIEWS = ("ready", "delayed", "processing", "retry")
 

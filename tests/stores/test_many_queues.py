@@ -13,9 +13,9 @@ import pytest
 import holdfast
 from holdfast.broker import Broker
 from holdfast.config import QueueOptions, StoreOptions
-from holdfast.messages import Envelope, Settlement
 from holdfast.stores.log import open_folder
 from holdfast.stores.log.store import LogStore
+from holdfast.stores.records import Envelope, Settlement
 
 QUEUES = 20
 PATIENCE = 10.0

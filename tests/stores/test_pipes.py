@@ -5,8 +5,8 @@ from __future__ import annotations
 import pytest
 
 from holdfast.config import QueueOptions, StoreOptions
-from holdfast.messages import Envelope
 from holdfast.stores.log import open_memory
+from holdfast.stores.records import Envelope
 
 QUEUE = "emails"
 

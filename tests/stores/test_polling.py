@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from holdfast.stores.log.polling import Polling
+from holdfast.stores.log.bucket.idle import Polling
 
 
 class Clock:

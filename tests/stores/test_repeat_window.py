@@ -14,16 +14,16 @@ from far_bucket import Door, FarBucket, process
 
 from holdfast.config import QueueOptions
 from holdfast.errors import HoldfastError, QueueNotFound, UnknownOutcome
-from holdfast.messages import Envelope, Settlement
 from holdfast.stores.base import DEAD
-from holdfast.stores.log import window
+from holdfast.stores.log.bucket.store import LateStore
 from holdfast.stores.log.flush import Flusher
-from holdfast.stores.log.late_store import LateStore
-from holdfast.stores.log.state import Expire, Freeze
+from holdfast.stores.log.head import repeat
+from holdfast.stores.log.head.state import Expire, Freeze
+from holdfast.stores.records import Envelope, Settlement
 from holdfast.testing.clock import ManualClock
 
 R = 15.0
-OVER = R + window.MARGIN + 3.0  # seconds after which nothing that was born now can be created any more
+OVER = R + repeat.MARGIN + 3.0  # seconds after which nothing that was born now can be created any more
 
 
 @pytest.fixture
@@ -336,8 +336,8 @@ async def test_upkeep_buries_what_others_left(open_store, clock, bucket: FarBuck
 
 async def test_a_purge_reaches_retries_that_are_leaving_the_head(open_store, clock, monkeypatch) -> None:
     """They were frozen between the look and the purge, and would come back as a block of the flush."""
-    monkeypatch.setattr("holdfast.stores.log.head.NEAR_MOST", 0)
-    monkeypatch.setattr("holdfast.stores.log.head.NEAR_KEPT", 0)
+    monkeypatch.setattr("holdfast.stores.log.head.machine.NEAR_MOST", 0)
+    monkeypatch.setattr("holdfast.stores.log.head.machine.NEAR_KEPT", 0)
     store, _ = await open_store()
     other, door = await open_store()
     await store.create_queue("q", QueueOptions())

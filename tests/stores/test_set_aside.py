@@ -16,15 +16,16 @@ from far_bucket import Door, FarBucket, process
 
 from holdfast.config import QueueOptions
 from holdfast.errors import HoldfastError, UnknownOutcome
-from holdfast.messages import Envelope, Settlement
 from holdfast.stores.base import DEAD
-from holdfast.stores.log import quarantine, upkeep, window
-from holdfast.stores.log.cloud import identity
-from holdfast.stores.log.late_store import LateStore
+from holdfast.stores.log import maintenance
+from holdfast.stores.log.bucket import identity, quarantine
+from holdfast.stores.log.bucket.store import LateStore
+from holdfast.stores.log.head import repeat
+from holdfast.stores.records import Envelope, Settlement
 from holdfast.testing.clock import ManualClock
 
 R = 15.0
-OVER = R + window.MARGIN + 3.0  # seconds after which nothing that was born now can be created any more
+OVER = R + repeat.MARGIN + 3.0  # seconds after which nothing that was born now can be created any more
 PENDING = 501
 Open = Callable[..., Awaitable[tuple[LateStore, Door]]]
 
@@ -549,7 +550,7 @@ async def test_parts_are_not_swept_while_a_late_bundle_names_them(open_store: Op
     bucket.rewrite(blocks(bucket))
     clock.advance(7200.0)
     bucket.rewrite(blocks(bucket))
-    assert await upkeep.sweep(store._space, store._log("q")) == 0
+    assert await maintenance.sweep(store._space, store._log("q")) == 0
     assert (await store.recover("q")).recovered == 2
     assert await drain(store, clock) == Counter(ids)
 
@@ -562,9 +563,9 @@ async def test_parts_that_were_just_copied_are_not_swept(open_store: Open, clock
     clock.advance(7200.0)
     bucket.rewrite(bucket.named("/parts/"))
     bucket.remove(blocks(bucket))
-    assert await upkeep.sweep(store._space, store._log("q")) == 0
+    assert await maintenance.sweep(store._space, store._log("q")) == 0
     clock.advance(7200.0)
-    assert await upkeep.sweep(store._space, store._log("q")) == 2
+    assert await maintenance.sweep(store._space, store._log("q")) == 2
 
 
 async def test_a_store_of_an_earlier_version_gets_an_identity(open_store: Open, clock, bucket: FarBucket) -> None:

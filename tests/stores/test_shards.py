@@ -3,9 +3,10 @@
 from __future__ import annotations
 
 from holdfast.config import QueueOptions
-from holdfast.stores.log import queues, shards
+from holdfast.stores.log import queues
+from holdfast.stores.log.bucket import sharding
+from holdfast.stores.log.bucket.sharding import Busy, Round
 from holdfast.stores.log.queues import Config
-from holdfast.stores.log.shards import Busy, Round
 
 
 def config(count: int) -> Config:
@@ -27,12 +28,12 @@ def test_who_believes_in_more_shards_than_there_are_writes_where_somebody_looks(
 
 
 def test_a_token_says_its_shard():
-    assert shards.shard_of(shards.token("ab12cd341f", 0) + ".1.0.abc", 16) == 0
-    assert shards.shard_of(shards.token("ab12cd341f", 13) + ".1.0.abc", 16) == 13
+    assert sharding.shard_of(sharding.token("ab12cd341f", 0) + ".1.0.abc", 16) == 0
+    assert sharding.shard_of(sharding.token("ab12cd341f", 13) + ".1.0.abc", 16) == 13
     for odd in ("", "x", "a-b.1.2.3", "a-.1", "-", "no-such-token", "-1-2-3.4"):
-        assert 0 <= shards.shard_of(odd, 16) < 16
+        assert 0 <= sharding.shard_of(odd, 16) < 16
     held = [("i", "a.1"), ("j", "b-2.1"), ("k", "c.1")]
-    assert shards.grouped(held, lambda each: each[1], 4) == {0: [0, 2], 2: [1]}
+    assert sharding.grouped(held, lambda each: each[1], 4) == {0: [0, 2], 2: [1]}
 
 
 def test_a_consumer_stays_at_home_while_nobody_waits():

@@ -11,7 +11,7 @@ import pytest
 
 import holdfast
 from holdfast.errors import ConfigError, InvalidPriority, MessageTooLarge, QueueFull, QueueNotFound
-from holdfast.stores.log import appending
+from holdfast.stores.log import append
 
 
 @pytest.fixture
@@ -29,13 +29,13 @@ async def queue(broker: holdfast.Broker) -> holdfast.Queue[bytes]:
 def written(monkeypatch: pytest.MonkeyPatch) -> list[list[list[bytes]]]:
     """The payloads of every write, by call."""
     seen: list[list[list[bytes]]] = []
-    write = appending.Appender._write
+    write = append.Appender._write
 
     def watched(self, calls, *, alone):
         seen.append([[each.payload for each in call.messages] for call in calls])
         return write(self, calls, alone=alone)
 
-    monkeypatch.setattr(appending.Appender, "_write", watched)
+    monkeypatch.setattr(append.Appender, "_write", watched)
     return seen
 
 

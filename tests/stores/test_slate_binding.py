@@ -9,7 +9,7 @@ from types import ModuleType, SimpleNamespace
 import pytest
 
 from holdfast.errors import ConfigError
-from holdfast.stores.log.slate import binding, copying
+from holdfast.stores.log.slatedb import binding, copying
 
 
 class Buffer:

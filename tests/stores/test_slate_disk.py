@@ -11,9 +11,9 @@ import pytest
 from space_suite import keys, value
 
 from holdfast.config import StoreOptions
-from holdfast.stores.log import slate
-from holdfast.stores.log.slate import SlateSpace, disk, place
-from holdfast.stores.log.slate.place import NAME
+from holdfast.stores.log import slatedb
+from holdfast.stores.log.slatedb import SlateSpace, disk, location
+from holdfast.stores.log.slatedb.location import NAME
 
 LARGE = os.urandom(300_000)
 
@@ -70,7 +70,7 @@ def power(folder: Path, monkeypatch: pytest.MonkeyPatch) -> PowerCut:
 
 
 async def opened(folder: Path) -> SlateSpace:
-    return await SlateSpace.open(slate.local(folder), StoreOptions(), alone=True)
+    return await SlateSpace.open(slatedb.local(folder), StoreOptions(), alone=True)
 
 
 async def fill(space: SlateSpace) -> None:
@@ -83,20 +83,20 @@ async def fill(space: SlateSpace) -> None:
 
 def flush_tables(space: SlateSpace) -> None:
     """As SlateDB does by itself now and then: the log's rows go to a table, and a new manifest names it."""
-    package = slate.binding.slatedb()
+    package = slatedb.binding.slatedb()
     database = space._core.committer.state.database
     database._run(lambda: database._db.flush_with_options(package.FlushOptions(flush_type=package.FlushType.MEM_TABLE)))
 
 
 def unsynced_writes(space: SlateSpace) -> None:
     """Written, and the power goes before the sync: three files of the log."""
-    package = slate.binding.slatedb()
+    package = slatedb.binding.slatedb()
     database = space._core.committer.state.database
 
     async def write() -> None:
         for n in range(3):
             await database._db.put(
-                b"kc/%d" % n, slate.layout.encode(slate.index.Entry(n, b"never acknowledged" * 1000))
+                b"kc/%d" % n, slatedb.layout.encode(slatedb.index.Entry(n, b"never acknowledged" * 1000))
             )
             await database._db.flush_with_options(package.FlushOptions(flush_type=package.FlushType.WAL))
 
@@ -164,7 +164,7 @@ async def counted(folder: Path, kind: str, until: int) -> int:
 
 
 async def test_garbage_is_collected(folder: Path, monkeypatch: pytest.MonkeyPatch):
-    monkeypatch.setattr(place, "_COLLECTED_LOCALLY", dict.fromkeys(place._COLLECTED_LOCALLY, ("1s", "1s")))
+    monkeypatch.setattr(location, "_COLLECTED_LOCALLY", dict.fromkeys(location._COLLECTED_LOCALLY, ("1s", "1s")))
     space = await opened(folder)
     for _ in range(3):
         await fill_again(space)

@@ -5,8 +5,8 @@ from __future__ import annotations
 from hypothesis import given
 from hypothesis import strategies as st
 
-from holdfast.stores.log.slate import index
-from holdfast.stores.log.slate.index import Entry, Index, Keys, Recent
+from holdfast.stores.log.slatedb import index
+from holdfast.stores.log.slatedb.index import Entry, Index, Keys, Recent
 
 KEYS = st.text(st.sampled_from("ab/ü"), min_size=1, max_size=4)
 

@@ -13,9 +13,9 @@ from space_suite import SpaceSuite, keys, value
 from holdfast.config import StoreOptions
 from holdfast.errors import ConfigError, Fenced, StoreError, Unavailable
 from holdfast.stores import formats
-from holdfast.stores.log import slate
-from holdfast.stores.log.slate import SlateSpace, database, layout
-from holdfast.stores.log.slate.binding import Caller, slatedb
+from holdfast.stores.log import slatedb as slate
+from holdfast.stores.log.slatedb import SlateSpace, database, layout
+from holdfast.stores.log.slatedb.binding import Caller, slatedb
 from holdfast.stores.log.space import Space
 
 OPTIONS = StoreOptions(operation_timeout=20.0)

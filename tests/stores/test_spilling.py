@@ -7,8 +7,8 @@ import asyncio
 import pytest
 from log_bench import Bed, Sleeper, WatchedSpace, dies_at, eventually
 
-from holdfast.messages import Claimed
 from holdfast.stores.log.flush import TAKEOVER
+from holdfast.stores.records import Claimed
 
 
 async def test_the_head_stays_small_when_everything_fails():

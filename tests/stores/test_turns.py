@@ -4,9 +4,9 @@ from __future__ import annotations
 
 import pytest
 
-from holdfast.stores.log import headfile, window
-from holdfast.stores.log.state import Beyond, Head
-from holdfast.stores.log.turns import _ASKING, _HEARD, _IN_LINE, _OLD, _OUTSIDE, _ROUND, _STALLED, Turns
+from holdfast.stores.log.bucket.turns import _ASKING, _HEARD, _IN_LINE, _OLD, _OUTSIDE, _ROUND, _STALLED, Turns
+from holdfast.stores.log.head import codec, repeat
+from holdfast.stores.log.head.state import Beyond, Head
 
 PACE = 0.07
 
@@ -48,8 +48,8 @@ class Process:
         self.turns.tried()
         self.attempts += 1
         head.now = max(head.now, self.time.now)
-        head = window.seated(head, self.turns.guests(head))
-        written = window.signed(head, self.name, self.attempts, self.turns.next(head))
+        head = repeat.seated(head, self.turns.guests(head))
+        written = repeat.signed(head, self.name, self.attempts, self.turns.next(head))
         self.time.now += PACE
         self.turns.ended(len(written.beyond.sessions) - 1)
         return written
@@ -230,7 +230,7 @@ def test_a_plea_is_remembered_until_its_owner_is_in_line_but_not_for_long(time: 
     one.turns.asked(["two"])
     assert one.turns.guests(head) == ["two"], "a replacement that is refused puts nobody in line"
     assert one.turns.guests(head) == ["two"]
-    seated = window.seated(head, ["two"])
+    seated = repeat.seated(head, ["two"])
     assert seated.beyond.sessions["two"] == (1, head.now), "its last attempt is still known"
     assert one.turns.guests(seated) == []
     one.turns.asked(["two"])
@@ -297,8 +297,8 @@ def test_everybody_has_turns_and_nobody_is_refused_once_all_are_in_line(time: Ti
 
 def test_a_head_keeps_whose_turn_it_is(time: Time) -> None:
     head = head_of(time, "two", one=0.5, two=0.1)
-    assert headfile.decode(headfile.HeadWriter().encode(head)) == head
-    assert headfile.decode(headfile.HeadWriter().encode(head_of(time, "", one=0.5))).beyond.turn == ""
+    assert codec.decode(codec.HeadWriter().encode(head)) == head
+    assert codec.decode(codec.HeadWriter().encode(head_of(time, "", one=0.5))).beyond.turn == ""
 
 
 def test_who_asks_in_vain_comes_in_between(time) -> None:
@@ -329,4 +329,4 @@ def test_guests_who_have_left_are_no_reason_to_end_a_turn(time) -> None:
     assert guests == ["guest"]
     process.turns._absent["guest"] = 0
     time.now += 2 * _HEARD
-    assert process.turns.next(window.seated(head, guests)) in ("", "me")
+    assert process.turns.next(repeat.seated(head, guests)) in ("", "me")

@@ -12,9 +12,9 @@ from log_bench import T0, Bed, Crash, Sleeper, dies_at
 from holdfast import ids as id_bits
 from holdfast.config import QueueOptions
 from holdfast.errors import QueueExists, QueueNotEmpty, QueueNotFound
-from holdfast.messages import Envelope
-from holdfast.stores.log import archive, names, upkeep
+from holdfast.stores.log import archive, maintenance, names
 from holdfast.stores.log.names import ArchiveName
+from holdfast.stores.records import Envelope
 
 DAY = 86400.0
 
@@ -176,7 +176,7 @@ def file(day: int, second: int, rows: int) -> ArchiveName:
 )
 def test_which_files_are_merged(files: list[ArchiveName], groups: list[int]):
     """Small ones of one day: enough of them, or enough rows."""
-    found = list(upkeep.mergeable(files[::-1]))
+    found = list(maintenance.mergeable(files[::-1]))
     assert [len(group) for group in found] == groups
     chosen = [each for group in found for each in group]
     assert len({each.key for each in chosen}) == len(chosen)

@@ -6,10 +6,10 @@ import msgspec
 from head_bench import T0, Bench, key
 
 from holdfast import ids
-from holdfast.stores.log import head, headfile, names, window
-from holdfast.stores.log.late import Late
-from holdfast.stores.log.names import BlockName
-from holdfast.stores.log.state import (
+from holdfast.stores.log import names
+from holdfast.stores.log.bucket.listing import Late
+from holdfast.stores.log.head import codec, machine, repeat
+from holdfast.stores.log.head.state import (
     Absorb,
     Beyond,
     Bury,
@@ -24,6 +24,7 @@ from holdfast.stores.log.state import (
     SetAside,
     Settle,
 )
+from holdfast.stores.log.names import BlockName
 
 R = 15.0
 
@@ -41,23 +42,23 @@ def finished(bench: Bench, *keys: str) -> None:
 
 
 def test_a_finished_block_is_buried_and_not_absorbed_again():
-    bench = Bench(head, window=R)
+    bench = Bench(machine, window=R)
     finished(bench, key(1, 2))
     assert bench.finished == [], "it is deleted only when nobody can create it any more"
     assert bench.head.beyond.graveyard == (key(1, 2),)
     assert bench.one(Absorb([key(1, 2)], bench.head.ticket())) == 0
-    assert head.wanted(bench.head, [key(1, 2)], 5)[0] == []
+    assert machine.wanted(bench.head, [key(1, 2)], 5)[0] == []
 
 
 def test_without_a_window_it_is_deleted_at_once():
-    bench = Bench(head)
+    bench = Bench(machine)
     finished(bench, key(1, 2))
     assert bench.finished == [key(1, 2)]
     assert bench.head.beyond.graveyard == ()
 
 
 def test_forgetting_is_counted_and_refuses_older_lists():
-    bench = Bench(head, window=R)
+    bench = Bench(machine, window=R)
     finished(bench, key(1, 2), key(2, 1))
     forgets, before = bench.head.beyond.forgets, bench.head.ticket()
     assert bench.one(Forget([key(1, 2)])) == 1
@@ -69,22 +70,22 @@ def test_forgetting_is_counted_and_refuses_older_lists():
 
 
 def test_a_deletion_is_final_after_birth_and_window():
-    old, young = born(T0 - R - window.MARGIN - 0.1), born(T0 - R)
-    bench = Bench(head, window=R)
+    old, young = born(T0 - R - repeat.MARGIN - 0.1), born(T0 - R)
+    bench = Bench(machine, window=R)
     finished(bench, old, young)
-    assert window.deletable(bench.head, T0, R) == [old]
+    assert repeat.deletable(bench.head, T0, R) == [old]
 
 
 def test_late_and_purged_blocks_are_never_absorbed():
     timely, late = born(T0), born(T0 - 1)
     made = {timely: T0 + R, late: T0 + R}
     rules = Rules(window=R)
-    assert window.sort_out(Head(), [timely, late], made, rules) == window.Sorted([timely], [], {late: T0 + R})
-    bench = Bench(head, window=R)
+    assert repeat.sort_out(Head(), [timely, late], made, rules) == repeat.Sorted([timely], [], {late: T0 + R})
+    bench = Bench(machine, window=R)
     bench.one(Purge(T0 + R + 1))
-    assert window.sort_out(bench.head, [timely, late], made, rules) == window.Sorted([], [timely, late], {})
-    undated = window.sort_out(bench.head, [timely], {timely: None}, rules)
-    assert undated == window.Sorted([timely], [], {}), "no date, no judgement"
+    assert repeat.sort_out(bench.head, [timely, late], made, rules) == repeat.Sorted([], [timely, late], {})
+    undated = repeat.sort_out(bench.head, [timely], {timely: None}, rules)
+    assert undated == repeat.Sorted([timely], [], {}), "no date, no judgement"
 
 
 def test_a_date_says_late_unless_the_bucket_was_copied_since():
@@ -93,11 +94,11 @@ def test_a_date_says_late_unless_the_bucket_was_copied_since():
     rules = Rules(window=R, margin=2.0, epoch=epoch)
 
     def fate(made: float, purged_at: float = 0.0, key: str = old) -> str:
-        return window.fate(key, made, Head(beyond=Beyond(purged_at=purged_at)), rules)
+        return repeat.fate(key, made, Head(beyond=Beyond(purged_at=purged_at)), rules)
 
     assert (fate(T0 + R), fate(epoch - 1), fate(epoch + 2)) == ("admit", "admit", "admit")
     assert fate(epoch + 2.1) == "late", "written after the copy was opened"
-    assert window.fate(old, epoch - 1, Head(), Rules(window=R)) == "late", "never copied"
+    assert repeat.fate(old, epoch - 1, Head(), Rules(window=R)) == "late", "never copied"
     assert fate(epoch + 100, key=born(epoch + 1)) == "late", "born in the copy"
     assert fate(epoch - 1, purged_at=epoch) == "purged"
     assert fate(epoch + 50, purged_at=epoch + 10) == "late", "written after the purge: no date deletes it"
@@ -106,14 +107,14 @@ def test_a_date_says_late_unless_the_bucket_was_copied_since():
 
 def test_what_is_set_aside_is_not_absorbed_and_then_buried():
     late, other = born(T0 - 100), born(T0 - 90)
-    bench = Bench(head, window=R)
+    bench = Bench(machine, window=R)
     bench.absorb(other)
     assert bench.one(SetAside({late: T0, other: T0})) == 1, "what the head holds stays"
     assert bench.head.beyond.aside == {late: T0}
     assert bench.one(Absorb([late], bench.head.ticket())) == 0
-    assert head.wanted(bench.head, [late], 5)[0] == []
+    assert machine.wanted(bench.head, [late], 5)[0] == []
     assert bench.head.held == 2
-    assert headfile.decode(headfile.HeadWriter().encode(bench.head)) == bench.head
+    assert codec.decode(codec.HeadWriter().encode(bench.head)) == bench.head
     assert bench.one(Bury([late, "inbox/255/unknown"], ["parts/1", other])) == 1
     assert bench.head.beyond.graveyard == (late, "parts/1"), "a part that is alive is not buried"
     assert bench.head.beyond.aside == {}
@@ -122,16 +123,16 @@ def test_what_is_set_aside_is_not_absorbed_and_then_buried():
 
 def test_a_head_with_nothing_set_aside_is_written_as_before():
     signed, _ = Late(R).sign(Head(now=T0))
-    assert msgspec.msgpack.decode(headfile.HeadWriter().encode(signed))[0] == headfile.LATE
-    assert len(msgspec.msgpack.decode(headfile.HeadWriter().encode(signed))[11]) == 4 + bool(signed.beyond.turn)
-    bench = Bench(head, window=R)
+    assert msgspec.msgpack.decode(codec.HeadWriter().encode(signed))[0] == codec.LATE
+    assert len(msgspec.msgpack.decode(codec.HeadWriter().encode(signed))[11]) == 4 + bool(signed.beyond.turn)
+    bench = Bench(machine, window=R)
     bench.one(SetAside({born(T0): T0}))
-    wire = headfile.HeadWriter().encode(bench.head)
-    assert msgspec.msgpack.decode(wire)[0] == headfile.ASIDE, "an older version refuses it, with a sentence"
+    wire = codec.HeadWriter().encode(bench.head)
+    assert msgspec.msgpack.decode(wire)[0] == codec.ASIDE, "an older version refuses it, with a sentence"
 
 
 def test_a_bundle_is_spent_with_its_parts():
-    bench = Bench(head, window=R)
+    bench = Bench(machine, window=R)
     assert bench.one(Absorb([key(1, 2), key(2, 2)], Head().ticket(), ["inbox/255/b.bundle"])) == 2
     assert bench.head.beyond.graveyard == ("inbox/255/b.bundle",)
     bench.one(Absorb([], Head().ticket(), ["inbox/255/b.bundle"]))
@@ -151,15 +152,15 @@ def test_somebody_elses_lease_has_a_margin():
 def test_a_signature_tells_whether_an_attempt_was_applied():
     me, other = Late(R), Late(R)
     first, attempt = me.sign(Head(now=T0))
-    data = headfile.HeadWriter().encode(first)
+    data = codec.HeadWriter().encode(first)
     assert me.is_signed(data, attempt)
     on_top, _ = other.sign(first)
-    assert me.is_signed(headfile.HeadWriter().encode(on_top), attempt), "somebody has written on top of it"
+    assert me.is_signed(codec.HeadWriter().encode(on_top), attempt), "somebody has written on top of it"
     again, second = me.sign(on_top)
-    data = headfile.HeadWriter().encode(again)
+    data = codec.HeadWriter().encode(again)
     assert (me.is_signed(data, attempt), me.is_signed(data, second)) == (False, True)
     assert not me.is_signed(None, attempt)
-    assert not other.is_signed(headfile.HeadWriter().encode(first), 1)
+    assert not other.is_signed(codec.HeadWriter().encode(first), 1)
 
 
 def test_who_is_put_in_line_by_another_has_made_no_attempt_by_that():
@@ -169,8 +170,8 @@ def test_who_is_put_in_line_by_another_has_made_no_attempt_by_that():
     other.turns.asked([me.session, "new"])
     seated, _ = other.sign(Head(now=T0 + 60.0, beyond=first.beyond))
     assert list(seated.beyond.sessions) == [me.session, "new", other.session]
-    data = headfile.HeadWriter().encode(seated)
-    assert headfile.decode(data) == seated
+    data = codec.HeadWriter().encode(seated)
+    assert codec.decode(data) == seated
     assert me.is_signed(data, attempt), "what it has done is still known"
     assert seated.beyond.sessions["new"] == (0, T0 + 60.0)
     new = Late(R)
@@ -186,7 +187,7 @@ def test_old_sessions_are_dropped():
 
 
 def test_a_set_that_was_left_frozen_gets_another_name():
-    bench = Bench(head, window=R)
+    bench = Bench(machine, window=R)
     bench.absorb(key(1, 1))
     bench.claim("t", 1)
     bench.settle("t", 1, 1, "dead", error="why")
@@ -197,15 +198,15 @@ def test_a_set_that_was_left_frozen_gets_another_name():
     frozen = bench.head.frozen
     assert frozen is not None
     assert (frozen.flush, frozen.since, frozen.earlier, frozen.origin) == ("b", bench.now, [("a", [1])], "a")
-    assert headfile.decode(headfile.HeadWriter().encode(bench.head)) == bench.head
+    assert codec.decode(codec.HeadWriter().encode(bench.head)) == bench.head
 
 
 def test_a_head_with_a_window_is_read_back():
-    bench = Bench(head, window=R)
+    bench = Bench(machine, window=R)
     finished(bench, key(1, 2))
     bench.do(Claim("t", 1, 10.0), Purge(T0))
     signed, _ = Late(R).sign(bench.head)
-    assert headfile.decode(headfile.HeadWriter().encode(signed)) == signed
+    assert codec.decode(codec.HeadWriter().encode(signed)) == signed
 
 
 def test_births_are_in_the_names_of_blocks_alone():

@@ -18,27 +18,27 @@ from far_bucket import Door, FarBucket, process
 
 from holdfast.config import QueueOptions
 from holdfast.errors import HoldfastError, UnknownOutcome
-from holdfast.messages import Envelope, Settlement
 from holdfast.stores.base import DEAD
 from holdfast.stores.log import archive
-from holdfast.stores.log.late_store import LateStore
+from holdfast.stores.log.bucket.store import LateStore
+from holdfast.stores.records import Envelope, Settlement
 
 WINDOW = 1.0
 SECONDS = 5.0
 SHORT = {
-    "cloud.commit.WINDOW": WINDOW,
-    "cloud.commit._SURE": 0.3,
-    "cloud.space.CloudSpace.window": WINDOW,
-    "window.MARGIN": 0.3,
+    "bucket.transaction.WINDOW": WINDOW,
+    "bucket.transaction._SURE": 0.3,
+    "bucket.space.CloudSpace.window": WINDOW,
+    "head.repeat.MARGIN": 0.3,
     "flush.TAKEOVER": 0.3,
     "flush._LEAST_TIME": 0.5,
-    "promises._SURE": 0.3,
-    "outlasting._NAP": 0.1,
-    "burial._SOON": 0.05,
-    "cloud.wire._FIRST_PAUSE": 0.005,
-    "cloud.wire._LONGEST_PAUSE": 0.1,
-    "head.NEAR_MOST": 2,
-    "head.NEAR_KEPT": 1,
+    "bucket.promises._SURE": 0.3,
+    "bucket.repeat._NAP": 0.1,
+    "bucket.graveyard._SOON": 0.05,
+    "bucket.requests._FIRST_PAUSE": 0.005,
+    "bucket.requests._LONGEST_PAUSE": 0.1,
+    "head.machine.NEAR_MOST": 2,
+    "head.machine.NEAR_KEPT": 1,
 }
 
 

@@ -16,7 +16,6 @@ import msgspec
 
 import holdfast
 
-from ..stores.base import requests
 from . import load
 from .load import Timed
 from .machine import resident_bytes, written_bytes
@@ -203,8 +202,8 @@ async def main(role: str, spec: Spec) -> None:
         queue: holdfast.Queue[Any] = await broker.queue(spec.queue, **spec.options)
         say(Report(kind="ready"))
         await line()
-        before = requests(broker.store)
-        say(_with_requests(await ROLES[role](queue, spec), before, requests(broker.store)))
+        before = broker.store.requests()
+        say(_with_requests(await ROLES[role](queue, spec), before, broker.store.requests()))
 
 
 def _with_requests(report: Report, before: dict[str, int] | None, after: dict[str, int] | None) -> Report:

@@ -211,53 +211,6 @@ def compare(
         _saved(program.save(found, where))
 
 
-@app.command()
-def bars(
-    only: Annotated[list[str] | None, typer.Option(help="A bar's name; may be repeated.")] = None,
-    quick: Annotated[bool, typer.Option(help="Small sizes, for a look.")] = False,
-    repeats: Annotated[int, typer.Option(min=1, help="Turns of each side.")] = 5,
-    concurrency: Annotated[int, typer.Option(min=1, help="Handlers of the worker that drains.")] = 1000,
-    folder: Folder = None,
-    output: Output = None,
-    requirements: Pinned = None,
-    json: Json = False,
-    verbose: Verbose = False,
-) -> None:
-    """Every bar of the project for file://, each as a ratio with both sides; exit 1 when one fails."""
-    import msgspec
-
-    from . import bars as program
-    from .environment import peers_python
-    from .environment import requirements as pinned
-    from .show import as_json, as_table, progress
-
-    scale = msgspec.structs.replace(
-        program.QUICK if quick else program.Scale(), repeats=repeats, concurrency=concurrency
-    )
-
-    async def measured() -> program.Report:
-        names = program.chosen(only or [])
-        with progress("bars", len(names), quiet=json) as bar:
-
-            def done(lines: list[program.Line]) -> None:
-                bar.add(1)
-                for line in lines:  # a long run that breaks must not take along what it has found
-                    typer.echo(program.summary(line), err=True)
-
-            bench = program.Bench(folder, scale, bar.note, lambda: peers_python(pinned(requirements)))
-            return await program.measure(bench, names, done)
-
-    found: program.Report = _run(measured(), verbose=verbose)
-    if json:
-        as_json(found)
-    else:
-        as_table("bars", program.COLUMNS, program.rows(found.lines))
-    if (where := output if quick else _results(output)) is not None:
-        _saved(program.save(found, where))
-    if any(line.result == "FAIL" for line in found.lines):
-        raise typer.Exit(1)
-
-
 def _saved(paths: list[Path]) -> None:
     for path in paths:
         typer.echo(f"saved {path}", err=True)

@@ -10,7 +10,7 @@ import msgspec
 
 from .. import config
 from ..errors import ConfigError
-from ..stores.log.cloud.tally import Tally
+from ..stores.log.bucket.usage import Tally
 from ..stores.log.space import Found, Reading, Space, Transaction
 from ..stores.opening import locate, open_store, store_options
 from .measure import Latency, latency

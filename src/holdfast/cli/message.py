@@ -34,12 +34,12 @@ async def send(
 
     JSON and @FILE are one message; - and @FILE.jsonl are one per line. A missing queue is created.
     """
-    from .. import admin, envelopes
+    from .. import admin, messages
     from .lines import Lines
 
     settings: dict[str, Any] = {"priority": priority, "delay": values.seconds(delay), "dedup_key": dedup_key}
     settings["headers"] = values.pairs(header or [], what="a header") or None
-    envelopes.terms(**settings)
+    messages.terms(**settings)
     lines = Lines.of(message)
     if dedup_key and lines.many:
         raise typer.BadParameter("--dedup-key is for one message")

@@ -14,7 +14,7 @@ from pyspark import TaskContext
 from .. import config
 from ..broker import Broker, connect
 from ..errors import ConfigError
-from ..portal import portal
+from ..loop_thread import portal
 from ..stores.base import Store
 from ..stores.batches import NOT_SERVED, Batches, batches_of
 from ..stores.opening import locate

@@ -12,9 +12,9 @@ import msgspec
 
 from .. import config
 from ..errors import ConfigError
-from ..messages import Status, View
 from ..stores.batches import NOT_SERVED, VIEWS, Filter, Sizing
 from ..stores.opening import locate, redact
+from ..stores.records import Status, View
 from .link import SERVED
 
 T = TypeVar("T")

@@ -12,7 +12,7 @@ from typing import Any
 
 from ..errors import Fenced, HoldfastError
 from ..escaping import logger_named
-from ..portal import portal
+from ..loop_thread import portal
 from ..stores.batches import Ownership, Taken
 from . import holder
 from .link import Link

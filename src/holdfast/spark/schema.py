@@ -20,8 +20,8 @@ from pyspark.sql.types import (
 )
 
 from ..errors import ConfigError
-from ..messages import Stats, View
 from ..stores import batches
+from ..stores.records import Stats, View
 
 if TYPE_CHECKING:
     import pyarrow as pa

@@ -20,8 +20,8 @@ from pyspark.sql.types import (
 from .. import config, limits
 from ..codecs import RAW
 from ..errors import CodecError, ConfigError, InvalidPriority, MessageTooLarge
-from ..messages import JSON
 from ..stores.batches import arrow_type, columns
+from ..stores.records import JSON
 
 if TYPE_CHECKING:
     import pyarrow as pa

@@ -15,14 +15,18 @@ from __future__ import annotations
 
 from asyncio import Future, Semaphore, gather
 from collections.abc import Callable, Sequence
-from typing import Any, Protocol, TypeAlias, cast
+from typing import TYPE_CHECKING, Any, Protocol, TypeAlias, cast
 
 import msgspec
 
 from ..config import QueueOptions
 from ..errors import ConfigError, QueueNotFound
-from ..messages import Answer, Claims, Envelope, Settlement, Stats, Stored, Terms, View
+from .capabilities import Capabilities
 from .formats import Format
+from .records import Answer, Claims, Envelope, Settlement, Stats, Stored, Terms, View
+
+if TYPE_CHECKING:
+    from .batches import Batches
 
 DEAD = "/dead"
 _LOOKS = 32  # calls under way when every queue is counted by a call of its own
@@ -45,8 +49,42 @@ class Check(msgspec.Struct, frozen=True):
     detail: str
 
 
+class Recovered(msgspec.Struct, frozen=True):
+    """Messages that had been set aside: brought back, known already (a repeat), deleted; and blocks beyond reading."""
+
+    recovered: int = 0
+    known: int = 0
+    deleted: int = 0
+    damaged: int = 0
+
+    def __add__(self, other: Recovered) -> Recovered:
+        pairs = zip(msgspec.structs.astuple(self), msgspec.structs.astuple(other), strict=True)
+        return Recovered(*(one + another for one, another in pairs))
+
+
 class Store(Protocol):
     """An open store. Names of queues are checked before they get here."""
+
+    @property
+    def capabilities(self) -> Capabilities:
+        """The same for as long as the store is open."""
+
+    @property
+    def batches(self) -> Batches | None:
+        """The second seam, for data pipelines; None: this store does not serve them."""
+
+    @property
+    def format(self) -> Format | None:
+        """As it was when the store was opened, or raised here; None: it keeps none."""
+
+    async def raise_format(self) -> None:
+        """Write the newest format from now on; harmless to repeat."""
+
+    def abandon(self) -> None:
+        """Tell threads of the store to end, without waiting and without a lock: it was dropped, its event loop is gone.
+
+        Harmless on one that is closed.
+        """
 
     async def install(self, *, dry_run: bool = False) -> list[str]:
         """Make what the store needs, idempotently; the steps (to be) taken, in words."""
@@ -133,14 +171,62 @@ class Store(Protocol):
     async def clock(self) -> float:
         """The store's time, in seconds since 1970."""
 
+    async def stats_of_all(self) -> list[tuple[QueueInfo, Stats]]:
+        """Every queue and its counts, by name."""
+
+    def requests(self) -> dict[str, int] | None:
+        """What was asked of a store that charges for requests, by kind, and bytes both ways; None: it does not."""
+
+    def crowd(self, queue: str) -> int:
+        """How many processes wait for each other where they claim from this queue; 1: none does."""
+
     async def maintain(self, queue: str) -> dict[str, int]:
         """Retention, merging, sweeping; what was done. One process at a time; the others return {}."""
 
+    def is_resting(self, queue: str) -> bool:
+        """Whether a worker may leave maintenance out: a store that charges for it says so for an idle queue."""
 
-async def stats_of_all(store: Store) -> list[tuple[QueueInfo, Stats]]:
-    """Every queue and its counts, by name; a store that can look at many queues together does."""
-    does = getattr(store, "stats_of_all", None)
-    return await (stats_one_by_one(store) if does is None else does())
+    async def recover(
+        self, queue: str, *, delete: bool = False, on_progress: Callable[[int], None] | None = None
+    ) -> Recovered:
+        """Bring back, or delete, what was set aside because it was written late."""
+
+
+class Ordinary:
+    """The answers of a store that has nothing special to say; stores inherit it."""
+
+    capabilities = Capabilities()
+
+    @property
+    def batches(self) -> Batches | None:
+        return None
+
+    @property
+    def format(self) -> Format | None:
+        return None
+
+    async def raise_format(self) -> None:
+        return None
+
+    def abandon(self) -> None:
+        return None
+
+    async def stats_of_all(self) -> list[tuple[QueueInfo, Stats]]:
+        return await stats_one_by_one(cast(Store, self))
+
+    def requests(self) -> dict[str, int] | None:
+        return None
+
+    def crowd(self, queue: str) -> int:
+        return 1
+
+    def is_resting(self, queue: str) -> bool:
+        return False
+
+    async def recover(
+        self, queue: str, *, delete: bool = False, on_progress: Callable[[int], None] | None = None
+    ) -> Recovered:
+        return Recovered()
 
 
 async def stats_one_by_one(store: Store) -> list[tuple[QueueInfo, Stats]]:
@@ -158,59 +244,8 @@ async def stats_one_by_one(store: Store) -> list[tuple[QueueInfo, Stats]]:
     return [each for each in asked if each is not None]
 
 
-def is_resting(store: Store, queue: str) -> bool:
-    """Whether a worker may leave its housekeeping out: a store where that costs money says so for an idle queue."""
-    says = getattr(store, "is_resting", None)
-    return bool(says is not None and says(queue))
-
-
-class Recovered(msgspec.Struct, frozen=True):
-    """Messages that had been set aside: brought back, known already (a repeat), deleted; and blocks beyond reading."""
-
-    recovered: int = 0
-    known: int = 0
-    deleted: int = 0
-    damaged: int = 0
-
-    def __add__(self, other: Recovered) -> Recovered:
-        pairs = zip(msgspec.structs.astuple(self), msgspec.structs.astuple(other), strict=True)
-        return Recovered(*(one + another for one, another in pairs))
-
-
-async def recover(
-    store: Store, queue: str, *, delete: bool = False, on_progress: Callable[[int], None] | None = None
-) -> Recovered:
-    """Bring back, or delete, what a store has set aside because it was written late; most stores never do that."""
-    does = getattr(store, "recover", None)
-    return Recovered() if does is None else await does(queue, delete=delete, on_progress=on_progress)
-
-
-def abandon(store: Store) -> None:
-    """Tell threads of a store to end, without waiting and without a lock: it was dropped, and its event loop is gone.
-
-    Harmless on one that is closed; a store without threads of its own need not have it.
-    """
-    does = getattr(store, "abandon", None)
-    if does is not None:
-        does()
-
-
-def crowd(store: Store, queue: str) -> int:
-    """How many processes wait for each other where they claim from this queue: a store where they do says so."""
-    says = getattr(store, "crowd", None)
-    return 1 if says is None else says(queue)
-
-
-def requests(store: Store) -> dict[str, int] | None:
-    """What a store that pays for requests has asked for since it was opened, by kind, and the bytes both ways."""
-    says = getattr(store, "requests", None)
-    return None if says is None else says()
-
-
 class Transactional(Protocol):
     """A store that can write inside a transaction of the caller's own database connection."""
-
-    transactional: bool
 
     async def append(self, queue: str, messages: Sequence[Envelope], *, connection: Any = None) -> list[str]:
         """As `Store.append`; with a connection the messages are there if and only if its transaction commits."""
@@ -219,15 +254,13 @@ class Transactional(Protocol):
 class Sharing(Protocol):
     """A store whose place may be shared with what others keep there, when somebody says so."""
 
-    shares_schema: bool
-
     async def install(self, *, dry_run: bool = False, shared_schema: bool = False) -> list[str]:
         """As `Store.install`; ConfigError where others keep something, unless `shared_schema`."""
 
 
 def sharing(store: Store) -> Sharing:
     """The store, if it is one; ConfigError."""
-    if not getattr(store, "shares_schema", False):
+    if not store.capabilities.shares_schema:
         raise ConfigError("shared_schema is for PostgreSQL; this store has no schema to share")
     return cast(Sharing, store)
 
@@ -238,43 +271,24 @@ NO_ROLES = "grants are for PostgreSQL; what a user of NATS needs is listed in it
 class Granting(Protocol):
     """A store whose server knows roles, and can give one what producers and workers need."""
 
-    grants_roles: bool
-
     async def grant(self, role: str) -> None:
         """Give it; StoreError where nothing is installed yet, or where we may not."""
 
 
 def granting(store: Store) -> Granting:
     """The store as one that knows roles; ConfigError where it does not."""
-    if not getattr(store, "grants_roles", False):
+    if not store.capabilities.grants_roles:
         raise ConfigError(NO_ROLES)
     return cast(Granting, store)
 
 
-class Formatted(Protocol):
-    """A store that keeps the number of its format; see `formats.py`."""
-
-    @property
-    def format(self) -> Format:
-        """As it was when the store was opened, or raised here."""
-
-    async def raise_format(self) -> None:
-        """Write the newest from now on; harmless to repeat."""
-
-
-def formatted(store: Store) -> Formatted | None:
-    """The store, if it is one."""
-    return cast(Formatted, store) if hasattr(store, "raise_format") else None
-
-
 async def raise_format(store: Store, *, dry_run: bool = False) -> list[str]:
     """To the newest that this version knows; the step (to be) taken, in words, if there is one."""
-    found = formatted(store)
-    if found is None or not found.format.can_rise:
+    if store.format is None or not store.format.can_rise:
         return []
-    step = found.format.step
+    step = store.format.step
     if not dry_run:
-        await found.raise_format()
+        await store.raise_format()
     return [step]
 
 
@@ -299,7 +313,7 @@ def single_append(store: Store, queue: str) -> SingleAppend | None:
 
 def within(store: Store, connection: Any) -> Store:
     """The store with appends that join the connection's transaction; ConfigError where there are none."""
-    if not getattr(store, "transactional", False):
+    if not store.capabilities.transactional:
         raise ConfigError("connection= joins a transaction of PostgreSQL; this store has none to join")
     return cast(Store, _Within(cast(Transactional, store), connection))
 

@@ -12,8 +12,8 @@ from typing import TYPE_CHECKING, Any, Literal, Protocol, TypeAlias
 import msgspec
 
 from ..errors import ConfigError, Fenced, StoreError
-from ..messages import View
 from .base import Store
+from .records import View
 
 if TYPE_CHECKING:
     import pyarrow as pa
@@ -294,8 +294,6 @@ NOT_SERVED = (
 
 def batches_of(store: Store) -> Batches:
     """The second seam of a store; ConfigError where it has none."""
-    found = getattr(store, "batches", None)
-    if found is None:
+    if store.batches is None:
         raise ConfigError(NOT_SERVED)
-    batches: Batches = found
-    return batches
+    return store.batches

@@ -18,7 +18,7 @@ from ..errors import ConfigError, Unavailable
 from .base import NO_ROLES, Store
 
 if TYPE_CHECKING:
-    from .log import slate
+    from .log import slatedb
 
 # What the contract names and this version does not have. A store that arrives leaves this list.
 LATER = (*("http", "https"),)
@@ -131,9 +131,9 @@ async def _open(location: Location, options: StoreOptions) -> Store:
 def unmade(location: Location) -> list[str]:
     """What opening the location would have to make, in words, without making it; [] when it is there or not ours."""
     if location.scheme == "slatedb+file":
-        from .log import slate
+        from .log import slatedb
 
-        return slate.unmade(slate.local(location.place))
+        return slatedb.unmade(slatedb.local(location.place))
     if location.scheme != "file":
         return []
     from .log.folder import database_of
@@ -153,12 +153,12 @@ def grants(location: Location, options: StoreOptions, role: str) -> str:
     return postgres.grants(role, options)
 
 
-def _slate_place(location: Location, options: StoreOptions) -> slate.Place:
-    from .log import slate
+def _slate_place(location: Location, options: StoreOptions) -> slatedb.Place:
+    from .log import slatedb
 
     if location.scheme == "slatedb+file":
-        return slate.local(location.place)
-    return slate.in_bucket(location.place, options)
+        return slatedb.local(location.place)
+    return slatedb.in_bucket(location.place, options)
 
 
 def _path(text: str) -> str:
@@ -200,14 +200,14 @@ def _take_apart(scheme: str, url: str) -> Location:
         place, ours = nats.take_apart(url)
         return Location(scheme, place, _carried(ours, _shown(url)))
     if scheme in _SLATE and scheme != "slatedb+file":
-        from .log import slate
+        from .log import slatedb
 
-        place, ours = slate.take_apart(url, _shown(url))
+        place, ours = slatedb.take_apart(url, _shown(url))
         return Location(scheme, place, _carried(ours, _shown(url)))
     if scheme in _CLOUD:
-        from .log import cloud
+        from .log import bucket
 
-        place, ours = cloud.take_apart(url, _shown(url))
+        place, ours = bucket.take_apart(url, _shown(url))
         return Location(scheme, place, _carried(ours, _shown(url)))
     carried = _carried(query, _shown(url))
     if scheme == "memory":

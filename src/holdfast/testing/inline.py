@@ -12,10 +12,10 @@ from .. import config
 from ..app import App, AppHandler
 from ..broker import Broker
 from ..config import StoreOptions
-from ..messages import Stored
 from ..stores import log
+from ..stores.records import Stored
 from ..worker import Worker
-from ..worker.job import Job
+from ..worker.in_flight import Job
 from .clock import ManualClock
 
 Key = tuple[str, str]  # queue, id

@@ -20,8 +20,8 @@ from dataclasses import dataclass, field
 import msgspec
 
 from ..config import QueueOptions
-from ..messages import Answer, Claimed, Claims, Envelope, Settlement, Stats, Stored, View
 from ..retry import NoRetry
+from ..stores.records import Answer, Claimed, Claims, Envelope, Settlement, Stats, Stored, View
 
 LIVE = ("pending", "delayed", "processing", "retry")
 

@@ -7,11 +7,11 @@ from collections.abc import Sequence
 from time import monotonic
 from typing import Any
 
-from ..messages import Settlement
+from ..stores.records import Settlement
 from .call import Call
-from .job import Hands, Job
-from .judge import Judge
-from .lanes import Lane, Lanes
+from .in_flight import Hands, Job
+from .settlement import Judge
+from .slots import Lane, Lanes
 
 
 class BatchLanes(Lanes):

@@ -9,7 +9,7 @@ from typing import Any
 
 from .context import Context, Site
 from .handler import Handler
-from .job import Job
+from .in_flight import Job
 from .threads import Threads
 
 Run = Callable[[Any, Job], Awaitable[Any]]

@@ -6,14 +6,13 @@ import asyncio
 from collections.abc import Sequence
 from time import monotonic
 
-from ..messages import Claims
-from ..stores.base import crowd
-from .herald import Herald
-from .job import Hands, Job
-from .lanes import Lanes
-from .patience import Outage, Patience
+from ..stores.records import Claims
+from .in_flight import Hands, Job
+from .notify import Herald
+from .outage import Outage, Patience
 from .prefetch import PATIENCE, Prefetch
 from .settler import Settler
+from .slots import Lanes
 from .source import Source
 
 LONG_POLL = 20.0  # seconds a claim waits for the first message
@@ -172,7 +171,7 @@ class Claimer:
         return await self._source.store.claim(self._source.name, limit, self._source.lease, wait=self._wait)
 
     async def _company(self) -> int:
-        return min(_CROWD, crowd(self._source.store, self._source.name))
+        return min(_CROWD, self._source.store.crowd(self._source.name))
 
     async def _pace(self, got: int, asked: int) -> None:
         """After a full answer ask again at once; else let the next claim wait for a message."""

@@ -8,7 +8,7 @@ from collections.abc import Awaitable, Callable, Coroutine, Generator
 from typing import Any
 
 from ..errors import LeaseLost
-from .job import Job
+from .in_flight import Job
 from .source import Source
 
 

@@ -8,11 +8,11 @@ from contextlib import suppress
 
 from ..errors import HoldfastError, MessageError, QueueNotFound
 from ..escaping import logger_named
-from ..messages import Answer, Settlement
-from .herald import Herald
-from .job import Hands, Job
-from .judge import Judge
-from .patience import FINAL, LONGEST_PAUSE, PASSING, Outage, Patience, Refused
+from ..stores.records import Answer, Settlement
+from .in_flight import Hands, Job
+from .notify import Herald
+from .outage import FINAL, LONGEST_PAUSE, PASSING, Outage, Patience, Refused
+from .settlement import Judge
 from .source import Source
 
 _LOG = logger_named("holdfast.worker")

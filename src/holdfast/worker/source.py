@@ -6,10 +6,10 @@ from collections.abc import Awaitable, Callable, Sequence
 from typing import Any, Protocol
 
 from ..config import QueueOptions
-from ..messages import Answer, Settlement
 from ..stores.base import DEAD, Store
-from .gate import Gate
-from .job import Job
+from ..stores.records import Answer, Settlement
+from .in_flight import Job
+from .isolation import Gate
 
 
 class Events(Protocol):

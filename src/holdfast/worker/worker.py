@@ -15,11 +15,11 @@ from ..deliveries import Delivery
 from ..errors import ConfigError
 from ..retry import RetryFunction, RetryPolicy, policy_from
 from . import signals
-from .crew import Crew
-from .gate import gate_of
 from .handler import Handler
-from .herald import OnComplete, OnError
-from .job import Job
+from .in_flight import Job
+from .isolation import gate_of
+from .notify import OnComplete, OnError
+from .run import Crew
 from .source import Source
 
 if TYPE_CHECKING:

@@ -12,8 +12,8 @@ from ... import config
 from ...broker import Broker, connect
 from ...config import WorkerOptions
 from ...errors import HoldfastError, QueueNotFound
-from ...messages import Stats
-from ...portal import portal
+from ...loop_thread import portal
+from ...stores.records import Stats
 from ..options import check_url
 from .faults import in_plain_words
 from .fleet import ANSWER, FleetTask, Order, Tally

@@ -12,8 +12,8 @@ from typing import TYPE_CHECKING, Any
 import msgspec
 
 from ... import config
-from ...envelopes import instant
 from ...errors import ConfigError
+from ...messages import instant
 from ..lake import File, Lake, LakeConflict, Snapshot, reading, tables, writing
 from ..lake.manifest import Change, Replay
 from ..options import check_url

@@ -11,7 +11,7 @@ from typing import TYPE_CHECKING
 
 import msgspec
 
-from ...envelopes import instant
+from ...messages import instant
 from ..report.figures import Figures, Latency
 from ..report.measure import measure
 from .lake import opened

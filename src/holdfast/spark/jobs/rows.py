@@ -11,7 +11,7 @@ from ...codecs import codec_for
 from ...config import unknown
 from ...errors import CodecError, ConfigError
 from ...limits import DEDUP_KEY_BYTES, HEADERS_BYTES
-from ...messages import JSON
+from ...stores.records import JSON
 from ..portable import Portable
 
 if TYPE_CHECKING:

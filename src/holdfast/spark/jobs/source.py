@@ -5,7 +5,7 @@ from __future__ import annotations
 from datetime import UTC, datetime
 from typing import TYPE_CHECKING
 
-from ...messages import View
+from ...stores.records import View
 
 if TYPE_CHECKING:
     from pyspark.sql import DataFrame, SparkSession

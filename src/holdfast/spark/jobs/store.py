@@ -8,7 +8,7 @@ from typing import TypeVar
 from ... import config
 from ...broker import Broker, connect
 from ...errors import QueueNotFound
-from ...portal import portal
+from ...loop_thread import portal
 from ...stores.opening import redact
 
 T = TypeVar("T")

@@ -10,7 +10,7 @@ from ...config import StoreOptions
 
 if TYPE_CHECKING:
     from .memory import MemorySpace
-    from .slate import Place
+    from .slatedb import Place
     from .store import LogStore
 
 # Named memory stores live as long as the process, like the folder they stand in for.
@@ -64,7 +64,7 @@ async def open_slate(
     steps: Callable[[str], Awaitable[None]] | None = None,
 ) -> LogStore:
     """A store in a SlateDB database, owned by this process until another opens it."""
-    from .slate import SlateSpace
+    from .slatedb import SlateSpace
     from .store import LogStore
 
     return LogStore(await SlateSpace.open(place, options, clock=clock), options, steps=steps)
@@ -78,11 +78,11 @@ async def open_cloud(
     steps: Callable[[str], Awaitable[None]] | None = None,
 ) -> LogStore:
     """A store in a bucket, shared by any number of machines."""
-    from .cloud import address
+    from .bucket import address
 
     bucket = address.bucket(place, options)
-    from .cloud.space import CloudSpace
-    from .late_store import LateStore
+    from .bucket.space import CloudSpace
+    from .bucket.store import LateStore
 
     space = await CloudSpace.open(
         bucket,

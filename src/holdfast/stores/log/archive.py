@@ -9,7 +9,7 @@ from itertools import pairwise
 from typing import TYPE_CHECKING, Any
 
 from ...errors import Damaged, StoreError
-from ...messages import Stored
+from ..records import Stored
 from . import arrow, damage, names
 from .names import ArchiveName
 from .space import Buffer, Reading

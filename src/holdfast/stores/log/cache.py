@@ -7,9 +7,9 @@ from collections import OrderedDict
 
 from ...errors import Damaged
 from . import damage, rows
+from .head.state import Rules
 from .rows import Rows
 from .space import Buffer, Reading
-from .state import Rules
 
 _SMALL = 64 * 1024
 

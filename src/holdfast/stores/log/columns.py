@@ -14,11 +14,12 @@ import pyarrow as pa
 
 from ... import ids
 from ...errors import StoreError
-from ...messages import Stored, View
 from .. import batches
-from . import archive, arrow, bits, damage, rows
+from ..records import Stored, View
+from . import archive, arrow, damage, rows
 from .archive import microseconds
 from .calendar import Calendar
+from .head import bits
 from .names import BlockName, parse_block
 
 

@@ -7,15 +7,16 @@ from collections.abc import Iterator, Sequence
 from functools import partial
 from typing import TypeAlias
 
-from ...messages import Stats
-from . import archive, damage, head, headfile, lookup, queues
+from ..records import Stats
+from . import archive, damage, lookup, queues
 from .cache import BlockCache
 from .calendar import Calendar
+from .edit import Seen
+from .head import codec, machine
+from .head.state import Head
 from .lookup import Glance
 from .queues import Address, Config, Named
-from .session import Seen
 from .space import LAST, Found, Range, Reading, Survey
-from .state import Head
 
 SLICE = 200  # queues of one read: others have their turn in between
 _AT_ONCE = 10  # queues of one survey: SQLite compiles a statement in the square of its parts, and keeps short ones
@@ -78,14 +79,14 @@ def has_exhausted(seen: Seen, now: float) -> bool:
         return False
     current = seen.head.copy()
     current.now = max(current.now, now)
-    return any(head.exhausted(current, lease, seen.rules) for lease in current.leases)
+    return any(machine.exhausted(current, lease, seen.rules) for lease in current.leases)
 
 
 def _seen(address: Address, config: Config, stored: bytes | None, view: Shown) -> Seen:
     root = address.root(config)
     known = Head()
     if stored is not None:
-        known = damage.read(root + "head", partial(headfile.decode, calendar=view.calendar), stored)
+        known = damage.read(root + "head", partial(codec.decode, calendar=view.calendar), stored)
     return Seen(config, address.rules(config, view.calendar), root, known, known.ticket())
 
 

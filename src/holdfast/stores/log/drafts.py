@@ -8,7 +8,7 @@ from operator import attrgetter
 
 import msgspec
 
-from ...messages import Envelope, Uniform
+from ..records import Envelope, Uniform
 from .calendar import Calendar
 from .rows import Rows
 

@@ -16,13 +16,14 @@ from ...config import QueueOptions
 from ...errors import Damaged, Unavailable
 from ...ids import Ids
 from ..base import DEAD
-from . import arrow, damage, leaving, names, queues, window
+from . import arrow, damage, flush_rows, names, queues
 from .cache import BlockCache
-from .committer import Committer
-from .leaving import Leaving, Moved, Whole, Written
-from .session import Seen, Session
+from .commit import Committer
+from .edit import Seen, Session
+from .flush_rows import Leaving, Moved, Whole, Written
+from .head import repeat
+from .head.state import Drop, Expire, Freeze, Frozen, Head, Refreeze, Settled, Waiting
 from .space import Copyable, Reading, Space, Transaction
-from .state import Drop, Expire, Freeze, Frozen, Head, Refreeze, Settled, Waiting
 from .topics import work_topic
 
 _PAUSE = 0.05
@@ -88,17 +89,17 @@ class Flusher:
         age = self._space.clock() - frozen.since
         if age < self._space.window - _LEAST_TIME:
             return frozen.flush
-        await asyncio.sleep(max(0.0, self._space.window + window.MARGIN - age))
+        await asyncio.sleep(max(0.0, self._space.window + repeat.MARGIN - age))
         await cast(Copyable, self._space).identify()  # dates are judged by the epoch of those who absorb the blocks
 
         def look(view: Reading) -> tuple[list[str], list[str]] | None:
             gathered = self._gather(view, frozen.flush, None)
             if gathered is None:
                 return None
-            keys = leaving.encode(self._committer.address, *gathered).keys(view)
+            keys = flush_rows.encode(self._committer.address, *gathered).keys(view)
             rules = gathered[0].rules
             there = [key for key in keys if view.list(key, limit=1)]
-            made = [key for key in there if window.fate(key, view.made(key), Head(), rules) == "admit"]
+            made = [key for key in there if repeat.fate(key, view.made(key), Head(), rules) == "admit"]
             return made, [key for key in there if key not in made]
 
         found = await self._space.read(look, deadline=self._timeout)
@@ -107,7 +108,7 @@ class Flusher:
         made, late = found
         if late:  # a later epoch might let them pass, beside the blocks that are written for them now
             await self._space.remove(late)
-        await self._committer.ask(Refreeze(frozen.flush, fresh, leaving.places(frozen, made)))
+        await self._committer.ask(Refreeze(frozen.flush, fresh, flush_rows.places(frozen, made)))
         return fresh
 
     async def _reach(self, name: str) -> None:
@@ -134,7 +135,7 @@ class Flusher:
         gathered = await self._gathered(flush, known)
         if gathered is None:
             return
-        written = await arrow.beside(leaving.encode, self._committer.address, *gathered)
+        written = await arrow.beside(flush_rows.encode, self._committer.address, *gathered)
         if written.archive is not None:
             await self._space.write_file(*written.archive)
         await self._reach("flush.written")
@@ -170,11 +171,11 @@ class Flusher:
             block = seen.head.blocks[group.block]
             key = seen.root + block.key
             try:
-                if isinstance(group, Settled) and leaving.may_leave_whole(group) and self._cache.get(key) is None:
+                if isinstance(group, Settled) and flush_rows.may_leave_whole(group) and self._cache.get(key) is None:
                     data = blocks.get(key) or _bytes(view, key)
                     if data is not None:
                         blocks[key] = data
-                        wholes.append(leaving.whole(group, block, data, seen, view, self._committer.address.queue))
+                        wholes.append(flush_rows.whole(group, block, data, seen, view, self._committer.address.queue))
                         continue
                 loaded = self._cache.load(view, key)
                 if loaded is None and self._is_missing(key):
@@ -185,7 +186,7 @@ class Flusher:
                 self._damaged.add(key)
             if loaded is None:
                 return None  # my view is old: somebody has finished this flush
-            found += leaving.rows_of(group, block, loaded, seen, view)
+            found += flush_rows.rows_of(group, block, loaded, seen, view)
         found.sort(key=lambda row: row.stored.id)
         return seen, found, wholes
 

@@ -14,17 +14,18 @@ import msgspec
 from ... import ids
 from ...errors import Damaged
 from ...ids import Ids
-from ...messages import Stored
-from . import archive, arrow, bundles, damage, leaving, names, queues, window
+from ..records import Stored
+from . import archive, arrow, bundles, damage, flush_rows, names, queues
 from .cache import BlockCache
-from .leaving import Leaving
+from .edit import Session
+from .flush_rows import Leaving
+from .head import repeat
+from .head.state import Absorb, Expire, Purge, Remove
 from .lookup import Found, Glance, dead_sources
 from .names import ArchiveName
 from .queues import Address
-from .session import Session
 from .space import Buffer, Reading, Space, Transaction
 from .space import Found as SpaceFound
-from .state import Absorb, Expire, Purge, Remove
 from .topics import work_topic
 
 if TYPE_CHECKING:
@@ -65,7 +66,7 @@ def replay_dead(session: Session, cache: BlockCache, maker: Ids, wanted: Sequenc
         queue = session.seen.root.partition("@")[0]
         root = Address(queue, False).root(session.seen.config)
         now = session.tx.calendar.wall(session.tx.now)
-        copies = [leaving.replayed(stored, now, found.block.name.max_attempts) for stored, found in taken]
+        copies = [flush_rows.replayed(stored, now, found.block.name.max_attempts) for stored, found in taken]
         _add(session.tx, root, queue, copies, maker)
     return len(taken)
 
@@ -102,7 +103,7 @@ def _purge_late(session: Session, cache: BlockCache) -> int:
 
     Dates are whole seconds, so a block of the last seconds may be younger than it looks.
     """
-    before = math.floor(session.tx.now) - window.MARGIN
+    before = math.floor(session.tx.now) - repeat.MARGIN
     glance, root = Glance(session.tx, session.seen, cache), session.seen.root
     dropped = 0
     young: list[str] = []
@@ -142,7 +143,7 @@ def replay_archived(tx: Transaction, queue: str, found: Sequence[Original], make
     root = queues.address(queue).root(config)
     fresh = []
     marks: dict[str, int] = {}
-    for copy in (leaving.replayed(each, tx.calendar.wall(tx.now), own) for each, own in found):
+    for copy in (flush_rows.replayed(each, tx.calendar.wall(tx.now), own) for each, own in found):
         number = ids.number(copy.stored.id) or 0
         key = f"{root}replayed/{ids.block_of(number):032x}"
         if key not in marks:
@@ -166,7 +167,7 @@ def _marked(mark: SpaceFound | None) -> int:
 def _add(tx: Transaction, root: str, queue: str, fresh: list[Leaving], maker: Ids) -> None:
     base = maker.block(tx.now, carried=True)
     numbers = (f"{base + (k << 20):032x}" for k in range(1 << 30))
-    for key, data in leaving.fresh_blocks(fresh, numbers):
+    for key, data in flush_rows.fresh_blocks(fresh, numbers):
         tx.create(root + key, data)
     tx.signal(work_topic(queue))
 

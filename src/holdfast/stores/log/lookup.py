@@ -10,16 +10,17 @@ import msgspec
 
 from ... import ids
 from ...errors import Damaged
-from ...messages import Stats, Stored, View
-from . import archive, bundles, damage, names, records, window
+from ..records import Stats, Stored, View
+from . import archive, bundles, damage, names, records
 from .bundles import Bundle
 from .cache import BlockCache
+from .edit import Seen
+from .head import repeat
+from .head.state import Block, Frozen, Head
 from .names import ArchiveName
 from .records import State
 from .rows import Rows
-from .session import Seen
 from .space import Reading, Stale
-from .state import Block, Frozen, Head
 
 _PAGE = 10_000
 STATUS = {"ready": "pending", "delayed": "delayed", "processing": "processing", "retry": "retry"}
@@ -45,7 +46,7 @@ class Glance:
         self._cache = cache
         self._sure = sure
         self._bundles: dict[str, Bundle | None] = {}
-        self._strangers: dict[tuple[str, ...], window.Sorted] = {}
+        self._strangers: dict[tuple[str, ...], repeat.Sorted] = {}
         self._unnamed: list[str] = []  # listed keys that say nothing
         frozen = seen.head.frozen
         # On a bucket blocks are seen before the flush that writes them is done with: till then the head has the rows.
@@ -82,7 +83,7 @@ class Glance:
     def _known(self) -> set[str]:
         return {block.key for block in self.seen.head.blocks.values()} | self.seen.head.beyond.refused
 
-    def strangers(self, *prefixes: str) -> window.Sorted:
+    def strangers(self, *prefixes: str) -> repeat.Sorted:
         """Listed keys that the head does not know, bundles among them, by what becomes of them; listed once."""
         if prefixes not in self._strangers:
             known = self._known()
@@ -90,7 +91,7 @@ class Glance:
             keys = [key for key in listed if names.is_block(key)]
             self._unnamed += [key for key in listed if not names.is_block(key)]
             made = {key: self.view.made(self.seen.root + key) for key in keys}
-            self._strangers[prefixes] = window.sort_out(self.seen.head, keys, made, self.seen.rules)
+            self._strangers[prefixes] = repeat.sort_out(self.seen.head, keys, made, self.seen.rules)
         return self._strangers[prefixes]
 
     def set_aside(self) -> int:

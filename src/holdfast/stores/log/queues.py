@@ -14,8 +14,8 @@ from ...retry import NoRetry
 from ..base import DEAD, QueueInfo
 from . import damage, names
 from .calendar import IN_STEP, Calendar
+from .head.state import ENDLESS, Rules
 from .space import Reading, Transaction
-from .state import ENDLESS, Rules
 
 FORMAT = 1
 CLOSING = 2.5  # seconds for which producers may still believe in a queue that is being deleted

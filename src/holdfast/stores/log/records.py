@@ -4,11 +4,13 @@ from __future__ import annotations
 
 import msgspec
 
-from ...messages import Status, Stored
-from .leases import enqueued_at, id_at, result_of
+from ..records import Status, Stored
+from .head.bits import span
+from .head.pipelines import FOREVER
+from .head.state import Block, Head, Rules, Settled, Waiting
 from .rows import Rows
 from .space import Reading
-from .state import Block, Head, Rules, Settled, Waiting
+from .tokens import enqueued_at, id_at, result_of
 
 
 class State(msgspec.Struct, frozen=True, gc=False):
@@ -115,3 +117,15 @@ def as_dead(stored: Stored, rows: Rows, place: int) -> Stored:
         status="dead",
         attempts=rows.attempts[place] if rows.attempts else 0,
     )
+
+
+def plain_group(
+    rules: Rules, block: Block, state: State, mask: int, results: list[bytes | None] | None = None
+) -> list[object]:
+    """A `columns.Group` before it is one."""
+    whole = mask == span(0, block.name.count)
+    packed = b"" if whole else mask.to_bytes((mask.bit_length() + 7) // 8, "little")
+    shown = rules.calendar.shown
+    until = shown(state.visible_at) if (state.visible_at or 0.0) < FOREVER else None
+    kept = (state.status, state.attempts, packed, until, shown(state.finished_at), state.error, state.worker)
+    return [*kept, results, shown(state.claimed_at)]

@@ -15,28 +15,28 @@ from ... import ids as id_bits
 from ...config import QueueOptions, StoreOptions
 from ...errors import MessageNotFound, QueueNotEmpty, QueueNotFound
 from ...ids import Ids
-from ...messages import Answer, Claims, Envelope, Settlement, Stats, Stored, View
 from .. import formats
-from ..base import DEAD, Check, QueueInfo, SingleAppend, stats_one_by_one
+from ..base import DEAD, Check, Ordinary, QueueInfo, SingleAppend, stats_one_by_one
 from ..formats import Format
-from . import counting, inspecting, leases, letters, names, queues, upkeep
-from .batches import LogBatches
+from ..records import Answer, Claims, Envelope, Settlement, Stats, Stored, View
+from . import counting, inspect, letters, maintenance, names, queues, tokens
+from .bucket.append import LateAppender
 from .cache import BlockCache
-from .finder import Finder
-from .head import CANCELLED, EXPIRED
-from .late_appending import LateAppender
-from .log import Log
+from .edit import Session
+from .head.machine import CANCELLED, EXPIRED
+from .head.state import Claim, Expire, Remove, Taken
 from .lookup import Glance
-from .session import Session
+from .partition import Log
+from .pipeline.batches import LogBatches
+from .queue_view import Finder
 from .space import Reading, Shrinking, Space, Stale, Transaction, Watchful
-from .state import Claim, Expire, Remove, Taken
 from .topics import done_topic, work_topic
 
 T = TypeVar("T")
 _RESTS = 600.0  # seconds after which an idle queue is looked at again: retention goes by days
 
 
-class LogStore:
+class LogStore(Ordinary):
     """See `stores/base.py` for the promises."""
 
     def __init__(
@@ -53,7 +53,7 @@ class LogStore:
         self._swept_until = 0.0
         self._found_idle: dict[str, float] = {}  # by queue: when, by `time.monotonic`
         self._looked: dict[str, int] = {}  # by queue: the ticket before the last look
-        self.batches = LogBatches(space, self._finder, self._fresh, self._log, options)
+        self._batches = LogBatches(space, self._finder, self._fresh, self._log, options)
 
     def _log(self, queue: str) -> Log:
         log = self._logs.get(queue)
@@ -84,6 +84,10 @@ class LogStore:
         return await self._space.install(dry_run=dry_run)
 
     @property
+    def batches(self) -> LogBatches:
+        return self._batches
+
+    @property
     def format(self) -> Format:
         return Format(self._space.format, formats.LOG)
 
@@ -100,13 +104,13 @@ class LogStore:
         await self._space.close()
 
     def abandon(self) -> None:
-        """See `stores.base.abandon`; a space whose threads end with it has nothing to do."""
+        """A space whose threads end with it has nothing to do."""
         does = getattr(self._space, "abandon", None)
         if does is not None:
             does()
 
     async def check(self) -> list[Check]:
-        return [*await self._space.check(), await inspecting.damaged(self._space)]
+        return [*await self._space.check(), await inspect.damaged(self._space)]
 
     async def clock(self) -> float:
         return self._space.calendar().wall(self._space.clock())
@@ -207,7 +211,7 @@ class LogStore:
         return await self._pulse.watch_log(topic, timeout, since=ticket, root=root) or timeout < poll_interval
 
     def requests(self) -> dict[str, int] | None:
-        """On a bucket: what was asked of it; see `stores.base.requests`."""
+        """On a bucket: what was asked of it."""
         tally = getattr(self._space, "tally", None)
         return None if tally is None else tally.read()
 
@@ -216,24 +220,24 @@ class LogStore:
         token = committer.token()
         answer = await committer.ask(Claim(token, limit, lease))
         taken = cast(list[Taken], answer.results[0])
-        gone = leases.expired(answer, EXPIRED) if answer.expired else []
-        return Claims(leases.claimed(answer, taken, token), gone), answer.next_due
+        gone = tokens.expired(answer, EXPIRED) if answer.expired else []
+        return Claims(tokens.claimed(answer, taken, token), gone), answer.next_due
 
     async def extend(self, queue: str, held: Sequence[tuple[str, str]], seconds: float) -> list[float | None]:
-        intents, where = leases.extend_intents(held, seconds)
-        return leases.extended(await self._log(queue).committer.ask(*intents), intents, where)
+        intents, where = tokens.extend_intents(held, seconds)
+        return tokens.extended(await self._log(queue).committer.ask(*intents), intents, where)
 
     def extend_from_thread(
         self, queue: str, held: Sequence[tuple[str, str]], seconds: float
     ) -> list[float | None] | None:
-        intents, where = leases.extend_intents(held, seconds)
-        return leases.extended(self._log(queue).committer.ask_from_thread(*intents), intents, where)
+        intents, where = tokens.extend_intents(held, seconds)
+        return tokens.extended(self._log(queue).committer.ask_from_thread(*intents), intents, where)
 
     async def settle(self, queue: str, settlements: Sequence[Settlement]) -> list[Answer]:
         if queue.endswith(DEAD):  # what is dead stays dead: it only waits again
             settlements = [replace(each, action="retry") if each.action == "dead" else each for each in settlements]
-        batch = leases.settle_intents(settlements)
-        then = leases.keep_results(batch.large) if batch.large else None
+        batch = tokens.settle_intents(settlements)
+        then = tokens.keep_results(batch.large) if batch.large else None
         answer = await self._log(queue).committer.ask(*batch.intents, then=then)
         results = cast(list[int], answer.results)
         answers: list[Answer] = [
@@ -251,7 +255,7 @@ class LogStore:
         """Refused settlements: a repeat of what is archived by now, somebody else's message, or none at all."""
         finder = self._finder(queue)
         found = await self._read(finder, lambda view: [finder.find_with_token(view, each.id) for each in refused])
-        return [leases.judged(each, *pair) for each, pair in zip(refused, found, strict=True)]
+        return [tokens.judged(each, *pair) for each, pair in zip(refused, found, strict=True)]
 
     async def cancel(self, queue: str, id: str) -> bool:
         def change(session: Session) -> bool | None:
@@ -295,7 +299,7 @@ class LogStore:
         return await self._look(queue, lambda finder, view: finder.stats(view))
 
     async def stats_of_all(self) -> list[tuple[QueueInfo, Stats]]:
-        """As `stores.base.stats_of_all`: many queues in one read, where a look costs no request."""
+        """Many queues in one read, where a look costs no request."""
         if self._space.window:
             return await stats_one_by_one(self)
         found: list[tuple[QueueInfo, Stats]] = []
@@ -382,14 +386,14 @@ class LogStore:
         if not self._space.window:
             orphans = await self._sweep()
             looked = time.monotonic()
-            if await self._space.read(partial(upkeep.is_idle, queue), deadline=self._timeout):
+            if await self._space.read(partial(maintenance.is_idle, queue), deadline=self._timeout):
                 self._found_idle[queue] = looked
-                return upkeep.NOTHING_DONE | {"orphans": orphans}
+                return maintenance.NOTHING_DONE | {"orphans": orphans}
         live, *others = await self._logs_of(queue)
-        done = await upkeep.maintain(self._space, live, self._log(queue + DEAD), others=others)
+        done = await maintenance.maintain(self._space, live, self._log(queue + DEAD), others=others)
         if not done:
             return done
-        return done | {"orphans": done["orphans"] + orphans} | await self.batches.maintain(queue)
+        return done | {"orphans": done["orphans"] + orphans} | await self._batches.maintain(queue)
 
     def is_resting(self, queue: str) -> bool:
         """Nothing has changed since upkeep found nothing to do; by and by time alone makes some."""
@@ -402,6 +406,6 @@ class LogStore:
         """Once for all queues of the space, and for all who share it."""
         if self._space.clock() < self._swept_until:
             return 0
-        self._swept_until = self._space.clock() + upkeep.SWEEP_SECONDS
+        self._swept_until = self._space.clock() + maintenance.SWEEP_SECONDS
         await self._shrink()
-        return await upkeep.sweep_space(self._space)
+        return await maintenance.sweep_space(self._space)

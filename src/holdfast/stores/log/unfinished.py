@@ -9,9 +9,10 @@ from __future__ import annotations
 from collections.abc import Iterable, Iterator, Sequence
 
 from ...errors import Damaged
-from . import damage, headfile, names, queues, rows
+from . import damage, names, queues, rows
+from .head import codec
+from .head.state import Frozen, Head
 from .space import Reading
-from .state import Frozen, Head
 
 
 def unfinished_of(view: Reading, root: str, head: Head, beside: Sequence[str], keys: Iterable[str]) -> set[str]:
@@ -25,7 +26,7 @@ def _frozen(view: Reading, roots: Iterable[str]) -> Iterator[Frozen]:
     for root in roots:
         found = view.get(root + "head")
         if found is not None:
-            frozen = damage.read(root + "head", headfile.decode, found.data).frozen
+            frozen = damage.read(root + "head", codec.decode, found.data).frozen
             if frozen is not None:
                 yield frozen
 

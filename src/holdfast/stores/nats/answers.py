@@ -7,8 +7,8 @@ from typing import Any
 import msgspec
 
 from . import faults
+from .fast_reader import Word
 from .faults import Nobody, Refused
-from .hearing import Word
 
 
 class _Stored(msgspec.Struct):

@@ -11,14 +11,14 @@ import msgspec
 
 from ... import ids as makers
 from ...errors import MessageTooLarge, QueueFull, QueueNotFound, Unavailable, UnknownOutcome
-from ...messages import Envelope
 from ...v1.task_pb2 import Task
+from ..records import Envelope
 from . import deadline, tasks
 from .calls import Call
+from .connection import Link
 from .faults import DUPLICATE_IN_BATCH, NO_ROOM, STREAM_FULL, WRONG_SEQUENCE, Lost, Nobody, Refused
-from .link import Link
-from .log import Log
 from .names import id_of
+from .partition import Log
 from .queues import missing
 from .wire import Post, parts
 

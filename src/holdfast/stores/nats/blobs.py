@@ -18,8 +18,8 @@ import msgspec
 from ...errors import Damaged, StoreError
 from ...ids import number
 from . import deadline
+from .connection import Link
 from .faults import STREAM_NOT_FOUND, Lost, Nobody, Refused
-from .link import Link
 from .reading import Found, Reader
 from .wire import Post
 

@@ -15,8 +15,8 @@ from typing import Literal
 import msgspec
 
 from ...v1.task_pb2 import Task
+from .connection import Link
 from .fence import Fence
-from .link import Link
 from .names import Names
 from .reading import Found, Reader
 from .reserve import Reserve

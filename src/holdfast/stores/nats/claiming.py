@@ -11,14 +11,14 @@ from collections.abc import Sequence
 import msgspec
 
 from ...errors import StoreError
-from ...messages import Claimed, Claims, Expired
 from ...v1.task_pb2 import Record, Task
 from ..base import QueueInfo
+from ..records import Claimed, Claims, Expired
 from . import deadline, state, tasks, wire
 from .clock import Moment
 from .faults import Lost, Nobody, Refused
-from .lanes import Handed, Lane, nak
-from .log import BEHIND, SURE, Lease, Log
+from .partition import BEHIND, SURE, Lease, Log
+from .priority_consumers import Handed, Lane, nak
 from .settling import Settler
 from .wire import Post
 

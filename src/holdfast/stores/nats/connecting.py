@@ -10,7 +10,7 @@ from ...config import StoreOptions
 from ...escaping import logger_named
 from . import faults
 from .deadline import apart
-from .hearing import Ear
+from .fast_reader import Ear
 
 _LOG = logger_named("holdfast.nats")
 _CLOSE = 5.0  # seconds that an orderly end may take

@@ -10,8 +10,8 @@ from ...escaping import logger_named
 from .. import reminders
 from ..base import Check
 from . import limits
+from .connection import Link
 from .faults import Denied, Lost, Nobody, Refused
-from .link import Link
 from .names import queues_stream
 
 _LOG = logger_named("holdfast.nats")

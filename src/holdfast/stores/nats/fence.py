@@ -7,8 +7,8 @@ import time
 from collections.abc import Sequence
 
 from . import deadline
+from .connection import Link
 from .faults import NO_ROOM, STREAM_NOT_FOUND, WRONG_SEQUENCE, Lost, Nobody, Refused
-from .link import Link
 from .queues import missing
 from .reading import Found, Reader
 from .reserve import Reserve

@@ -7,13 +7,13 @@ from collections.abc import Awaitable, Sequence
 from typing import TypeVar
 
 from ...errors import MessageNotFound
-from ...messages import View
 from ...v1.task_pb2 import Record, Task
+from ..records import View
 from . import deadline, state
-from .log import Lease, Log, is_id, read_record
-from .looking import Looker
+from .lookup import Looker
 from .moving import Mover
 from .names import id_of
+from .partition import Lease, Log, is_id, read_record
 from .reading import Found
 from .settling import AT_ONCE, Settler
 from .tasks import read_task

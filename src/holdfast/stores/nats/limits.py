@@ -7,8 +7,8 @@ from typing import Any
 
 from ...errors import UnsafeStore
 from . import names
+from .connection import Link
 from .faults import STREAM_NOT_FOUND, Refused
-from .link import Link
 
 
 async def streams(link: Link, prefix: str) -> list[dict[str, Any]]:

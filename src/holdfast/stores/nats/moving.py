@@ -9,11 +9,11 @@ import msgspec
 from ... import ids as makers
 from ...config import QueueOptions
 from ...errors import QueueExists, QueueNotFound
-from ...messages import Envelope
 from ...v1.task_pb2 import Record, Task
+from ..records import Envelope
 from . import tasks
 from .faults import WRONG_SEQUENCE, Refused
-from .log import Log
+from .partition import Log
 from .wire import Post
 
 _CHUNK = 200

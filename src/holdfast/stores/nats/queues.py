@@ -13,8 +13,8 @@ from ...errors import QueueExists, QueueNotFound, StoreError, UnsafeStore
 from .. import formats
 from ..base import QueueInfo
 from . import names
+from .connection import Link
 from .faults import STREAM_NOT_FOUND, WRONG_SEQUENCE, Refused
-from .link import Link
 from .names import Names
 from .reading import Found, Reader
 from .wire import Post

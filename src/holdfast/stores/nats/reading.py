@@ -7,8 +7,8 @@ from collections.abc import Sequence
 from typing import Any, NamedTuple
 
 from . import deadline
+from .connection import Link
 from .faults import MESSAGE_NOT_FOUND, Lost, Refused
-from .link import Link
 
 _TOGETHER = 256  # subjects of one request
 _TRIES = 5

@@ -9,8 +9,8 @@ from __future__ import annotations
 import time
 
 from ...errors import Unavailable
+from .connection import Link
 from .faults import NO_ROOM, STREAM_NOT_FOUND, Refused
-from .link import Link
 from .names import reserve_stream, reserve_subject
 from .wire import Post
 

@@ -10,16 +10,16 @@ import msgspec
 
 from ...errors import HoldfastError
 from ...escaping import logger_named
-from ...messages import Answer, Settlement
 from ...v1.task_pb2 import Record, Task
 from ..base import QueueInfo
+from ..records import Answer, Settlement
 from . import deadline, state, tasks, wire
 from .blobs import RESULT
 from .faults import Denied, Lost, Nobody, Refused
-from .lanes import Handed, nak
-from .log import OUTLASTS, Lease, Log, is_id
 from .moving import Mover
 from .names import gone_stream
+from .partition import OUTLASTS, Lease, Log, is_id
+from .priority_consumers import Handed, nak
 from .tally import Counts, Slot
 from .wire import Post
 

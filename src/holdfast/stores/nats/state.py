@@ -5,9 +5,9 @@ from __future__ import annotations
 from typing import Literal
 
 from ...config import QueueOptions
-from ...messages import Action, Settlement, Status
 from ...retry import NoRetry
 from ...v1.task_pb2 import Record, Task
+from ..records import Action, Settlement, Status
 from . import tasks
 from .clock import Moment
 

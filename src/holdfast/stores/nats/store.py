@@ -9,24 +9,24 @@ from contextlib import contextmanager
 from ...config import QueueOptions, StoreOptions
 from ...errors import QueueNotEmpty, StoreError, UnsafeStore
 from ...ids import Ids
-from ...messages import Answer, Claims, Envelope, Settlement, Stats, Stored, View
 from .. import formats
-from ..base import DEAD, Check, QueueInfo
+from ..base import DEAD, Check, Ordinary, QueueInfo
 from ..formats import Format
-from . import deadline, doctor, faults, limits, reserve, upgrading, upkeep
+from ..records import Answer, Claims, Envelope, Settlement, Stats, Stored, View
+from . import deadline, doctor, faults, limits, maintenance, reserve, upgrading
 from .address import Address
 from .appending import Appender
 from .beside import Beside
 from .blobs import LEAST_PAYLOAD, Blobs
 from .claiming import Claimer
+from .connection import Link
+from .fast_reader import Word
 from .faults import Nobody, mapped
-from .hearing import Word
 from .letters import Letters
-from .link import Link
-from .log import Log
-from .looking import Looker
+from .lookup import Looker
 from .moving import Mover
 from .names import check_prefix, moving
+from .partition import Log
 from .queues import Register, missing
 from .reading import Reader
 from .reserve import Reserve
@@ -52,7 +52,7 @@ class _Parts:
         self.claimer.expect(instant)
 
 
-class NatsStore:
+class NatsStore(Ordinary):
     """One connection to a NATS server or cluster with JetStream."""
 
     def __init__(self, address: Address, options: StoreOptions) -> None:
@@ -245,7 +245,6 @@ class NatsStore:
         return self._beside.extend(queue, leases, seconds)
 
     def abandon(self) -> None:
-        """See `stores.base.abandon`."""
         self._beside.abandon()
 
     async def settle(self, queue: str, settlements: Sequence[Settlement]) -> list[Answer]:
@@ -289,4 +288,4 @@ class NatsStore:
     async def maintain(self, queue: str) -> dict[str, int]:
         with self._verb(f"maintaining {queue!r}"):
             parts = self.parts(queue)
-            return await upkeep.maintain(parts.log, parts.letters, parts.mover)
+            return await maintenance.maintain(parts.log, parts.letters, parts.mover)

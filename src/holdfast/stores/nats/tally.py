@@ -13,8 +13,8 @@ from typing import NamedTuple
 import msgspec
 
 from ...v1.task_pb2 import Record
+from .connection import Link
 from .faults import WRONG_SEQUENCE, Refused
-from .link import Link
 from .reading import Found, Reader
 from .wire import Post
 

@@ -4,8 +4,8 @@ from __future__ import annotations
 
 from ...config import QueueOptions
 from ...errors import CodecError, StoreError
-from ...messages import Envelope
 from ...v1.task_pb2 import Task, TaskMetadata
+from ..records import Envelope
 from . import blobs
 
 FORMAT = 1

@@ -17,9 +17,9 @@ from ...errors import StoreError
 from . import state
 from .appending import Key, key_post
 from .faults import STREAM_NOT_FOUND, WRONG_SEQUENCE, Refused
-from .log import Log
-from .looking import Looker
+from .lookup import Looker
 from .names import LATER, id_of
+from .partition import Log
 from .reading import Found
 from .wire import Post
 

@@ -12,7 +12,7 @@ import msgspec
 
 from ... import ids as makers
 from ...errors import Unavailable, UnknownOutcome
-from ...messages import Envelope
+from ..records import Envelope
 from . import rows
 from .faults import Unanswered
 from .pool import Pool

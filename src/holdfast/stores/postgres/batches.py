@@ -6,14 +6,14 @@ from collections.abc import AsyncIterator, Awaitable, Callable, Sequence
 from typing import TYPE_CHECKING, Any
 
 from ...config import QueueOptions
-from ...messages import Stats, View
 from ..batches import WHOLE, Batch, ConsumerInfo, Filter, Ownership, Sizing, Slice, Staged, Stager
+from ..records import Stats, View
 from .consuming import Consuming
+from .partition import Topic
 from .pool import Pool
 from .registry import Registry
 from .scanning import Scanner
 from .staging import Publishing
-from .topic import Topic
 from .wake import Bell
 
 if TYPE_CHECKING:

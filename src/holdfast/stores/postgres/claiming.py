@@ -9,7 +9,7 @@ from collections.abc import Callable, Sequence
 from typing import Any
 
 from ...errors import HoldfastError
-from ...messages import Claimed, Claims, Expired
+from ..records import Claimed, Claims, Expired
 from . import rows
 from .bounds import Bounds
 from .pool import Pool

@@ -14,8 +14,8 @@ from ..batches import Batch, ConsumerInfo, Ownership, Sizing, Slice
 from ..consumers import Consumer
 from . import rows, scanning
 from .claiming import EXPIRED
+from .partition import Topic
 from .pool import Pool
-from .topic import Topic
 from .wake import Bell
 
 T = TypeVar("T")

@@ -9,7 +9,7 @@ import msgspec
 
 from ... import ids as makers
 from ... import limits
-from ...messages import JSON, Claimed, Envelope, Settlement, Stored
+from ..records import JSON, Claimed, Envelope, Settlement, Stored
 
 _TOKEN_BITS = 60
 _END = 12  # characters of an id in a token: those that tell the messages of one claim apart

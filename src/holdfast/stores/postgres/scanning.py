@@ -15,13 +15,13 @@ import asyncpg
 import msgspec
 
 from ...errors import StoreError
-from ...messages import JSON, View
 from ..batches import Filter, Sizing, Slice, arrow_schema, filtered, may_pass
+from ..records import JSON, View
 from . import rows
 from .faults import translated
+from .partition import Topic
 from .pool import Pool
 from .statements import Statements
-from .topic import Topic
 
 if TYPE_CHECKING:
     import pyarrow as pa

@@ -7,7 +7,7 @@ from typing import Any, TypeAlias
 
 from ... import ids as makers
 from ...errors import StoreError
-from ...messages import JSON, Answer, Envelope, Settlement
+from ..records import JSON, Answer, Envelope, Settlement
 from . import faults, rows
 from .pool import Pool
 from .statements import Statements

@@ -11,9 +11,9 @@ from ...errors import QueueFull, StoreError
 from ..batches import Staged
 from ..consumers import missing_queue
 from . import rows
+from .partition import Topic
 from .pool import Pool
 from .statements import Statements
-from .topic import Topic
 
 if TYPE_CHECKING:
     import pyarrow as pa

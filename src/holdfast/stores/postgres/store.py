@@ -10,34 +10,32 @@ from typing import Any
 from ...config import QueueOptions, StoreOptions
 from ...errors import HoldfastError
 from ...ids import Ids
-from ...messages import Answer, Claims, Envelope, Settlement, Stats, Stored, View
-from ..base import DEAD, Check, QueueInfo
+from ..base import DEAD, Check, Ordinary, QueueInfo
+from ..capabilities import Capabilities
 from ..formats import Format
-from . import doctor, rows, upkeep
+from ..records import Answer, Claims, Envelope, Settlement, Stats, Stored, View
+from . import doctor, maintenance, rows
 from .address import Address
 from .batches import PostgresBatches
 from .beside import Beside
 from .faults import translated
 from .first_connection import first_connection
 from .joining import joined
+from .partition import Topic
 from .pool import Pool
 from .registry import Registry
 from .schema import Schema
 from .statements import Statements
-from .topic import Topic
 from .wake import Bell, Listener, Notifier
 from .watching import Endings
 
 _HEARD_SECONDS = 10.0  # after so long a smaller lead is believed too: the server's clock may have been set back
 
 
-class PostgresStore:
+class PostgresStore(Ordinary):
     """See `stores/base.py` for the promises."""
 
-    transactional = True  # append takes `connection=`
-    shares_schema = True  # install takes `shared_schema=`
-    grants_roles = True
-    batch_size = 1000  # messages of one call by a worker: each call has a commit of its own
+    capabilities = Capabilities(transactional=True, shares_schema=True, grants_roles=True, batch_size=1000)
 
     def __init__(self, address: Address, options: StoreOptions) -> None:
         self._options = options
@@ -58,7 +56,7 @@ class PostgresStore:
         self._ahead = 0.0  # seconds the store's clock is ahead of our monotonic one
         self._heard_at = float("-inf")  # when that was learnt
         self._background: set[asyncio.Task[Any]] = set()
-        self.batches = PostgresBatches(
+        self._batches = PostgresBatches(
             self._pool, self._registry, self._topic, self._bell, poll_interval=options.poll_interval,
             number=self._number, connect=address.connect, stats=self.stats, changed=self._changed,
         )  # fmt: skip
@@ -119,6 +117,10 @@ class PostgresStore:
         await self._schema.grant(role)
 
     @property
+    def batches(self) -> PostgresBatches:
+        return self._batches
+
+    @property
     def format(self) -> Format:
         return self._schema.format
 
@@ -138,7 +140,7 @@ class PostgresStore:
             await self._notifier.close()
         if self._listener is not None:
             await self._listener.close()
-        await self.batches.close()
+        await self._batches.close()
         await asyncio.to_thread(self._beside.close)  # an event loop of its own cannot run in this thread
         await self._pool.close()
 
@@ -307,5 +309,5 @@ class PostgresStore:
     async def maintain(self, queue: str) -> dict[str, int]:
         name = queue.removesuffix(DEAD)
         info = await self._registry.must(name)
-        done = await upkeep.maintain(self._pool, self._topic(name).sql, name, info.options)
-        return done | await self.batches.maintain(name) if done else done
+        done = await maintenance.maintain(self._pool, self._topic(name).sql, name, info.options)
+        return done | await self._batches.maintain(name) if done else done

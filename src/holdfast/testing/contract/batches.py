@@ -6,8 +6,8 @@ from typing import Any
 
 import pytest
 
-from ...envelopes import Message
 from ...errors import CodecError, HoldfastError, InvalidPriority, MessageTooLarge
+from ...messages import Message
 from ...retry import Fixed
 from .base import LONG, StoreContract
 

@@ -6,7 +6,7 @@ from typing import Any
 
 import pytest
 
-from ...envelopes import Message
+from ...messages import Message
 from ...retry import Fixed
 from .base import LONG, PATIENCE, SHORT, StoreContract, eventually, working
 

@@ -10,9 +10,9 @@ from typing import Any
 import pytest
 
 from ...codecs import Format
-from ...envelopes import Message
 from ...errors import ConfigError, LeaseLost, MessageNotFound, MessageTooLarge
 from ...limits import CONTENT_TYPE_BYTES, CUT_MARK, DEDUP_KEY_BYTES, HEADERS_BYTES, TEXT_BYTES
+from ...messages import Message
 from ...outcome import Dead
 from ...queue import Queue
 from ...retry import Fixed

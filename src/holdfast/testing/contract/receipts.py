@@ -16,9 +16,9 @@ import pytest
 from ...broker import Broker, connect
 from ...deliveries import Delivery, Lease, read_receipt, write_receipt
 from ...errors import ConfigError, LeaseLost, MessageNotFound
-from ...messages import Action, Envelope, Settlement, Stats, Stored
 from ...queue import Queue
 from ...retry import Fixed
+from ...stores.records import Action, Envelope, Settlement, Stats, Stored
 from .base import LONG, SHORT, StoreContract
 
 ACTIONS: list[Action] = ["complete", "retry", "dead", "release"]

@@ -9,8 +9,8 @@ import pytest
 
 from ...config import QueueOptions
 from ...errors import MessageNotFound, QueueExists, QueueNotEmpty, QueueNotFound
-from ...messages import Action, Claimed, Envelope, Settlement
 from ...retry import NoRetry
+from ...stores.records import Action, Claimed, Envelope, Settlement
 from .base import LONG, PATIENCE, SHORT, StoreContract
 
 ACTIONS: list[Action] = ["complete", "retry", "dead", "release"]

@@ -8,8 +8,8 @@ from collections import Counter
 import pytest
 
 from ...errors import QueueExists, QueueNotEmpty, QueueNotFound
-from ...messages import Stats
 from ...retry import Fixed
+from ...stores.records import Stats
 from .base import LONG, PATIENCE, SHORT, StoreContract, eventually, working
 
 

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from .lane import Work
+from .commit_thread import Work
 
 QUICK = 0.002  # seconds an event loop may be held up: about what a garbage collection takes
 QUICK_FILES = 0.004  # by who brings a MiB, and has held it up for a while already

@@ -15,9 +15,9 @@ from typing import TypeAlias
 import apsw
 
 from ....errors import Unavailable
+from .commit_thread import Work
 from .database import open_there
 from .faults import MALFORMED, caused
-from .lane import Work
 
 Run: TypeAlias = Callable[[list[Work]], Callable[[], None] | None]
 _LOOK_SECONDS = 5.0  # a database that takes longer to check is in doubt

@@ -20,12 +20,12 @@ from .. import names
 from ..calendar import Calendar
 from ..space import Buffer, NewFiles, Reading, Transaction
 from . import doctor
-from .committer import Committer, Reader
+from .commit import Committer, Reader
+from .commit_thread import CLOSED, Lane, Work
 from .database import Snapshot, Writing
 from .faults import translated
 from .files import TEMPORARY, Files
 from .identity import DATABASE, LOCK, LOG, Identity
-from .lane import CLOSED, Lane, Work
 from .pulse import Pulse
 from .second_look import look_again, with_second_look
 from .wake import SUFFIX, WAKE_FILE, Wake

@@ -1,1 +1,0 @@
-"""Queues through Spark beside the same rows as Parquet: `python -m holdfast.bench.spark`."""

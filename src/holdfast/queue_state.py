@@ -1,0 +1,379 @@
+"""An opened queue: what all handles of one queue in a broker share, and the calls to its store with their events."""
+
+from __future__ import annotations
+
+import asyncio
+import copy
+import time
+from collections.abc import Awaitable, Collection, Mapping, Sequence
+from typing import TYPE_CHECKING, Any, TypeAlias
+
+from .config import QueueOptions, StoreOptions
+from .deliveries import Delivery, Lease, moment, read_receipt
+from .errors import ConfigError, Damaged, LeaseLost, MessageNotFound, QueueFull
+from .events import Emitter
+from .ids import is_id
+from .lifetime import Lifetime
+from .repeats import Repeats
+from .stores.base import DEAD, QueueInfo, SingleAppend, Store, single_append, within
+from .stores.records import Answer, Claims, Envelope, Settlement
+
+if TYPE_CHECKING:
+    from .queue import Queue
+
+Holder: TypeAlias = "Delivery[Any] | Lease"  # both know id, token, attempt and max_attempts
+
+_running_loop = asyncio._get_running_loop
+_FRESH = 1.0  # seconds for which a queue that was just looked up is not looked up again
+_MOMENT = 0.05  # seconds for which the way of single messages is believed
+_SHOWN = 100  # characters of an id in an error
+_COUNT_AGE = 1.0  # seconds a count of the queue is believed
+
+
+class Opened:
+    """One queue of one broker."""
+
+    def __init__(
+        self, life: Lifetime, info: QueueInfo, events: Emitter, *, store_options: StoreOptions, place: object
+    ) -> None:
+        self.life = life
+        self.store_options = store_options
+        self.info = info
+        self.name = info.name  # the dead letters of a queue are opened under a name of their own
+        self.events = events
+        self.held = Held()
+        self._place = place
+        self._repeats = Repeats(place, self.name)
+        self._room = Room()
+        self._said: Mapping[str, Any] | None = None  # what the code said about the options, and is so
+        self._read_at = time.monotonic()
+        self._believed = store_options.maintenance_interval
+        self._single: SingleAppend | None = None
+        self._single_until = 0.0  # believed until then, and as long as nobody else listens to events
+        self._heard = 0
+
+    @property
+    def store(self) -> Store:
+        """ConfigError in another event loop than the broker's, and once the broker is closed."""
+        return self.life.store
+
+    def dead_letters(self) -> Opened:
+        """The dead letters of this queue, as the queue they are for the store."""
+        letters = copy.copy(self)
+        letters.name = self.info.name + DEAD
+        letters._repeats = Repeats(self._place, letters.name)
+        return letters
+
+    def retire(self) -> None:
+        """The store cannot be used any more."""
+        self._single_until = 0.0
+        self.held.clear()
+
+    def learn(self, info: QueueInfo, said: Mapping[str, Any]) -> None:
+        """The queue as the store has it now, and what the code said about it."""
+        self.info, self._said, self._read_at, self._single_until = info, said, time.monotonic(), 0.0
+
+    def is_known(self, said: Mapping[str, Any]) -> bool:
+        """Whether this was just said and seen to, so that opening a queue for every message costs nothing."""
+        return said == self._said and time.monotonic() - self._read_at < _FRESH
+
+    def current(self) -> QueueOptions | None:
+        """The stored options; None: it is time to look again, for others may change them at run time."""
+        is_old = time.monotonic() - self._read_at > self._believed
+        return None if is_old else self.info.options
+
+    async def options(self) -> QueueOptions:
+        """The same, looked up again now and then."""
+        if self.current() is None:
+            await self.refresh()
+        return self.info.options
+
+    async def refresh(self) -> None:
+        """Read the stored options again."""
+        self._read_at = time.monotonic()  # before the await: whoever else is here goes on with what we have
+        info = await self.store.queue(self.info.name)
+        if info is not None and info != self.info:
+            self.info, self._said, self._single_until = info, None, 0.0
+
+    def single(self) -> SingleAppend | None:
+        """How one message is appended without anything being made for it; None: by `append`, as others are.
+
+        Single calls are many, so the answer is believed for a moment: for so long nobody may notice that the log would
+        tell of messages now.
+        """
+        now = time.monotonic()
+        believed = now < self._single_until and self.events.changes == self._heard
+        if not believed or _running_loop() is not self.life.loop:
+            if self.current() is None:
+                return None  # the options are looked up again first
+            self._single_until, self._heard = now + _MOMENT, self.events.changes
+            self._single = single_append(self.store, self.name) if self._has_nothing_to_add() else None
+        return self._single
+
+    def append(self, messages: Sequence[Envelope], *, connection: Any = None) -> Awaitable[list[str]]:
+        """Their ids; no coroutine of ours in between where there is nothing to add: single calls are many."""
+        if connection is None and self._has_nothing_to_add():
+            return self.store.append(self.name, messages)
+        return self._append(messages, connection)
+
+    def _has_nothing_to_add(self) -> bool:
+        """To what the store does: neither a limit to keep nor anybody to tell."""
+        return self.info.options.max_messages is None and not self.events.wants("message.enqueued")
+
+    async def _append(self, messages: Sequence[Envelope], connection: Any) -> list[str]:
+        store = self.store if connection is None else within(self.store, connection)
+        limit = self.info.options.max_messages
+        if limit is None:
+            ids = await store.append(self.name, messages)
+        else:
+            ids = await self._room.append(store, self.name, messages, limit=limit)
+        if self.events.wants("message.enqueued"):
+            for id in ids:
+                self.events.emit("message.enqueued", queue=self.name, id=id)
+        return ids
+
+    async def claim(self, handle: Queue[Any], limit: int, *, lease: float, wait: float) -> list[Delivery[Any]]:
+        began = time.monotonic()
+        suspects: set[str] = set()
+        while True:
+            claims = await self._claim_once(limit, lease, wait - time.monotonic() + began, suspects)
+            now = time.monotonic()
+            # What ended instead of being given, its lease over or its bytes damaged, is told at once. It may have
+            # stood before others, who must not be taken for absent.
+            if claims is not None and (claims.messages or not claims.expired):
+                break
+            if now - began > max(wait, self.store_options.operation_timeout):
+                claims = claims or Claims([])
+                break
+        deliveries = [Delivery(claimed, handle, now) for claimed in claims.messages]
+        if deliveries:
+            self.held.add(deliveries, lease)
+        return deliveries
+
+    async def _claim_once(self, limit: int, lease: float, wait: float, suspects: set[str]) -> Claims | None:
+        """None: something could not be read, which a second look may; what is suspect then is damaged."""
+        try:
+            claims = await self.store.claim(self.name, limit, lease, wait=max(0.0, wait))
+        except Damaged as error:
+            if error.key in suspects:
+                raise
+            suspects.add(error.key)
+            return None
+        self._tell_claims(claims)
+        return claims
+
+    async def extend(self, holder: Holder, seconds: float) -> float:
+        """The new end of the lease; LeaseLost."""
+        end = (await self.store.extend(self.name, [(holder.id, holder.token)], seconds))[0]
+        if end is None:
+            self.events.emit("lease.lost", queue=self.name, id=holder.id)
+            raise self.lost(holder.id)
+        if isinstance(held := self.held.find(holder.id, holder.token) or holder, Delivery):
+            held._claimed.expires_at = end
+        return end
+
+    async def settle(
+        self, settlements: Sequence[Settlement], holders: Sequence[Holder], *, results: Sequence[Any] | None = None
+    ) -> list[Answer]:
+        """Settle, forget what was in hand, tell what happened. All settlements of a call have one kind of action."""
+        answers = await self.store.settle(self.name, settlements)
+        alike = settlements[0]
+        repeated = self._recognise(settlements, answers, all_places=self._is_told(alike))
+        if self._is_noted(alike):
+            self._note(settlements, answers)
+        self.held.drop(settlements)
+        if "lost" in answers:
+            for settlement, answer in zip(settlements, answers, strict=True):
+                if answer == "lost":
+                    self.events.emit("lease.lost", queue=self.name, id=settlement.id)
+        if alike.action == "complete":
+            self._tell_completed(holders, answers, results, repeated)
+        elif alike.action != "release":
+            await self._tell_failed(settlements, holders, answers, repeated)
+        return answers
+
+    async def settle_for_worker(self, settlements: Sequence[Settlement]) -> list[Answer]:
+        """The same, of any kind, for a worker: it knows what it holds and tells events itself."""
+        answers = await self.store.settle(self.name, settlements)
+        self._recognise(settlements, answers, all_places=False)
+        noted = [(each, answer) for each, answer in zip(settlements, answers, strict=True) if self._is_noted(each)]
+        if noted:
+            self._note(*zip(*noted, strict=True))
+        return answers
+
+    # A repeat of what this process has settled is success, whatever the store still knows of it, and it is no news.
+
+    def _recognise(self, settlements: Sequence[Settlement], answers: list[Answer], *, all_places: bool) -> set[int]:
+        """The places of repeats, or, unless all are looked at, of those the store refuses; their answers become ok."""
+        if not all_places and answers.count("ok") == len(answers):
+            return set()
+        looked_at = [place for place, answer in enumerate(answers) if all_places or answer != "ok"]
+        known = self._repeats.among([settlements[at] for at in looked_at], [answers[at] for at in looked_at])
+        repeated = {looked_at[place] for place in known}
+        for place in repeated:
+            answers[place] = "ok"
+        return repeated
+
+    def _note(self, settlements: Sequence[Settlement], answers: Sequence[Answer]) -> None:
+        if answers.count("ok") < len(answers):
+            settlements = [each for each, answer in zip(settlements, answers, strict=True) if answer == "ok"]
+        self._repeats.note(settlements)
+
+    def _is_told(self, settlement: Settlement) -> bool:
+        """Whether there is an event that a repeat must not tell again."""
+        action = settlement.action
+        return action != "release" and (action != "complete" or self.events.wants("message.completed"))
+
+    def _is_noted(self, settlement: Settlement) -> bool:
+        """All but completions that the store has on record: a message that lives on is soon held by another token."""
+        is_kept = self.info.options.archive if settlement.keep is None else settlement.keep
+        return not is_kept or settlement.action != "complete" or self._is_told(settlement)
+
+    def holder(self, delivery: Delivery[Any] | str) -> Holder | None:
+        """Who may settle: a delivery, the id of one in hand, or a receipt; None: none of these."""
+        if isinstance(delivery, Delivery):
+            return delivery
+        if not isinstance(delivery, str):
+            raise ConfigError(f"expected a delivery, its receipt or its id, not {type(delivery).__qualname__}")
+        return self.held.find(delivery) or read_receipt(delivery)
+
+    async def stranger(self, id: str) -> LeaseLost | MessageNotFound:
+        """The error for an id of which this process holds no delivery."""
+        if not is_id(id) or (await self.store.get(self.name, [id]))[0] is None:
+            return self.missing(id)
+        return LeaseLost(f"{self.name}: this process holds no delivery of {id}")
+
+    def missing(self, id: str) -> MessageNotFound:
+        return MessageNotFound(f"{self.name}: there is no message {shown(id)}")
+
+    def lost(self, id: str) -> LeaseLost:
+        return LeaseLost(f"{self.name}: the lease of {id} is lost; somebody else holds or has finished the message")
+
+    def _tell_claims(self, claims: Claims) -> None:
+        """Leases that had expired: what came back, and what had no attempt left."""
+        for message in claims.messages:
+            if message.recovered:
+                self.events.emit("message.recovered", queue=self.name, id=message.id, attempts=message.attempt)
+        for gone in claims.expired:
+            event = "message.dead" if gone.status == "dead" else "message.failed"
+            self.events.emit(event, queue=self.name, id=gone.id, attempts=gone.attempts, error=gone.error)
+
+    def _tell_completed(
+        self,
+        holders: Sequence[Holder],
+        answers: Sequence[Answer],
+        results: Sequence[Any] | None,
+        repeated: Collection[int],
+    ) -> None:
+        if not self.events.wants("message.completed"):
+            return
+        now = time.monotonic()
+        for index, (holder, answer) in enumerate(zip(holders, answers, strict=True)):
+            if answer == "ok" and index not in repeated:
+                self.events.emit(
+                    "message.completed",
+                    queue=self.name,
+                    id=holder.id,
+                    attempts=holder.attempt,
+                    duration=now - holder._since if isinstance(holder, Delivery) else None,
+                    result=None if results is None else results[index],
+                )
+
+    async def _tell_failed(
+        self,
+        settlements: Sequence[Settlement],
+        holders: Sequence[Holder],
+        answers: Sequence[Answer],
+        repeated: Collection[int],
+    ) -> None:
+        ended = "message.dead" if self.info.options.dead_letter else "message.failed"
+        now = await self.store.clock() if self.events.wants("message.retry") else 0.0
+        for index, (settlement, holder, answer) in enumerate(zip(settlements, holders, answers, strict=True)):
+            if answer != "ok" or index in repeated:
+                continue
+            facts = {"queue": self.name, "id": holder.id, "attempts": holder.attempt, "error": settlement.error}
+            if settlement.action == "retry":
+                self.events.emit("message.retry", **facts, next_visible_at=moment(now + settlement.delay))
+            else:
+                self.events.emit(ended, **facts)
+
+
+def shown(id: str) -> str:
+    """An id in an error; a text that is none may be of any length."""
+    return repr(id) if len(id) <= _SHOWN else f"{id[:_SHOWN]!r}…"
+
+
+class Held:
+    """Deliveries in the hands of this process, by id, until they are settled or their lease is over."""
+
+    def __init__(self) -> None:
+        self._by_id: dict[str, Delivery[Any]] = {}
+        self._look_again = 0.0
+
+    def add(self, deliveries: Sequence[Delivery[Any]], lease: float) -> None:
+        by_id = self._by_id
+        for delivery in deliveries:
+            by_id[delivery._claimed.id] = delivery
+        now = deliveries[0]._claimed.expires_at - lease  # the store's
+        if now >= self._look_again:
+            # Once a lease: what nobody settled must not stay in memory for ever.
+            self._by_id = {id: held for id, held in by_id.items() if held._claimed.expires_at > now}
+            self._look_again = now + lease
+
+    def find(self, id: str, token: str | None = None) -> Delivery[Any] | None:
+        found = self._by_id.get(id)
+        return found if found is None or token is None or found._claimed.token == token else None
+
+    def drop(self, settlements: Sequence[Settlement]) -> None:
+        by_id = self._by_id
+        if not by_id:
+            return
+        for settlement in settlements:
+            found = by_id.get(settlement.id)
+            # A late settle by an older lease must not take the current one out of our hands.
+            if found is not None and found._claimed.token == settlement.token:
+                del by_id[settlement.id]
+
+    def clear(self) -> None:
+        self._by_id.clear()
+
+
+class Room:
+    """Keeps a queue with `max_messages` below it, by a count at most a second old and what we added since."""
+
+    def __init__(self) -> None:
+        self._lock = asyncio.Lock()
+        self._landed = asyncio.Event()  # no append of ours is under way
+        self._landed.set()
+        self._flying = 0
+        self._counted = 0
+        self._counted_at = float("-inf")
+        self._added = 0
+
+    async def append(self, store: Store, name: str, messages: Sequence[Envelope], *, limit: int) -> list[str]:
+        async with self._lock:
+            await self._make_sure(store, name, len(messages), limit=limit)
+            self._added += len(messages)
+            self._flying += 1
+            self._landed.clear()
+        try:
+            return await store.append(name, messages)
+        finally:
+            self._flying -= 1
+            if not self._flying:
+                self._landed.set()
+
+    async def _make_sure(self, store: Store, name: str, count: int, *, limit: int) -> None:
+        if time.monotonic() - self._counted_at >= _COUNT_AGE:
+            await self._count(store, name)
+        if self._counted + self._added + count > limit:
+            await self._count(store, name)  # some may have been finished since
+        if self._counted + count > limit - self._added:
+            raise QueueFull(f"{name} holds {self._counted + self._added} messages, its limit is {limit}")
+
+    async def _count(self, store: Store, name: str) -> None:
+        await self._landed.wait()  # what is under way might be counted, or not
+        stats = await store.stats(name)
+        self._counted = stats.pending + stats.delayed + stats.processing + stats.retry
+        self._counted_at = time.monotonic()
+        self._added = 0

@@ -1,0 +1,159 @@
+"""Producers on a space with a repeat window: the block's name is its proof, and a lost answer has an end.
+
+A write is repeated with the same name and bytes until the window of its birth is over. What is unclear then is
+`UnknownOutcome`; its `retry` waits until nothing can arrive any more, looks, and adds what is not there.
+"""
+
+from __future__ import annotations
+
+import asyncio
+import time
+from collections.abc import Awaitable, Callable, Sequence
+from functools import partial
+from itertools import groupby
+from typing import Any
+
+from .... import ids
+from ....errors import UnknownOutcome
+from ....ids import Ids
+from ...records import Envelope
+from .. import bundles, queues, rows
+from ..append import Appender, Block, Call, dedup_key, hand_out
+from ..cache import BlockCache
+from ..calendar import SAME
+from ..names import BlockName, due_of, plain
+from ..rows import Rows
+from ..space import Reading, Space, Unclear
+from ..topics import work_topic
+from .promised import PromisedAppends
+from .promises import Promises
+from .repeat import Repeat
+from .replay import Replays
+
+_CERTAIN = 2.0  # seconds for which the queue we write to is certainly the one we looked up
+_OFFERED = 1  # blocks of an append that are kept at hand
+Found = Callable[[Sequence[str]], Awaitable[list[bool]]]
+
+
+class LateAppender(Appender):
+    """`found` tells which ids are messages of the queue, in whatever state."""
+
+    def __init__(
+        self,
+        space: Space,
+        queue: str,
+        maker: Ids,
+        *,
+        timeout: float,
+        step: Callable[[str], Awaitable[None]] | None,
+        found: Found,
+        cache: BlockCache,
+        added: Callable[[Sequence[str]], None],
+    ) -> None:
+        super().__init__(space, queue, maker, timeout=timeout, step=step)
+        self._address = queues.address(queue)
+        self._found = found
+        self._cache = cache
+        self._added = added
+        promises = Promises(space, timeout=timeout, topic=work_topic(queue))
+        self._promised = PromisedAppends(
+            space, queue, maker, promises, timeout=timeout, is_there=self._is_there, added=added
+        )
+        self.replays = Replays(space, queue, maker, promises, timeout=timeout, is_there=self._is_there)
+
+    async def _is_there(self, id: str) -> bool:
+        return (await self._found([id]))[0]
+
+    def _write(self, calls: list[Call], *, alone: bool) -> asyncio.Future[Any]:
+        return asyncio.ensure_future(self._write_all(calls))
+
+    async def _write_all(self, calls: list[Call]) -> None:
+        keyed = [call for call in calls if call.has_dedup_keys]
+        together = [call for call in calls if not call.has_dedup_keys]
+        writing = [self._append_keyed(call) for call in keyed]
+        outcomes = await asyncio.gather(
+            *writing, *([self._append(together)] if together else []), return_exceptions=True
+        )
+        for call, outcome in zip(keyed, outcomes, strict=False):
+            if isinstance(outcome, BaseException):
+                call.refuse(outcome)
+        if together and isinstance(outcomes[-1], BaseException):
+            self._refuse(together, outcomes[-1])
+        if self._step is not None:
+            await self._step("append.committed")
+
+    def _refuse(self, calls: list[Call], error: BaseException) -> None:
+        for call in calls:
+            if isinstance(error, UnknownOutcome | Unclear) and call.ids:
+                again = self._repeat(call.messages, call.ids)
+                call.refuse(UnknownOutcome(str(error), ids=call.ids, retry=again))
+            else:
+                call.refuse(error)
+
+    async def _append_keyed(self, call: Call) -> None:
+        """Messages with dedup keys are promised one by one, those between them go together; in order of the call."""
+        made: list[str] = []
+        for is_plain, some in groupby(call.messages, key=lambda each: each.dedup_key is None):
+            if is_plain:
+                part = Call(list(some), None)
+                await self._append([part])
+                made += part.ids
+            else:
+                made += await self._promised.append(list(some), dedup_key)
+        call.ids = made
+
+    async def _append(self, calls: list[Call]) -> None:
+        now = self._space.clock()
+        blocks = self._blocks(calls, now, SAME)
+        hand_out(calls, blocks, now, SAME)
+        if len(blocks) > 1 and any(len({id[:-5] for id in call.ids}) > 1 for call in calls):
+            blocks = self._bundled(calls, now)
+        while True:
+            looked = time.monotonic()
+            await self._space.transact(
+                partial(self._publish, blocks=blocks, large=[], root=None), deadline=self._timeout
+            )
+            self._added([block.key for block in blocks if due_of(block.key)])
+            for block in blocks[:_OFFERED]:
+                self._cache.offer(self._root + block.key, block.data)
+            if time.monotonic() - looked < _CERTAIN or await self._space.read(self._is_current, deadline=self._timeout):
+                return
+
+    def _bundled(self, calls: list[Call], now: float) -> list[Block]:
+        """A call over several blocks: all of them or none. Its ids say that they may lie anywhere."""
+        blocks = self._blocks(calls, now, SAME, carried=True)
+        hand_out(calls, blocks, now, SAME)
+        number = self._ids.block(now)
+        parts, bundle = bundles.bundle(number, [(block.key, block.data) for block in blocks])
+        return [Block(key, data, (0, 0.0, 0), number, 0) for key, data in (*parts, bundle)]
+
+    def _look(self, view: Reading) -> None:
+        self._root = self._address.root(queues.read(view, self._address.queue))
+
+    def _is_current(self, view: Reading) -> bool:
+        """Whether we wrote to the queue that is there now: it may have been made anew meanwhile."""
+        return self._address.root(queues.read_current(view, self._address.queue)) == self._root
+
+    def _repeat(self, messages: Sequence[Envelope], made: list[str]) -> Repeat:
+        def write(places: list[int]) -> tuple[float, Awaitable[object]]:
+            now = self._space.clock()
+            blocks = [self._under_its_id(messages[place], made[place], now) for place in places]
+            publish = partial(self._publish, blocks=blocks, large=[], root=None)
+            birth = max(ids.born_at(block.number) for block in blocks)
+            return birth, self._space.transact(publish, deadline=self._timeout)
+
+        birth = max(ids.born_at(ids.number(id) or 0) for id in made)
+        return Repeat(self._space, made, birth, found=self._found, write=write)
+
+    def _under_its_id(self, message: Envelope, id: str, now: float) -> Block:
+        born = ids.born_at(ids.number(id) or 0)
+        due = message.at if message.at is not None else born + message.delay if message.delay > 0 else 0.0
+        number = self._ids.block(now, message.priority, carried=True)
+        own = plain(id)
+        name = BlockName(f"{number:032x}", 1, message.priority, message.max_attempts or 0, 0, False, own, own)
+        columns = Rows(
+            [message.payload], message.content_type, [message.headers] if message.headers else None, [own], [born]
+        )
+        # Where an id is looked for that its block's name does not show; long due is due by anybody's clock.
+        key = name.later_key(due or born)
+        return Block(key, rows.encode(columns), (message.priority, due, 0), number, 1)

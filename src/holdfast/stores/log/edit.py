@@ -1,0 +1,103 @@
+"""A log inside one transaction: what is seen of it, and how intents change it."""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+
+import msgspec
+
+from ...errors import Damaged, Unavailable
+from . import damage, topics
+from .bundles import Bundle
+from .cache import BlockCache
+from .head import codec
+from .head.machine import apply
+from .head.state import Absorb, Block, Expire, Head, Intent, ListTicket, Purge, Remove, Result, Rules, Settle
+from .queues import Config
+from .rows import Rows
+from .space import Stale, Transaction
+
+_BOTH = frozenset((topics.WORK, topics.DONE))
+_ENDED = frozenset((topics.DONE,))
+_NOTHING_NEW: frozenset[str] = frozenset()
+
+
+class Seen(msgspec.Struct, frozen=True):
+    """A log as a transaction or snapshot shows it."""
+
+    config: Config
+    rules: Rules
+    root: str
+    head: Head
+    ticket: ListTicket  # from before anything was listed here
+
+
+class Session:
+    """A log inside one transaction: intents change the head in memory, the committer writes it at the end."""
+
+    def __init__(self, tx: Transaction, seen: Seen, cache: BlockCache) -> None:
+        self.tx = tx
+        self.seen = seen
+        self.head = seen.head
+        self.changed = False
+        self.finished: list[str] = []
+        self.topics: set[str] = set()
+        self._cache = cache
+
+    def do(self, intents: Sequence[Intent]) -> list[Result]:
+        applied = apply(self.head, intents, self.tx.now, self.seen.rules)
+        if any(applied.results) or applied.head.beyond is not self.head.beyond:  # a purge of what is not absorbed
+            self.changed = True
+            self.head = applied.head
+            self.finished += applied.finished
+            for intent, result in zip(intents, applied.results, strict=True):
+                if result:
+                    self.topics |= _signals(intent)
+        return applied.results
+
+    def absorbed(self, block: Block, bundle: Bundle | None = None) -> int:
+        """The number of a block that was found here, which is taken into the head when it is not there yet.
+
+        With all that its bundle names: else the bundle would bring it back when it has ended and is forgotten.
+        """
+        known = self.head.block_at(block.key)
+        if known is None and not block.no:
+            keys, spent = (bundle.parts, [bundle.key]) if bundle is not None else ([block.key], [])
+            self.do([Absorb(keys, self.seen.ticket, spent)])
+            known = self.head.block_at(block.key)
+        if known is None:
+            raise Stale(f"block {block.key} has left")
+        return known.no
+
+    def key_of(self, no: int) -> str:
+        return self.seen.root + (self.head.blocks.get(no) or self.seen.head.blocks[no]).key
+
+    def block(self, no: int) -> tuple[Block, Rows]:
+        """A block of the head and its rows, or a substitute for them; read here, where the data is."""
+        block, key = self.head.blocks.get(no) or self.seen.head.blocks[no], self.key_of(no)
+        try:
+            loaded = self._cache.load(self.tx, key)
+        except Damaged as error:
+            loaded = self._cache.substitute(error, self.seen.rules)
+        if loaded is None:
+            self._look_for(block)
+            loaded = self._cache.substitute(damage.missing(key), self.seen.rules, missing=True)
+        return block, loaded
+
+    def _look_for(self, block: Block) -> None:
+        """On a bucket others may have ended what we have claimed, if we stood still for longer than the lease."""
+        if not self.seen.rules.window:
+            return
+        key = self.seen.root + "head"
+        found = self.tx.get(key)
+        if found is None or damage.read(key, codec.decode, found.data).block_at(block.key) is None:
+            raise Unavailable(f"others have ended what was claimed from {self.seen.root}: this process was held up")
+
+
+def _signals(intent: Intent) -> frozenset[str]:
+    """Who may want to know: those who wait for work, those who wait for an end."""
+    if isinstance(intent, Settle):
+        return _ENDED if intent.action == "complete" else _BOTH
+    if isinstance(intent, Remove | Purge):
+        return _BOTH
+    return _ENDED if isinstance(intent, Expire) else _NOTHING_NEW

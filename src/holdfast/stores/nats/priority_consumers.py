@@ -1,0 +1,442 @@
+"""Lanes: one pull consumer per priority in use, asked from the highest down. Consumers that vanish are made again."""
+
+from __future__ import annotations
+
+import asyncio
+import itertools
+import time
+from collections import deque
+from collections.abc import Sequence
+from contextlib import AsyncExitStack
+from itertools import takewhile
+from typing import Any
+
+import msgspec
+
+from ...errors import Unavailable
+from . import deadline, wire
+from .connection import Link
+from .deadline import apart, holding
+from .fast_reader import Word
+from .faults import CONSUMER_NOT_FOUND, STREAM_NOT_FOUND, Lost, Nobody, Refused, has_no_folder
+from .names import id_of
+from .queues import missing
+
+_ANSWER = 2.0  # seconds a pull that does not wait may take
+_LOOK_AGAIN = 1.0  # seconds a list of lanes is believed
+_SORTED = 512  # messages that were given back which are put in order at once
+_SORTED_FOR = 0.2  # seconds that they are believed to stay in order
+_TRIES = 5  # to make a consumer again
+_FOREVER = 10 * 365 * 86400.0
+
+
+class Handed(msgspec.Struct, order=True, gc=False):
+    """A message as the server handed it to us."""
+
+    id: str
+    subject: str
+    ack: str
+    data: bytes
+    delivered: int  # how often the server has handed it to anybody
+    sequence: int
+    asked: float = 0.0  # by our own clock: it was handed out after that
+
+
+class Lane:
+    """One consumer. Pulls of this process go through it one at a time; what comes lies in `buffer` until taken."""
+
+    def __init__(self, link: Link, stream: str, name: str, lease: float) -> None:
+        self.name = name
+        self.lease = lease  # the consumer's ack_wait
+        self.buffer: deque[Handed] = deque()
+        self.lock = asyncio.Lock()
+        self.standing: str = ""  # the pull that waits for the next message
+        self.standing_since = self.standing_until = 0.0
+        self.wake: Any = None  # called when something came and nobody was pulling
+        self.broken = False  # the consumer is not on the server any more
+        self.was_empty = False  # the last pull was given nothing
+        self._link = link
+        self._next = f"$JS.API.CONSUMER.MSG.NEXT.{stream}.{name}"
+        self._numbers = itertools.count(1)
+        self._inbox = ""
+        self._pull: asyncio.Future[None] | None = None
+        self._pull_name = ""
+        self._pulled_at = 0.0
+        self._left = 0
+        self._sorted_until = float("-inf")  # by our own clock
+
+    async def open(self) -> None:
+        self._inbox = self._link.client.new_inbox()
+        await self._link.listen(f"{self._inbox}.*", self._heard)
+
+    async def fetch(self, limit: int, ahead: int = 0) -> list[Handed]:
+        """Up to so many messages that are there now, `ahead` into the buffer; Lost when the server does not answer."""
+        async with holding(self.lock, self._link.options.operation_timeout):
+            if len(self.buffer) < limit:
+                await self._ask(max(limit, ahead) - len(self.buffer))
+                self.was_empty = not self.buffer
+            if time.monotonic() > self._sorted_until and any(one.delivered > 1 for one in self.buffer):
+                await self._sort()
+            return [self.buffer.popleft() for _ in range(min(limit, len(self.buffer)))]
+
+    async def _sort(self) -> None:
+        """What was given back comes before everything else, but in the order in which that happened: see all of it.
+
+        What is not taken of it is given back in the order of its ids, so this need not be done for every claim.
+        """
+        while self.buffer and self.buffer[-1].delivered > 1 and (had := len(self.buffer)) < _SORTED:
+            await self._ask(min(had, _SORTED - had))
+            if len(self.buffer) == had:
+                break
+        self.buffer = deque(sorted(self.buffer))
+        self._sorted_until = time.monotonic() + _SORTED_FOR
+
+    async def _ask(self, count: int) -> None:
+        await self._link.connected(_ANSWER)
+        try:
+            await self._link.say(self.pull(count))
+            assert self._pull is not None
+            await asyncio.wait_for(self._pull, deadline.left(_ANSWER))
+        except TimeoutError:
+            if not self.buffer:
+                raise Lost("a pull was not answered") from None
+        finally:
+            self._pull = None
+
+    def pull(self, count: int) -> bytes:
+        """What asks for so many messages that are there now; `answered` then tells when they came."""
+        self._pull = asyncio.get_running_loop().create_future()
+        self._pull_name, self._left, self._pulled_at = f"n{next(self._numbers)}", count, time.monotonic()
+        body = b'{"batch":%d,"no_wait":true}' % count
+        return wire.frame(self._next, body, f"{self._inbox}.{self._pull_name}")
+
+    def answered(self) -> asyncio.Future[None]:
+        assert self._pull is not None
+        return self._pull
+
+    def pulled(self) -> None:
+        """Nobody waits for the pull any more."""
+        self._pull, self.was_empty = None, not self.buffer
+
+    @property
+    def is_idle(self) -> bool:
+        """Whether nothing was there at the last look, and nobody looks just now."""
+        return self.was_empty and not self.buffer and not self.broken and not self.lock.locked()
+
+    async def stand(self, seconds: float) -> None:
+        """Ask to be handed the next message, whenever it comes."""
+        if self.standing and time.monotonic() < self.standing_until:
+            return
+        self.standing, self.standing_since = f"s{next(self._numbers)}", time.monotonic()
+        self.standing_until = self.standing_since + seconds
+        body = msgspec.json.encode({"batch": 1, "expires": int(seconds * 1e9)})
+        await self._link.send(self._next, body, f"{self._inbox}.{self.standing}")
+
+    def _heard(self, message: Word) -> None:
+        if not message.reply:
+            self._ended(message)
+            return
+        self.buffer.append(handed(message, self._asked()))
+        if self._pull is not None:
+            self._left -= 1
+            if self._left <= 0 and not self._pull.done():
+                self._pull.set_result(None)
+        elif self.wake is not None:
+            self.standing = ""
+            self.wake()
+
+    def _asked(self) -> float:
+        """When what comes now was asked for, at the earliest; a pull may be answered after it was given up."""
+        waits = self._pull is None or bool(self.standing)
+        return min(self.standing_since, self._pulled_at) if waits else self._pulled_at
+
+    def _ended(self, message: Word) -> None:
+        name, headers = message.subject[len(self._inbox) + 1 :], message.headers or {}
+        status, words = headers.get("Status", ""), str(headers.get("Description", "")).lower()
+        if status == "503" or (status == "409" and "deleted" in words):
+            self.broken = True
+        if name == self.standing:
+            self.standing = ""
+            if self.broken and self.wake is not None:
+                self.wake()
+        elif name == self._pull_name and self._pull is not None and not self._pull.done():
+            self._pull.set_result(None)
+
+    def dropped(self) -> None:
+        """The connection broke: nothing that was asked will come, and what lies here may be another's by now."""
+        self.buffer.clear()
+        self.standing = ""
+        if self._pull is not None and not self._pull.done():
+            self._pull.set_exception(Lost("the connection broke"))
+
+    async def put_back(self) -> None:
+        """Give back at once what came and nobody took; the answer to the last means that a pull finds all of it."""
+        try:
+            while len(self.buffer) > 1:
+                await self._link.send(self.buffer.popleft().ack, b"-NAK")
+            if self.buffer:
+                await self._link.request(self.buffer.popleft().ack, b"-NAK", within=_ANSWER)
+        except (Lost, Nobody, Unavailable):
+            pass  # it is handed out once more when its time is over
+
+
+class Lanes:
+    """The lanes of one stream of tasks or of dead letters."""
+
+    def __init__(self, link: Link, stream: str, subject: str, queue: str) -> None:
+        self.stream = stream
+        self._link = link
+        self._subject = subject  # before the priority
+        self._queue = queue
+        self._lanes: dict[int, Lane] = {}
+        self._looked = float("-inf")
+        self._waiters: deque[asyncio.Future[None]] = deque()
+        self._starved: dict[int, int] = {}
+        self._resting: asyncio.Task[None] | None = None  # a task needs somebody who holds it
+        link.drops.append(self._dropped)
+
+    def close(self) -> None:
+        self._link.drops.remove(self._dropped)
+        self.wake_all()
+
+    # ------------------------------------------------------------------ consumers
+
+    async def ensure(self, priority: int, lease: float) -> bool:
+        """A lane of this priority is there; True: it is new to us."""
+        if priority in self._lanes:
+            return False
+        await self.restore(priority, lease)
+        return True
+
+    async def restore(self, priority: int, lease: float) -> None:
+        """A lane whose consumer may have gone with its stream."""
+        await self._make(priority, lease)
+        await self._know(priority, lease)
+
+    def _filter(self, priority: int) -> str:
+        """One pattern for everything: a server counts wrong what is purged of a consumer with several."""
+        return f"{self._subject}{priority}.>"
+
+    async def _make(self, priority: int, lease: float) -> None:
+        name, subject = str(priority), self._filter(priority)
+        config = {
+            "name": name,
+            "durable_name": name,
+            "filter_subject": subject,
+            "ack_policy": "explicit",
+            "ack_wait": int(lease * 1e9),
+            "max_ack_pending": -1,
+            "max_deliver": -1,  # attempts are counted by us: the server's limit would strand the message
+        }
+        body = {"stream_name": self.stream, "config": config}
+        for left in range(_TRIES, -1, -1):
+            try:
+                await self._link.api(f"CONSUMER.CREATE.{self.stream}.{name}.{subject}", body)
+                return
+            except Refused as error:
+                if error.code == STREAM_NOT_FOUND:
+                    raise missing(self._queue) from None
+                if not left:
+                    raise
+                if has_no_folder(error):
+                    await self._delete(name)
+            await asyncio.sleep(0.05)  # one that is being deleted at the same moment cannot be made just yet
+
+    async def _know(self, priority: int, lease: float) -> None:
+        if priority in self._lanes:
+            self._lanes[priority].lease = lease
+            return
+        lane = Lane(self._link, self.stream, str(priority), lease)
+        lane.wake = self._wake
+        self._lanes[priority] = lane
+        await lane.open()
+
+    async def set_lease(self, lease: float) -> None:
+        """Another ack_wait for all lanes, so that the usual lease needs no word of its own."""
+        await self.look()
+        for priority, lane in list(self._lanes.items()):
+            if lane.lease != lease:
+                await self._make(priority, lease)
+                lane.lease = lease
+
+    async def look(self) -> list[dict[str, Any]]:
+        """Ask the server which lanes there are; what it says of each."""
+        infos: list[dict[str, Any]] = []
+        while True:
+            try:
+                page = await self._link.api(f"CONSUMER.LIST.{self.stream}", {"offset": len(infos)})
+            except Refused as error:
+                if error.code == STREAM_NOT_FOUND:
+                    raise missing(self._queue) from None
+                raise
+            infos += page.get("consumers") or []
+            if len(infos) >= int(page.get("total", 0)) or not page.get("consumers"):
+                break
+        self._looked = time.monotonic()
+        lanes = [info for info in infos if info["name"].isdigit()]
+        for info in lanes:
+            priority = int(info["name"])
+            await self._know(priority, info["config"]["ack_wait"] / 1e9)
+            if info["config"].get("filter_subject") != self._filter(priority):  # of an earlier version
+                await self._remake(priority)
+        for gone in set(self._lanes) - {int(info["name"]) for info in lanes}:
+            self._lanes[gone].broken = True
+        return lanes
+
+    def look_soon(self) -> None:
+        """A lane was made elsewhere."""
+        self._looked = float("-inf")
+        self.wake_all()
+
+    async def _all(self) -> list[tuple[int, Lane]]:
+        if time.monotonic() - self._looked > _LOOK_AGAIN:
+            await self.look()
+        for priority, lane in list(self._lanes.items()):
+            if lane.broken:  # somebody deleted the consumer; what was being worked on is told by the records
+                await self._make(priority, lane.lease)
+                lane.broken = False
+        return sorted(self._lanes.items(), key=lambda item: -item[0])
+
+    # ------------------------------------------------------------------ pulling
+
+    async def fetch(self, limit: int, ahead: int = 0) -> list[tuple[Lane, Handed]]:
+        """Up to so many messages, highest priority first; so many of each lane are asked for `ahead`."""
+        found: list[tuple[Lane, Handed]] = []
+        lanes = [lane for _, lane in await self._all()]
+        while lanes and len(found) < limit:
+            # Where nothing was before there is most likely nothing now: such lanes are asked in one go.
+            empty = list(takewhile(lambda lane: lane.is_idle, lanes))
+            if len(empty) > 1:
+                asked = await self._probe(empty)
+                given = [lane for lane in empty if lane not in asked or lane.buffer or lane.broken]
+                lanes = given + lanes[len(empty) :]
+                if not lanes:
+                    break
+            lane, lanes = lanes[0], lanes[1:]
+            found += [(lane, handed) for handed in await self._fetch(lane, limit - len(found), ahead)]
+        if found:
+            self._starved.clear()
+        return found
+
+    async def _probe(self, lanes: Sequence[Lane]) -> Sequence[Lane]:
+        """Ask each of these that nobody else asks for one message, all in one write; whom. Lost.
+
+        What comes lies in their buffers.
+        """
+        await self._link.connected(_ANSWER)
+        lanes = [lane for lane in lanes if lane.is_idle]
+        if not lanes:
+            return lanes
+        async with AsyncExitStack() as held:
+            for lane in lanes:
+                await held.enter_async_context(lane.lock)  # nobody holds it: nothing is waited for
+            try:
+                await self._link.say(b"".join([lane.pull(1) for lane in lanes]))
+                answers = [lane.answered() for lane in lanes]
+                _, late = await asyncio.wait(answers, timeout=deadline.left(_ANSWER))
+            finally:
+                for lane in lanes:
+                    lane.pulled()
+        for answer in answers:
+            if answer.done() and not answer.cancelled() and (error := answer.exception()) is not None:
+                raise error
+        if late and not any(lane.buffer for lane in lanes):
+            raise Lost("a pull was not answered")
+        return lanes
+
+    async def _fetch(self, lane: Lane, limit: int, ahead: int) -> list[Handed]:
+        found = await lane.fetch(limit, ahead)
+        if lane.broken and not found:
+            await self._make(int(lane.name), lane.lease)
+            lane.broken = False
+            found = await lane.fetch(limit, ahead)
+        return sorted(found)  # by id: what was given back stands at its place again
+
+    async def stand(self, seconds: float) -> None:
+        """Wait on every lane at once."""
+        for _, lane in await self._all():
+            await lane.stand(seconds)
+
+    async def wait(self, seconds: float) -> None:
+        """Until a message came for one who waits, or the time is over."""
+        waiter: asyncio.Future[None] = asyncio.get_running_loop().create_future()
+        self._waiters.append(waiter)
+        try:
+            await asyncio.wait_for(waiter, deadline.left(seconds))
+        except TimeoutError:
+            pass
+        finally:
+            if waiter in self._waiters:
+                self._waiters.remove(waiter)
+
+    def _wake(self) -> None:
+        while self._waiters:
+            waiter = self._waiters.popleft()
+            if not waiter.done():
+                waiter.set_result(None)
+                return
+        self._resting = apart(self.put_back())
+
+    def wake_all(self) -> None:
+        while self._waiters:
+            waiter = self._waiters.popleft()
+            if not waiter.done():
+                waiter.set_result(None)
+
+    async def rest(self) -> None:
+        """A claim is over: what it left behind is for the next one here, or for others."""
+        if any(lane.buffer for lane in self._lanes.values()):
+            if self._waiters:
+                self._wake()
+            else:
+                await self.put_back()
+
+    async def put_back(self) -> None:
+        """Nobody here wants what lies in the buffers."""
+        for lane in list(self._lanes.values()):  # others may come while one is put back
+            if lane.buffer and not lane.lock.locked():
+                await lane.put_back()
+
+    def _dropped(self) -> None:
+        for lane in self._lanes.values():
+            lane.dropped()
+        self.wake_all()
+
+    async def rebuild_starved(self) -> int:
+        """Consumers with a backlog that twice in a row gave nothing are made anew; how many."""
+        rebuilt = 0
+        for info in await self.look():
+            priority = int(info["name"])
+            starved = info["num_pending"] > 0  # and whoever asks us this was just given nothing
+            self._starved[priority] = self._starved.get(priority, 0) + 1 if starved else 0
+            if self._starved[priority] >= 2:
+                self._starved[priority] = 0
+                await self._remake(priority)
+                rebuilt += 1
+        return rebuilt
+
+    async def _remake(self, priority: int) -> None:
+        lane = self._lanes[priority]
+        await self._delete(lane.name)
+        lane.dropped()
+        await self._make(priority, lane.lease)
+
+    async def _delete(self, name: str) -> None:
+        try:
+            await self._link.api(f"CONSUMER.DELETE.{self.stream}.{name}")
+        except Refused as error:
+            if error.code != CONSUMER_NOT_FOUND:
+                raise
+
+
+def handed(message: Word, asked: float) -> Handed:
+    """From a message of a pull; the reply subject tells how often it was handed out, and its place in the stream."""
+    words = message.reply.split(".")
+    at = 4 if len(words) == 9 else 6  # the longer form names domain and account first
+    delivered, sequence = int(words[at]), int(words[at + 1])
+    return Handed(id_of(message.subject), message.subject, message.reply, message.data, delivered, sequence, asked)
+
+
+def nak(delay: float) -> bytes:
+    """Give back, to be handed out again after a while; the server keeps the instant."""
+    return b'-NAK {"delay":%d}' % int(min(delay, _FOREVER) * 1e9) if delay > 0 else b"-NAK"

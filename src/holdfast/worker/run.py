@@ -1,0 +1,229 @@
+"""One run of a worker: its loops, put together, started and stopped in order."""
+
+from __future__ import annotations
+
+import asyncio
+import random
+from collections.abc import Callable, Iterable
+from time import monotonic
+from typing import Any
+
+from ..config import WorkerOptions
+from ..escaping import logger_named
+from ..retry import RetryFunction, RetryPolicy
+from .batches import BatchLanes
+from .call import Call
+from .claimer import Claimer
+from .context import Site
+from .handler import Handler
+from .heartbeat import Keeper
+from .in_flight import Hands, Job
+from .notify import Herald, OnComplete, OnError
+from .outage import Outage, Patience
+from .prefetch import Prefetch
+from .settlement import Judge
+from .settler import Settler
+from .slots import Lanes
+from .source import Source
+from .threads import Threads
+
+_LOG = logger_named("holdfast.worker")
+_CLAIM_DEADLINE = 5.0  # seconds a claim under way gets to be answered on stop
+_CANCEL_DEADLINE = 5.0  # seconds a cancelled handler gets to clean up
+_SETTLE_DEADLINE = 30.0  # seconds to make the last outcomes durable
+_SHORT = 5.0  # seconds for everything else on the way out
+_CALLS = 8  # claims at once where a claim is dear: they share a trip
+_LEARNED = 10  # times what a store asks for in advance may be learned
+_MOMENT = 1.0  # seconds for cancelled loops to end
+
+
+class Crew:
+    """Made and used in one event loop, once."""
+
+    def __init__(
+        self,
+        source: Source,
+        handler: Handler,
+        options: WorkerOptions,
+        *,
+        worker_id: str,
+        retry: RetryPolicy | RetryFunction | None,
+        on_error: OnError | None,
+        on_complete: OnComplete | None,
+        gone: Callable[[], None],
+    ) -> None:
+        self._source = source
+        self._gone = gone
+        self._worker_id = worker_id
+        self._concurrency = options.concurrency
+        self._hands = Hands(source.gate.settled)
+        self._threads = Threads(options.concurrency, f"holdfast-{source.name}")
+        self._callback_threads = None if handler.is_async else Threads(1, f"holdfast-{source.name}-callbacks")
+        judge = Judge(source, worker_id, retry=retry)
+        self._herald = Herald(source, on_error=on_error, on_complete=on_complete, threads=self._callback_threads)
+        self._outage = Outage()
+        self._settler = Settler(source, self._hands, judge, self._herald, self._outage)
+        self._lanes = self._make_lanes(handler, options, judge)
+        self._claimer = self._make_claimer(options)
+        self._keeper = Keeper(source, self._hands, self._outage, lost=self._lose)
+        self._claiming: asyncio.Task[None] | None = None
+        self._settling: asyncio.Task[None] | None = None
+        self._running: list[asyncio.Task[None]] = []
+        self._maintaining: asyncio.Task[None] | None = None
+        self._stopping: asyncio.Task[None] | None = None
+        self._deadline = float("inf")
+        self._hurry = asyncio.Event()
+        self.ended: asyncio.Future[None] = asyncio.get_running_loop().create_future()
+
+    def _make_claimer(self, options: WorkerOptions) -> Claimer:
+        per_lane = options.batch or 1
+        at_work = options.concurrency * per_lane
+        return Claimer(
+            self._source,
+            self._hands,
+            self._lanes,
+            self._settler,
+            self._herald,
+            self._outage,
+            prefetch=_prefetch(self._source, options, at_work),
+            at_work=at_work,
+            per_lane=per_lane,
+            most=max(_batch_size(self._source, options), at_work),
+            calls=_CALLS if self._source.store.capabilities.prefetch else 1,
+        )
+
+    def _make_lanes(self, handler: Handler, options: WorkerOptions, judge: Judge) -> Lanes:
+        site = Site(self._source, self._worker_id, self._extend)
+        call = Call(handler, site, timeout=options.timeout, threads=self._threads)
+        common: dict[str, Any] = {"concurrency": options.concurrency, "keep_values": self._herald.keeps_values}
+        if options.batch is not None:
+            return BatchLanes(self._hands, judge, call, batch=options.batch, **common)
+        return Lanes(self._hands, judge, call, **common)
+
+    def start(self, watch: Callable[[Job], None] | None = None) -> None:
+        self._herald.watch = watch
+        self._running = self._lanes.start()
+        self._settling = self._settler.start()
+        self._claiming = self._claimer.start()
+        self._keeper.start()
+        self._maintaining = asyncio.create_task(self._maintain(), name=f"holdfast-maintain-{self._source.name}")
+        for task in (*self._running, self._settling, self._claiming):
+            task.add_done_callback(self._ended_early)
+        self._source.events.emit(
+            "workers.started", queue=self._source.name, concurrency=self._concurrency, worker_id=self._worker_id
+        )
+
+    def is_lane(self, task: asyncio.Task[Any] | None) -> bool:
+        return task in self._running
+
+    def stop(self, grace: float) -> asyncio.Task[None]:
+        """Begin to stop, or shorten the grace of a stop that has begun."""
+        deadline = monotonic() + grace
+        if deadline < self._deadline:
+            self._deadline = deadline
+            self._hurry.set()
+        if self._stopping is None:
+            self._stopping = asyncio.create_task(self._stop(), name=f"holdfast-stop-{self._source.name}")
+        return self._stopping
+
+    # ------------------------------------------------------------------ while it runs
+
+    def _lose(self, job: Job) -> None:
+        self._lanes.lose(job)
+        self._herald.lost(job)
+
+    async def _extend(self, job: Job, seconds: float) -> bool:
+        lease = (job.message.id, job.message.token)
+        (end,) = await self._source.store.extend(self._source.name, [lease], seconds)
+        if end is None and not job.lost and job.settlement is None:
+            self._lose(job)
+        return end is not None
+
+    async def _maintain(self) -> None:
+        patience = Patience(self._outage, f"maintain {self._source.name}")
+        interval = self._source.maintenance_interval
+        while True:
+            await asyncio.sleep(interval * random.uniform(0.75, 1.25))  # so that processes do not all come at once
+            if self._source.store.is_resting(self._source.name):
+                continue
+            await patience.until_done(self._source.refresh)
+            if not self._source.is_letters:  # the queue's own workers maintain its dead letters too
+                await patience.until_done(lambda: self._source.store.maintain(self._source.name))
+
+    def _ended_early(self, task: asyncio.Task[None]) -> None:
+        """A loop that ends by an error ends the worker: half a worker helps nobody."""
+        if task.cancelled() or (error := task.exception()) is None:
+            return
+        if not self.ended.done():
+            _LOG.critical("the worker of %s stops: %s: %s", self._source.name, type(error).__name__, error)
+            self.ended.set_exception(error)
+            self.ended.exception()  # seen: it was logged, and `run` raises it
+        self.stop(0.0)
+
+    # ------------------------------------------------------------------ on the way out
+
+    async def _stop(self) -> None:
+        """No new claims, the buffer given back, running handlers within the grace, the rest released, all settled."""
+        self._claimer.close()
+        self._give_back_buffer()
+        self._lanes.close()
+        await self._wait_for([self._claiming], lambda: _CLAIM_DEADLINE)
+        self._give_back_buffer()
+        await self._wait_for(self._running, lambda: self._deadline - monotonic())
+        self._lanes.interrupt()
+        await self._wait_for(self._running, lambda: _CANCEL_DEADLINE if self._hands.open else _SHORT)
+        self._lanes.abandon()
+        self._settler.close()
+        await self._wait_for([self._settling], lambda: _SETTLE_DEADLINE)
+        await self._herald.close(_SHORT)
+        await self._keeper.stop(_SHORT)
+        await self._end_tasks()
+        self._end()
+
+    def _give_back_buffer(self) -> None:
+        buffer = self._hands.buffer
+        jobs = [buffer.popleft() for _ in range(len(buffer))]
+        self._settler.release(jobs)
+
+    async def _wait_for(self, tasks: Iterable[asyncio.Task[None] | None], left: Callable[[], float]) -> None:
+        """Until these have ended or their time is up, which another `stop` may shorten."""
+        waiting = {task for task in tasks if task is not None and not task.done()}
+        while waiting and (seconds := left()) > 0:
+            self._hurry.clear()
+            hurry = asyncio.create_task(self._hurry.wait())
+            done, _ = await asyncio.wait({*waiting, hurry}, timeout=seconds, return_when=asyncio.FIRST_COMPLETED)
+            hurry.cancel()
+            if not done:
+                return
+            waiting -= done
+
+    async def _end_tasks(self) -> None:
+        tasks = [self._claiming, self._settling, self._maintaining, *self._running]
+        waiting = [task for task in tasks if task is not None and not task.done()]
+        for task in waiting:
+            task.cancel()
+        if waiting:
+            await asyncio.wait(waiting, timeout=_MOMENT)
+
+    def _end(self) -> None:
+        self._threads.close()
+        if self._callback_threads is not None:
+            self._callback_threads.close()
+        if left := len(self._hands.held):
+            _LOG.warning("%d outcomes of %s could not be settled; their leases will expire", left, self._source.name)
+        self._source.events.emit("workers.stopped", queue=self._source.name, worker_id=self._worker_id)
+        self._gone()
+        if not self.ended.done():
+            self.ended.set_result(None)
+
+
+def _prefetch(source: Source, options: WorkerOptions, at_work: int) -> Prefetch:
+    if options.prefetch is not None:
+        return Prefetch(options.prefetch, step=0, most=0)
+    known = source.store.capabilities.prefetch
+    return Prefetch(known, step=at_work, most=max(_batch_size(source, options), _LEARNED * known))
+
+
+def _batch_size(source: Source, options: WorkerOptions) -> int:
+    """Messages of one call: a store whose calls cost much and whose messages little takes more of them."""
+    return source.store.capabilities.batch_size if options.batch_size is None else options.batch_size

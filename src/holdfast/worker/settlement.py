@@ -1,0 +1,74 @@
+"""From what happened to what the store is told."""
+
+from __future__ import annotations
+
+from collections.abc import Iterator
+
+import msgspec
+
+from ..limits import check_result, in_ascii, kept_text
+from ..outcome import Decision, decide, describe
+from ..retry import RetryFunction, RetryPolicy
+from ..stores.records import Settlement
+from .in_flight import Job
+from .source import Source
+
+_WHEN_REFUSED = 60.0  # seconds until a message runs again of which the store takes no outcome
+_WHEN_THE_POLICY_ENDS = 300.0  # seconds until a dead letter is shown again though its policy has no further try
+
+
+class Judge:
+    """Makes the settlement of a job. Dead letters never die again: they are shown again later."""
+
+    def __init__(self, source: Source, worker_id: str, *, retry: RetryPolicy | RetryFunction | None) -> None:
+        self._source = source
+        self._worker_id = worker_id
+        self._retry = retry  # the worker's own; None: the queue's
+
+    def completed(self, job: Job, result: bytes | None) -> Settlement:
+        """MessageTooLarge: the result is beyond its limit, and the attempt has failed."""
+        if result is not None:
+            check_result(result, self._source.options.max_message_size)
+        message = job.message
+        return Settlement(message.id, message.token, "complete", 0.0, result, None, None, self._worker_id)
+
+    def failed(self, job: Job, error: BaseException) -> Settlement:
+        message, stored = job.message, self._source.options.retry
+        policy = stored if self._retry is None else self._retry
+        # a dead letter has no last attempt
+        most = message.attempt + 1 if self._source.is_letters else message.max_attempts
+        decision = decide(error, attempt=message.attempt, max_attempts=most, policy=policy, fallback=stored)
+        return self._settlement(job, decision)
+
+    def unreadable(self, job: Job, error: BaseException) -> Settlement:
+        return self._settlement(job, Decision("dead", 0.0, kept_text(f"undecodable payload: {describe(error)}")))
+
+    def instead(self, job: Job, error: Exception) -> Iterator[Settlement]:
+        """What else may be told of an outcome that the store refuses, the nearest to it first, in plain letters."""
+        was = job.settlement
+        if was is not None and _plain(was) != was:
+            yield _plain(was)
+        if was is not None and was.action == "complete":
+            yield _plain(self.failed(job, error))
+        reason = f"its outcome could not be stored: {describe(error)}"
+        yield _plain(self._settlement(job, Decision("dead", 0.0, reason)))
+        yield msgspec.structs.replace(self.released(job), delay=_WHEN_REFUSED, worker=None)
+
+    def released(self, job: Job) -> Settlement:
+        message = job.message
+        return Settlement(message.id, message.token, "release", worker=self._worker_id)
+
+    def _settlement(self, job: Job, decision: Decision) -> Settlement:
+        message, action, delay = job.message, decision.action, decision.delay
+        if self._source.is_letters and action == "dead":
+            action, delay = "retry", self._backoff(message.attempt)
+        return Settlement(message.id, message.token, action, delay=delay, error=decision.error, worker=self._worker_id)
+
+    def _backoff(self, attempt: int) -> float:
+        delay = self._source.options.retry.after(attempt)
+        return _WHEN_THE_POLICY_ENDS if delay is None else delay
+
+
+def _plain(settlement: Settlement) -> Settlement:
+    """The same with text that every store has letters for."""
+    return msgspec.structs.replace(settlement, error=in_ascii(settlement.error), worker=in_ascii(settlement.worker))
