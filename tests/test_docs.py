@@ -178,6 +178,7 @@ def test_code_runs(code: str, tmp_path: Path) -> None:
     assert "import holdfast" in code
     program = tmp_path / "program.py"
     program.write_text(code)
+    (tmp_path / "servers").symlink_to(ROOT / "tests" / "servers")  # what some pages start
     env = {key: value for key, value in os.environ.items() if not key.startswith("HOLDFAST_")}
     done = subprocess.run(
         [sys.executable, str(program)], cwd=tmp_path, env=env, capture_output=True, text=True, timeout=50, check=False
