@@ -131,3 +131,28 @@ def _worked(url, *, archive):
     )
     megabytes, computes = done.stdout.split()
     return int(megabytes), computes == "True"
+
+
+RACE = """
+import importlib.abc, sys, threading, time
+from holdfast.stores.log import arrow
+
+class Slow(importlib.abc.MetaPathFinder):
+    def find_spec(self, name, path, target=None):
+        if name == "pyarrow.lib":
+            time.sleep(0.3)
+
+def use():
+    import pyarrow as pa
+    pa.ipc.open_stream
+
+sys.meta_path.insert(0, Slow())
+for work in (use, arrow.load, use):
+    threading.Thread(target=work).start()
+    time.sleep(0.05)
+"""
+
+
+def test_threads_that_need_it_while_it_is_loaded_get_all_of_it() -> None:
+    done = subprocess.run([sys.executable, "-c", RACE], capture_output=True, text=True, timeout=50, check=False)
+    assert (done.returncode, done.stderr) == (0, "")

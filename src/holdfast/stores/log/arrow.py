@@ -35,9 +35,13 @@ def is_ready() -> bool:
 
 
 def load() -> None:
-    """Load it here; only where waiting harms nobody."""
+    """Load it here; only where waiting harms nobody.
+
+    Never a part of it first that the whole imports, such as `pyarrow.ipc`: two threads that begin at both ends wait for
+    each other, Python lets one of them go on, and it finds half of a library.
+    """
     with _loading:
-        import pyarrow.ipc  # noqa: F401 - for whoever comes next
+        import pyarrow  # noqa: F401 - for those that come next
 
         _state["ready"] = True
 

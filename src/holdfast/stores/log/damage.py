@@ -3,9 +3,10 @@
 from __future__ import annotations
 
 from collections.abc import Callable, Sized
+from types import ModuleType
 from typing import TypeVar
 
-from ...errors import Damaged, HoldfastError
+from ...errors import Damaged, HoldfastError, Unavailable
 from ...escaping import logger_named
 from . import names
 from .rows import RAW, Rows
@@ -30,6 +31,8 @@ def read(key: str, decode: Callable[[bytes], T], data: bytes, *, queue: str = ""
     except (HoldfastError, MemoryError, ImportError):  # a newer format, or our own want: not rubbish
         raise
     except Exception as error:
+        if isinstance(error, AttributeError) and isinstance(error.obj, ModuleType):
+            raise Unavailable(f"{key} could not be read while a library is loaded ({error}): try again") from error
         raise damaged(key, f"{type(error).__name__}: {error}", queue=queue) from error
 
 
