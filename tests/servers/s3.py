@@ -87,7 +87,20 @@ class Server:
                 self.stop(signal.SIGKILL)
                 raise RuntimeError(f"SeaweedFS did not start:\n{(self.folder / 'log').read_text()[-2000:]}")
             time.sleep(0.1)
+        if self._is_open():
+            self.stop(signal.SIGKILL)
+            raise RuntimeError("SeaweedFS came up without its keys: everybody may do everything")
         return self
+
+    def _is_open(self) -> bool:
+        """On a busy machine it may start before it has read its keys, and then asks for none."""
+        from obstore.exceptions import BaseError
+
+        try:
+            self.driver(bucket=ELSEWHERE).put("open", b"x")
+        except (BaseError, PermissionError):
+            return False
+        return True
 
     def _flags(self) -> list[str]:
         flags: dict[str, object] = {
