@@ -116,3 +116,11 @@ def test_a_port_that_was_taken_meanwhile_costs_only_another_start() -> None:
     server = Server()
     with socket.create_server(("127.0.0.1", server._ports["filer"])), server:
         server.driver("free").put("here", b"1")
+
+
+def test_keys_of_the_environment_are_no_administrator_s(monkeypatch: pytest.MonkeyPatch) -> None:
+    """Tests on Spark set them, and may be the first that need the server."""
+    monkeypatch.setenv("AWS_ACCESS_KEY_ID", kit.LIMITED[0])
+    monkeypatch.setenv("AWS_SECRET_ACCESS_KEY", kit.LIMITED[1])
+    with Server() as server, pytest.raises((BaseError, PermissionError)):
+        server.driver(bucket=ELSEWHERE).put("mine", b"x")

@@ -37,6 +37,8 @@ _GRPC = 10_000  # each part also listens on its port plus this
 class Server:
     """One server with its buckets. `with Server() as server: server.url("prefix")`. It can be killed and started again.
 
+    It is not shown the environment's AWS keys: it would take them for an administrator's.
+
     The limited key may read, write and list its own bucket and nothing else. Of three or more conditional writes of
     one key at once the losers wait for its lock, whole seconds each; of two neither does.
     """
@@ -80,6 +82,7 @@ class Server:
             self._process = subprocess.Popen(
                 [str(_binary()), "-logtostderr=true", "server", *self._flags()],
                 stdin=subprocess.DEVNULL, stdout=log, stderr=log, cwd=self.folder, start_new_session=True,
+                env={name: value for name, value in os.environ.items() if not name.startswith("AWS_")},
             )  # fmt: skip
         deadline = time.monotonic() + _START
         while not self._ready():
@@ -87,20 +90,7 @@ class Server:
                 self.stop(signal.SIGKILL)
                 raise RuntimeError(f"SeaweedFS did not start:\n{(self.folder / 'log').read_text()[-2000:]}")
             time.sleep(0.1)
-        if self._is_open():
-            self.stop(signal.SIGKILL)
-            raise RuntimeError("SeaweedFS came up without its keys: everybody may do everything")
         return self
-
-    def _is_open(self) -> bool:
-        """On a busy machine it may start before it has read its keys, and then asks for none."""
-        from obstore.exceptions import BaseError
-
-        try:
-            self.driver(bucket=ELSEWHERE).put("open", b"x")
-        except (BaseError, PermissionError):
-            return False
-        return True
 
     def _flags(self) -> list[str]:
         flags: dict[str, object] = {
