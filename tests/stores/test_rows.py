@@ -12,7 +12,6 @@ from hypothesis import strategies as st
 
 from holdfast.errors import StoreError
 from holdfast.stores.log import rows
-from holdfast.stores.log.frames import Frame
 from holdfast.stores.log.rows import ARROW_FROM, Rows
 
 TEXT = st.text(st.characters(codec="utf-8"), max_size=8)
@@ -70,26 +69,6 @@ def test_more_is_arrow(block: Rows):
     assert table.num_rows == len(block)
     assert table.schema.metadata[b"holdfast"] == str(rows.FORMAT).encode()
     assert rows.decode(data) == block
-
-
-@settings(max_examples=100, deadline=None)
-@given(payloads=st.lists(st.binary(max_size=40), min_size=ARROW_FROM, max_size=ARROW_FROM + 20), content_type=TEXT)
-def test_a_block_of_payloads_is_what_pyarrow_writes(payloads: list[bytes], content_type: str):
-    block = Rows(payloads, content_type)
-    assert rows._frame(content_type) is not None  # this pyarrow's streams are put together here
-    assert bytes(rows.encode(block)) == bytes(rows._stream(rows._batch(block)))
-
-
-def test_a_pyarrow_that_writes_otherwise_writes_itself(monkeypatch: pytest.MonkeyPatch):
-    """A header of another shape is noticed, and left to pyarrow."""
-    block, fill = Rows([b"x"] * 20, "text/x-other"), Frame.fill
-    monkeypatch.setattr(Frame, "fill", lambda self, payloads: b"?" + fill(self, payloads))
-    assert rows._frame("text/x-other") is None
-    assert rows.decode(bytes(rows.encode(block))) == block
-
-
-def test_a_header_too_short_to_be_known_is_left_to_pyarrow():
-    assert Frame.of(b"schema", b"short") is None
 
 
 @pytest.mark.parametrize("count", [1, ARROW_FROM - 1, ARROW_FROM, 1000])

@@ -2,15 +2,13 @@
 
 from __future__ import annotations
 
-import functools
 from collections.abc import Callable, Sequence
-from typing import Any
+from typing import Any, cast
 
 import msgspec
 
 from ...errors import StoreError
-from . import arrow
-from .frames import Frame
+from . import arrow, frames
 from .space import Buffer
 
 MOVED_FROM = "dead_from"  # a header: the queue whose dead letter a message was
@@ -71,23 +69,29 @@ _rows_decoder = msgspec.msgpack.Decoder(Rows)
 
 def encode(rows: Rows, *, plain: bool = False) -> Buffer:
     """The bytes of a block. Unless they are to be `plain` this may load pyarrow, so: not in an event loop."""
-    return _encoder.encode(_Wire(FORMAT, rows)) if plain or len(rows) < ARROW_FROM else _encode_arrow(rows)
+    if len(rows) < ARROW_FROM:
+        return _encoder.encode(_Wire(FORMAT, rows))
+    if _is_payloads(rows):
+        return frames.encode(rows.payload, cast(str, rows.content_type))
+    return _encoder.encode(_Wire(FORMAT, rows)) if plain else _stream(_batch(rows))
 
 
 def encode_at_once(rows: Rows) -> Buffer:
     """The same in an event loop: until pyarrow is there, any number of rows is written without it."""
-    return encode(rows, plain=len(rows) >= ARROW_FROM and not arrow.is_ready())
+    needs_arrow = len(rows) >= ARROW_FROM and not _is_payloads(rows)
+    return encode(rows, plain=needs_arrow and not arrow.is_ready())
 
 
 def waits_to_decode(data: bytes) -> bool:
     """Whether `decode` would load pyarrow first, which begins now in a thread."""
-    return data.startswith(_ARROW_START) and not arrow.is_ready()
+    return data.startswith(_ARROW_START) and not frames.is_known(data) and not arrow.is_ready()
 
 
 def decode(data: bytes) -> Rows:
     """The rows of a block; a newer format is refused."""
     if data.startswith(_ARROW_START):
-        return _decode_arrow(data)
+        found = frames.decode(data)
+        return Rows(*found) if found is not None else _decode_arrow(data)
     format, *parts = _decoder.decode(data)
     _check_format(msgspec.msgpack.decode(format, type=int))
     return _rows_decoder.decode(parts[0])
@@ -98,21 +102,9 @@ def _check_format(format: int) -> None:
         raise StoreError(f"a block has format {format}, this version reads up to {FORMAT}: upgrade holdfast")
 
 
-def _encode_arrow(rows: Rows) -> Buffer:
-    if isinstance(rows.content_type, str) and all(getattr(rows, name) is None for name in _BESIDES):
-        frame = _frame(rows.content_type)
-        if frame is not None:
-            return frame.fill(rows.payload)
-    return _stream(_batch(rows))
-
-
-@functools.lru_cache(maxsize=64)
-def _frame(content_type: str) -> Frame | None:
-    """For blocks of payloads alone; None: this pyarrow writes them in another way than we know."""
-    some = [b"", b"1", b"22"]
-    batch = _batch(Rows(some, content_type))
-    frame = Frame.of(batch.schema.serialize().to_pybytes(), batch.slice(0, 1).serialize().to_pybytes())
-    return frame if frame is not None and frame.fill(some) == bytes(_stream(batch)) else None
+def _is_payloads(rows: Rows) -> bool:
+    """Payloads of one content type and nothing else."""
+    return isinstance(rows.content_type, str) and all(getattr(rows, name) is None for name in _BESIDES)
 
 
 def _stream(batch: Any) -> Buffer:
