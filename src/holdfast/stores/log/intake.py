@@ -139,7 +139,7 @@ def _listing_of(view: Reading, root: str, ticket: ListTicket, found: list[list[s
     made = {key[cut:]: view.made(key) for key in (*inbox, *due)}
     due_at = _soonest(view, coming)
     upto = _end_of(inbox, asked)[cut:]
-    return Listing(root, ticket, list(made), made, upto, due_at, view.now, cast(_Showing, view).pleas(root))
+    return Listing(root, ticket, made, upto, due_at, view.now, cast(_Showing, view).pleas(root))
 
 
 def _from_list(
@@ -164,9 +164,9 @@ def _comes_first(seen: Seen, listing: Listing, demand: int) -> bool:
     """Whether the head holds enough messages that go before everything that it does not know."""
     head = seen.head
     known = head.beyond.refused
-    if any(bundles.is_bundle(key) and key not in known for key in listing.keys):
+    if any(bundles.is_bundle(key) and key not in known for key in listing.made):
         return False
-    blocks = [key for key in listing.keys if not bundles.is_bundle(key)]
+    blocks = [key for key in listing.made if not bundles.is_bundle(key)]
     chosen, enough = wanted(head, blocks, demand, seen.rules, upto=listing.upto)
     return enough and not chosen
 

@@ -77,7 +77,7 @@ class Quarantine:
         """Late blocks by the epoch as it is known, some when there are many; and whether the head has named others."""
         glance = Glance(view, self._committer.look(view), self._cache)
         self.has_copies = next(iter(glance.keys(names.LATE)), None) is not None
-        seen, late = glance.seen, glance.strangers("inbox/", "later/").late
+        seen, late = glance.seen, glance.late()
         if late:  # what a flush left behind is for whoever finishes it: its rows are in a head
             unfinished = unfinished_of(view, seen.root, seen.head, queues.beside(seen.root, seen.config), late)
             late = {key: made for key, made in late.items() if key not in unfinished}
