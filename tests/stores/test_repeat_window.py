@@ -69,7 +69,7 @@ async def test_a_purge_leaves_what_is_held_alone(open_store, clock: ManualClock,
     await store.append("q", [message("b")])
     assert await store.purge("q") == 1
     await store.claim("q", 10, 600.0)
-    await store._log("q").undertaker.bury()
+    await store._log("q").window.undertaker.bury()
     assert bucket.named("/inbox/"), "its payload is still needed"
     assert await complete(other, "q", held) == ["ok"]
     await other._log("q").flusher.flush_all()
@@ -144,7 +144,7 @@ async def run_all(store: LateStore, clock: ManualClock) -> list[str]:
         await store._log("q").flusher.flush_all()
     for _ in range(3):
         clock.advance(OVER)
-        await store._log("q").undertaker.bury()
+        await store._log("q").window.undertaker.bury()
         await store.claim("q", 10, 60.0)
     return [each.id for each in claims.messages]
 
@@ -242,7 +242,7 @@ async def test_rows_of_finished_blocks_do_not_stay_in_memory(open_store, clock) 
     await archive_of(store, 5)
     assert store._cache._blocks
     clock.advance(OVER)
-    await store._log("q").undertaker.bury()
+    await store._log("q").window.undertaker.bury()
     assert not store._cache._blocks
 
 

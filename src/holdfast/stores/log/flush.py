@@ -179,10 +179,10 @@ class Flusher:
                         continue
                 loaded = self._cache.load(view, key)
                 if loaded is None and self._is_missing(key):
-                    loaded = self._cache.substitute(damage.missing(key), seen.rules, missing=True)
+                    loaded = self._cache.substitute(damage.missing(key))
                     self._damaged.add(key)
             except Damaged as error:
-                loaded = self._cache.substitute(error, seen.rules)
+                loaded = self._cache.substitute(error, twice=seen.window.reads_twice)
                 self._damaged.add(key)
             if loaded is None:
                 return None  # my view is old: somebody has finished this flush

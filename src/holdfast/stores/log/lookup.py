@@ -21,7 +21,7 @@ from .head.state import Block, Frozen, Head
 from .names import ArchiveName
 from .records import State
 from .rows import Rows
-from .space import Reading, Stale
+from .space import Reading
 
 _PAGE = 10_000
 STATUS = {"ready": "pending", "delayed": "delayed", "processing": "processing", "retry": "retry"}
@@ -121,10 +121,8 @@ class Glance:
         key = self.seen.root + block.key
         try:
             found = self._cache.load(self.view, key)
-            if found is None and not self.seen.rules.window:
-                if not self._sure:
-                    raise Stale(key)
-                raise damage.missing(key)
+            if found is None:
+                self.seen.window.left(key, sure=self._sure)
         except Damaged as error:
             return damage.substitute(error.key, error)
         return found

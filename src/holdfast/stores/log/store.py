@@ -20,7 +20,6 @@ from ..base import DEAD, Check, Ordinary, QueueInfo, SingleAppend, stats_one_by_
 from ..formats import Format
 from ..records import Answer, Claims, Envelope, Settlement, Stats, Stored, View
 from . import counting, inspect, letters, maintenance, names, queues, tokens
-from .bucket.append import LateAppender
 from .cache import BlockCache
 from .edit import Session
 from .head.machine import CANCELLED, EXPIRED
@@ -29,6 +28,7 @@ from .lookup import Glance
 from .partition import Log
 from .pipeline.batches import LogBatches
 from .queue_view import Finder
+from .repeat_window import Atomic, RepeatWindow
 from .space import Reading, Shrinking, Space, Stale, Transaction, Watchful
 from .topics import done_topic, work_topic
 
@@ -48,6 +48,7 @@ class LogStore(Ordinary):
         self._steps = steps  # tests stop the engine at named steps; nobody else does
         self._cache = BlockCache()
         self._ids = Ids()
+        self._atomic = Atomic(space, self._ids, timeout=self._timeout)
         self._logs: dict[str, Log] = {}
         self._pulse = cast(Watchful, space) if hasattr(space, "watch_log") else None
         self._swept_until = 0.0
@@ -63,11 +64,14 @@ class LogStore(Ordinary):
                 queues.address(queue),
                 self._cache,
                 self._ids,
+                self._window(queue),
                 timeout=self._timeout,
                 step=self._steps,
-                found=partial(self._found, queue),
             )
         return log
+
+    def _window(self, queue: str) -> RepeatWindow:
+        return self._atomic
 
     async def _logs_of(self, queue: str) -> list[Log]:
         """All logs of a queue, without its dead letters."""
@@ -216,9 +220,9 @@ class LogStore(Ordinary):
         return None if tally is None else tally.read()
 
     async def _claim(self, queue: str, limit: int, lease: float) -> tuple[Claims, float | None]:
-        committer = self._log(queue).committer
-        token = committer.token()
-        answer = await committer.ask(Claim(token, limit, lease))
+        log = self._log(queue)
+        token = log.window.token()
+        answer = await log.committer.ask(Claim(token, limit, lease))
         taken = cast(list[Taken], answer.results[0])
         gone = tokens.expired(answer, EXPIRED) if answer.expired else []
         return Claims(tokens.claimed(answer, taken, token), gone), answer.next_due
@@ -305,7 +309,7 @@ class LogStore(Ordinary):
         found: list[tuple[QueueInfo, Stats]] = []
         after: str | None = None
         while after != "":
-            look = partial(counting.counted, self._cache, after or "")
+            look = partial(counting.counted, self._cache, self._atomic, after or "")
             some, after = await self._space.read(look, deadline=self._timeout)
             for name, config, counts in some:
                 with suppress(QueueNotFound):
@@ -356,12 +360,7 @@ class LogStore(Ordinary):
             return count
         await self._flush_all(queue)
         found = await self._space.read(lambda reading: letters.archived(reading, queue, ids), deadline=self._timeout)
-        appender = self._log(queue).appender
-        if isinstance(appender, LateAppender):
-            return await appender.replays.replay(found)
-        return await self._space.transact(
-            lambda tx: letters.replay_archived(tx, queue, found, self._ids), deadline=self._timeout
-        )
+        return await self._log(queue).window.replay_archived(queue, found)
 
     async def discard(
         self, queue: str, view: View, ids: Sequence[str] | None = None, *, before: float | None = None
@@ -386,7 +385,7 @@ class LogStore(Ordinary):
         if not self._space.window:
             orphans = await self._sweep()
             looked = time.monotonic()
-            if await self._space.read(partial(maintenance.is_idle, queue), deadline=self._timeout):
+            if await self._space.read(partial(maintenance.is_idle, queue, self._atomic), deadline=self._timeout):
                 self._found_idle[queue] = looked
                 return maintenance.NOTHING_DONE | {"orphans": orphans}
         live, *others = await self._logs_of(queue)

@@ -10,7 +10,7 @@ from ....config import StoreOptions
 from ....ids import Ids
 from ...batches import WHOLE, Batch, ConsumerInfo, Filter, Ownership, Sizing, Slice, Staged, Stager
 from ...records import View
-from .. import maintenance, pin, queues
+from .. import pin, queues
 from ..partition import Log
 from ..queue_view import Finder
 from ..space import Space, Transaction
@@ -104,9 +104,7 @@ class LogBatches:
         return await self._publishing.publish(queue, sink, batch, staged, room=room)
 
     async def sweep(self, queue: str, older_than: float) -> int:
-        if self._space.window:
-            return await maintenance.sweep(self._space, self._log(queue), older_than=older_than)
-        return await self._space.sweep(older_than)
+        return await self._log(queue).window.sweep_staged(older_than)
 
     # Upkeep.
 

@@ -1,0 +1,210 @@
+"""A partition on a bucket: a write can be repeated or arrive late, and every request is dear.
+
+What a claim gives is read beside the replacement of the head, not before it. Callers that were answered together are
+waited for, so that what they ask next shares one replacement. Several processes on one head take turns.
+"""
+
+from __future__ import annotations
+
+import asyncio
+from collections.abc import Sequence
+from functools import partial
+from typing import TYPE_CHECKING
+
+from msgspec.structs import replace
+
+from ....errors import HoldfastError, StoreError, Unavailable
+from ....ids import Ids
+from .. import damage, intake, letters, names
+from ..append import Call
+from ..cache import BlockCache
+from ..head import codec
+from ..head.state import Block, Claim, Expire, Extend, Head, Intent, Result, Rules
+from ..intake import Absorbable, Survey
+from ..queues import Address
+from ..repeat_window import Asked, Proof
+from ..rows import Rows
+from ..space import Later, Reading, Transaction
+from . import sharding
+from .append import Appends, Found
+from .graveyard import Undertaker
+from .intake import absorbable_late, look_ahead
+from .listing import Late
+from .orphans import sweep
+from .quarantine import Quarantine
+from .view import View, bucket_view
+
+if TYPE_CHECKING:
+    from ..commit import Committer
+    from ..edit import Seen, Session
+    from .space import CloudSpace
+
+_STALE = 0.3  # seconds after which who is next in line lists anew
+_AGED = 0.1  # seconds after which a list is made anew beside the first replacement of a turn
+
+
+class Window:
+    """See `RepeatWindow`."""
+
+    reads_twice = True
+
+    def __init__(
+        self, space: CloudSpace, address: Address, cache: BlockCache, maker: Ids, *, timeout: float, found: Found
+    ) -> None:
+        self.late = Late(space.window)
+        self.appends = Appends(space, address, maker, timeout=timeout, found=found, cache=cache, added=self.late.unlist)
+        self._space = space
+        self._address = address
+        self._cache = cache
+        self._timeout = timeout
+        self._looking: asyncio.Future[None] | None = None
+        self._loop: asyncio.AbstractEventLoop | None = None  # where callers wait
+
+    def serve(self, committer: Committer) -> None:
+        self._committer = committer
+        self.undertaker = Undertaker(self._space, committer, self.late)
+        self.quarantine = Quarantine(self._space, committer, self._cache, self.late)
+
+    def token(self) -> str:
+        return sharding.token(self.late.token(), self._address.shard)
+
+    def rules(self, rules: Rules, now: float) -> Rules:
+        return replace(self.late.rules(rules), epoch=self._space.epoch, now=now)
+
+    def append(self, calls: list[Call]) -> asyncio.Future[None] | None:
+        return asyncio.ensure_future(self.appends.write(calls))
+
+    async def replay_archived(self, queue: str, found: Sequence[letters.Original]) -> int:
+        return await self.appends.replays.replay(found)
+
+    # When to commit.
+
+    def gather_s(self) -> float | None:
+        return self.late.turns.pause()
+
+    def begins(self, waiting: Sequence[Asked]) -> None:
+        self.late.turns.begun()
+        demand = sum(each.limit for request in waiting for each in request.intents if type(each) is Claim)
+        self._loop = asyncio.get_running_loop()
+        if self.late.is_list_due(demand):
+            self._list_meanwhile()
+
+    def _list_meanwhile(self) -> None:
+        if self._looking is None:
+            root = self._committer.root
+            looking = partial(self._look_ahead, root=root, head=self._committer.stored(root))
+            self._looking = asyncio.ensure_future(self._space.read(looking, deadline=self._timeout))
+            self._looking.add_done_callback(self._looked)
+
+    def _look_ahead(self, view: Reading, *, root: str, head: Head) -> None:
+        """List for the claims that will follow, while the head is replaced."""
+        additions, config = self.late.additions, names.config_key(self._address.queue)
+        self.late.listed(look_ahead(view, config, root, head, self.late.demand), additions)
+
+    def _looked(self, looking: asyncio.Future[None]) -> None:
+        self._looking = None
+        if not looking.cancelled():
+            looking.exception()  # whoever needs a list asks again
+
+    def ended(self, head: Head) -> None:
+        self.late.turns.ended(self.late.rivals(head))
+
+    # What runs inside the transaction.
+
+    def intake(self, survey: Survey, tx: Transaction, demand: int, asked: Sequence[Asked] = ()) -> Absorbable:
+        turns = self.late.turns
+        if turns.is_contended:
+            self._wait_for_turn(survey, tx, demand, asked)
+        turns.tried()
+        return absorbable_late(survey, tx, demand, self.late) if demand else intake.unlisted(survey, tx)
+
+    def _wait_for_turn(self, survey: Survey, tx: Transaction, demand: int, asked: Sequence[Asked]) -> None:
+        turns, view = self.late.turns, bucket_view(tx)
+        seen, _ = survey(tx, intake.no_ranges)
+        pause = turns.wait(seen.head, tx.now, is_read=view.is_read(seen.root + "head"))
+        if turns.asks:
+            self._ask_for_turn(view, seen.root)
+        # Leases that are extended cannot wait.
+        if pause and not any(type(each) is Extend for request in asked for each in request.intents):
+            self._prepare(demand)
+            raise Later(pause)
+        if turns.waited and demand and self.late.age() > _AGED and self._loop is not None:
+            self._loop.call_soon_threadsafe(self._list_meanwhile)
+
+    def _prepare(self, demand: int) -> None:
+        """While it is not our turn: beside the looks, which must not wait for it."""
+        if self.late.turns.is_next and demand and self.late.age() > _STALE and self._loop is not None:
+            self._loop.call_soon_threadsafe(self._list_meanwhile)
+
+    def _ask_for_turn(self, view: View, root: str) -> None:
+        if self.late.turns.may_ask():
+            view.ask_for_turn(root + "head", self.late.session)
+
+    def tidying(self, head: Head) -> list[Intent]:
+        return self.late.tidying(head)
+
+    def sign(self, session: Session) -> Proof | None:
+        if self.late.turns.is_outside(session.seen.head):
+            view = bucket_view(session.tx)
+            view.if_beaten(partial(self._ask_for_turn, view, session.seen.root))
+        session.head, attempt = self.late.sign(session.head)
+        return partial(self.late.is_signed, attempt=attempt)
+
+    def given(self, session: Session, asked: Sequence[Asked], results: Sequence[Result]) -> None:
+        given = [each.block for result in results if isinstance(result, list) for each in result]
+        self.late.turns.goes_on = bool(given) or not any(
+            type(each) is Claim for request in asked for each in request.intents
+        )
+        keys = map(session.key_of, dict.fromkeys(given))
+        view, missing = bucket_view(session.tx), [key for key in keys if self._cache.get(key) is None]
+        if self.late.turns.is_ours:
+            view.fetch(missing)
+        elif missing:  # most likely somebody is faster and takes these: they are read when they are ours
+            view.afterwards(partial(view.fetch, missing))
+
+    def load(self, session: Session, request: Asked, numbers: set[int]) -> dict[int, tuple[Block, Rows]]:
+        """Filled when the head is replaced: a block in it is there, whoever finishes what."""
+        blocks: dict[int, tuple[Block, Rows]] = {}
+        if numbers:
+            bucket_view(session.tx).afterwards(partial(self._fill, session, request, numbers, blocks))
+        return blocks
+
+    @staticmethod
+    def _fill(session: Session, request: Asked, numbers: set[int], blocks: dict[int, tuple[Block, Rows]]) -> None:
+        try:
+            blocks.update((no, session.block(no)) for no in numbers)
+        except HoldfastError as error:
+            request.failure = error
+        except Exception as error:  # noqa: BLE001  whatever a block is, the others of this commit have their answers
+            request.failure = StoreError(f"a block of {session.seen.root} cannot be read: {type(error).__name__}")
+            request.failure.__cause__ = error
+
+    # Afterwards.
+
+    def committed(self, head: Head) -> None:
+        self.undertaker.look(head)
+
+    async def sweep_staged(self, older_than: float) -> int:
+        return await sweep(self._space, self._committer, self._cache, older_than=older_than)
+
+    async def maintain(self) -> int:
+        """Finish what other processes have buried, also where this one has never committed anything."""
+        if await self.undertaker.bury((await self._committer.ask(Expire())).head):
+            await self._committer.ask(Expire())  # whatever is committed next forgets them
+        return 0 if self._address.dead else await sweep(self._space, self._committer, self._cache)
+
+    async def close(self) -> None:
+        await self.undertaker.close()
+        await self.quarantine.close()
+
+    # Blocks that are not there.
+
+    def left(self, key: str, *, sure: bool) -> None:
+        return None  # the head may be older than what has been deleted since
+
+    def confirm_lost(self, tx: Transaction, seen: Seen, block: Block) -> None:
+        """Others may have ended what we have claimed, if we stood still for longer than the lease."""
+        key = seen.root + "head"
+        found = tx.get(key)
+        if found is None or damage.read(key, codec.decode, found.data).block_at(block.key) is None:
+            raise Unavailable(f"others have ended what was claimed from {seen.root}: this process was held up")
