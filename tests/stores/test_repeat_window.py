@@ -23,12 +23,13 @@ from holdfast.stores.records import Envelope, Settlement
 from holdfast.testing.clock import ManualClock
 
 R = 15.0
+DAY = 86400.0
 OVER = R + repeat.MARGIN + 3.0  # seconds after which nothing that was born now can be created any more
 
 
 @pytest.fixture
 def clock() -> ManualClock:
-    return ManualClock()
+    return ManualClock(time.time() // DAY * DAY + 6 * 3600)  # hours before midnight: files are merged by day
 
 
 @pytest.fixture
