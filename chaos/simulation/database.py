@@ -87,7 +87,7 @@ class _Work:
 class DatabaseSpace:
     """`Space`, of one process."""
 
-    window = 0.0
+    request_costs = False
     format = formats.LOG
 
     def __init__(self, base: OnDatabase, process: Process, options: StoreOptions) -> None:

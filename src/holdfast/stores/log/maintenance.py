@@ -19,7 +19,6 @@ from .space import Reading, Space, Transaction
 
 _LOCK_SECONDS = 60.0  # a crashed maintainer is replaced after so long
 ORPHAN_SECONDS = 3600.0
-_LATE_SECONDS = 3600.0
 SWEEP_SECONDS = 300.0  # between two sweeps of a space: what they look for is older than an hour
 NOTHING_DONE = dict.fromkeys(("flushed", "expired_files", "merged_files", "forgotten_keys", "orphans", "released"), 0)
 _MARKS = ("dedup/", "replayed/", "recovered/", "maintain")  # keys of a queue that are looked at one by one
@@ -123,8 +122,8 @@ def _outdated(files: Sequence[ArchiveName], view: Reading, config: queues.Config
 
 async def _merge(space: Space, live: Log, config: queues.Config, root: str) -> int:
     files = await space.read(lambda view: archive.files(view, root))
-    if space.window:  # a flusher that comes late would write a file again that was merged
-        files = [file for file in files if file.frozen_at < space.clock() - _LATE_SECONDS]
+    limit = space.clock() - live.window.merge_after_s  # a flusher that comes late would write a merged file again
+    files = [file for file in files if file.frozen_at <= limit]
     if len(files) < pin.MANY and await space.read(lambda view: pin.is_pinned(view, root)):
         return 0
     merged = 0

@@ -117,7 +117,7 @@ class MemorySpace:
     """All of `Space` in one process. A clock with `on_advance(callback)` wakes every waiter when it is moved."""
 
     file_threshold: int | None = None
-    window = 0.0
+    request_costs = False
 
     def __init__(self, clock: Callable[[], float] | None = None) -> None:
         self._clock = clock or _steady()

@@ -9,22 +9,31 @@ from __future__ import annotations
 import asyncio
 import os
 from collections.abc import Callable, Sequence
-from typing import TYPE_CHECKING, Protocol, TypeAlias
+from typing import TYPE_CHECKING, Protocol, TypeAlias, cast
 
 from ...ids import Ids
-from . import damage, intake, letters, names
-from .head.state import Head, Intent, Result, Rules
+from . import damage, intake, letters, names, queues
+from .cache import BlockCache
+from .head.state import Frozen, Head, Intent, Purge, Result, Rules
 from .intake import Absorbable, Survey
-from .space import Space, Stale, Transaction
+from .queues import Config
+from .space import Reading, Space, Stale, Transaction
+from .staged import adopt
 
 if TYPE_CHECKING:
+    from ..batches import Staged
     from .append import Call
     from .commit import Committer
     from .edit import Seen, Session
     from .head.state import Block
+    from .lookup import Glance
+    from .partition import Log
     from .rows import Rows
 
 Proof: TypeAlias = Callable[[bytes | None], bool]  # whether some version of an object was the one that we wrote
+
+# What a frozen set is written as, and under which rules; None: it is no longer there.
+WrittenKeys: TypeAlias = Callable[[Reading], tuple[list[str], Rules] | None]
 
 
 class Asked(Protocol):
@@ -82,8 +91,39 @@ class RepeatWindow(Protocol):
     def ended(self, head: Head) -> None:
         """A commit that callers had asked for has written this head."""
 
+    async def flush_name(self, frozen: Frozen, fresh: str, keys: WrittenKeys) -> str:
+        """The name under which a set that somebody left frozen can still be written: its own, or a fresh one."""
+
     def committed(self, head: Head) -> None:
         """Some commit has written this head."""
+
+    def purge(self, session: Session, glance: Glance) -> int:
+        """Drop everything that is not held or settled; how many messages."""
+
+    async def replay_dead(self, dead: Log, wanted: Sequence[str]) -> int:
+        """Put dead letters back into their queue; how many."""
+
+    # Queues.
+
+    closing_s: float  # seconds for which others may believe in a queue that is deleted
+    merge_after_s: float  # seconds after which nobody can write an archive file again
+
+    def partitions(self, config: Config) -> int:
+        """How many a queue has."""
+
+    def unregister(self, tx: Transaction, queue: str) -> str:
+        """Forget a queue; what lies under the root it answers belongs to nobody any more."""
+
+    # Staged messages.
+
+    def stage_folder(self, number: int) -> str:
+        """Where the blocks of one task lie until they are shown; empty: where they belong."""
+
+    async def check_staged(self, staged: Sequence[Staged]) -> None:
+        """StoreError: some are gone."""
+
+    def show_staged(self, session: Session, staged: Sequence[Staged]) -> None:
+        """Make them messages."""
 
     async def sweep_staged(self, older_than: float) -> int:
         """Remove staged messages that were never published, older than so many seconds; how many blocks."""
@@ -110,9 +150,12 @@ class Atomic:
     """Where the window is 0: everything happens in one transaction, or not at all. One for all partitions."""
 
     reads_twice = False
+    closing_s = 0.0
+    merge_after_s = 0.0
 
-    def __init__(self, space: Space, maker: Ids, *, timeout: float) -> None:
+    def __init__(self, space: Space, cache: BlockCache, maker: Ids, *, timeout: float) -> None:
         self._space = space
+        self._cache = cache
         self._ids = maker
         self._timeout = timeout
 
@@ -162,8 +205,36 @@ class Atomic:
     def ended(self, head: Head) -> None:
         return None
 
+    async def flush_name(self, frozen: Frozen, fresh: str, keys: WrittenKeys) -> str:
+        return frozen.flush
+
     def committed(self, head: Head) -> None:
         return None
+
+    def purge(self, session: Session, glance: Glance) -> int:
+        dropped = 0
+        for block in list(glance.blocks()):
+            if not block.no and session.tx.delete(session.seen.root + block.key):
+                dropped += block.name.count
+        return dropped + cast(int, session.do([Purge()])[0])
+
+    async def replay_dead(self, dead: Log, wanted: Sequence[str]) -> int:
+        return await dead.committer.edit(lambda session: letters.replay_dead(session, self._cache, self._ids, wanted))
+
+    def partitions(self, config: Config) -> int:
+        return 1
+
+    def unregister(self, tx: Transaction, queue: str) -> str:
+        return queues.unregister(tx, queue)
+
+    def stage_folder(self, number: int) -> str:
+        return ""
+
+    async def check_staged(self, staged: Sequence[Staged]) -> None:
+        return None
+
+    def show_staged(self, session: Session, staged: Sequence[Staged]) -> None:
+        adopt(session, staged, self._ids)
 
     async def sweep_staged(self, older_than: float) -> int:
         return await self._space.sweep(older_than)

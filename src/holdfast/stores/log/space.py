@@ -132,7 +132,7 @@ class Space(Protocol):
 
     file_threshold: int | None  # blocks of at least so many bytes go through `write_file`; None: never
 
-    window: float  # R: seconds in which a write may be repeated or arrive late; 0: an atomic space
+    request_costs: bool  # every look is a request: paid for, and a trip of its own
 
     @property
     def format(self) -> int:

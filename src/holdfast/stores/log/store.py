@@ -48,7 +48,7 @@ class LogStore(Ordinary):
         self._steps = steps  # tests stop the engine at named steps; nobody else does
         self._cache = BlockCache()
         self._ids = Ids()
-        self._atomic = Atomic(space, self._ids, timeout=self._timeout)
+        self._atomic = Atomic(space, self._cache, self._ids, timeout=self._timeout)
         self._logs: dict[str, Log] = {}
         self._pulse = cast(Watchful, space) if hasattr(space, "watch_log") else None
         self._swept_until = 0.0
@@ -148,12 +148,11 @@ class LogStore(Ordinary):
         left = stats.total - stats.archived + stats.set_aside
         if not force and left:
             raise QueueNotEmpty(f"queue {name!r} still holds {left} messages; use force=True")
-        remove = queues.close if self._space.window else queues.unregister
-        root = await self._space.transact(lambda tx: remove(tx, name), deadline=self._timeout)
+        window = self._log(name).window
+        root = await self._space.transact(lambda tx: window.unregister(tx, name), deadline=self._timeout)
         for text in [each for each in self._logs if queues.address(each).queue == name]:
             await self._logs.pop(text).close()
-        if self._space.window:
-            await asyncio.sleep(queues.CLOSING)  # nobody believes in it any more: what is sent to it is refused
+        await asyncio.sleep(window.closing_s)  # nobody believes in it any more: what is sent to it is refused
         for spared in ("/head", "/"):  # heads last: without one, whoever comes late would begin with the old blocks
             delete = partial(queues.delete_some, prefix=root, spared=spared)
             while await self._space.transact(delete, deadline=self._timeout):
@@ -304,7 +303,7 @@ class LogStore(Ordinary):
 
     async def stats_of_all(self) -> list[tuple[QueueInfo, Stats]]:
         """Many queues in one read, where a look costs no request."""
-        if self._space.window:
+        if self._space.request_costs:
             return await stats_one_by_one(self)
         found: list[tuple[QueueInfo, Stats]] = []
         after: str | None = None
@@ -353,11 +352,8 @@ class LogStore(Ordinary):
         if view == "dead":
             for log in await self._logs_of(queue):
                 await log.flusher.flush_all()
-            dead = self._log(queue + DEAD).committer
-            count = await dead.edit(lambda session: letters.replay_dead(session, self._cache, self._ids, ids))
-            if self._space.window:  # they leave in a flush
-                await self._log(queue + DEAD).flusher.flush_all()
-            return count
+            dead = self._log(queue + DEAD)
+            return await dead.window.replay_dead(dead, ids)
         await self._flush_all(queue)
         found = await self._space.read(lambda reading: letters.archived(reading, queue, ids), deadline=self._timeout)
         return await self._log(queue).window.replay_archived(queue, found)
@@ -382,7 +378,7 @@ class LogStore(Ordinary):
 
     async def maintain(self, queue: str) -> dict[str, int]:
         orphans = 0
-        if not self._space.window:
+        if not self._space.request_costs:
             orphans = await self._sweep()
             looked = time.monotonic()
             if await self._space.read(partial(maintenance.is_idle, queue, self._atomic), deadline=self._timeout):

@@ -11,6 +11,7 @@ import time
 from collections.abc import Awaitable, Callable, Sequence
 from functools import partial
 from itertools import groupby
+from typing import TYPE_CHECKING
 
 from .... import ids
 from ....errors import UnknownOutcome
@@ -23,12 +24,15 @@ from ..calendar import SAME
 from ..names import BlockName, due_of, plain
 from ..queues import Address
 from ..rows import Rows
-from ..space import Reading, Space, Transaction, Unclear
+from ..space import Reading, Transaction, Unclear
 from ..topics import work_topic
 from .promised import PromisedAppends
 from .promises import Promises
 from .repeat import Repeat
 from .replay import Replays
+
+if TYPE_CHECKING:
+    from .space import CloudSpace
 
 _CERTAIN = 2.0  # seconds for which the queue we write to is certainly the one we looked up
 _OFFERED = 1  # blocks of an append that are kept at hand
@@ -40,7 +44,7 @@ class Appends:
 
     def __init__(
         self,
-        space: Space,
+        space: CloudSpace,
         address: Address,
         maker: Ids,
         *,

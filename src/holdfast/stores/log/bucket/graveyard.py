@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import asyncio
+from typing import TYPE_CHECKING
 
 from ....errors import HoldfastError
 from ....escaping import logger_named
@@ -10,8 +11,10 @@ from .. import names
 from ..commit import Committer
 from ..head import repeat
 from ..head.state import Head
-from ..space import Space
 from .listing import Late
+
+if TYPE_CHECKING:
+    from .space import CloudSpace
 
 _CROWD = 300  # buried blocks that are deleted at once, and again later: they lie in the first page of the inbox
 _SOON = 1.0  # seconds to gather what can be deleted together
@@ -21,7 +24,7 @@ logger = logger_named("holdfast.stores.log")
 class Undertaker:
     """One per log and process. Nobody waits for it."""
 
-    def __init__(self, space: Space, committer: Committer, late: Late) -> None:
+    def __init__(self, space: CloudSpace, committer: Committer, late: Late) -> None:
         self._space = space
         self._committer = committer
         self._late = late

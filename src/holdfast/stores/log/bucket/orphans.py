@@ -3,19 +3,24 @@
 from __future__ import annotations
 
 import math
-from collections.abc import Iterator
+from typing import TYPE_CHECKING
 
 from .. import bundles, names
 from ..cache import BlockCache
 from ..commit import Committer
 from ..lookup import Glance
 from ..maintenance import ORPHAN_SECONDS
-from ..space import Reading, Space
+from ..space import Reading
+
+if TYPE_CHECKING:
+    from .space import CloudSpace
 
 _PAGE = 1000
 
 
-async def sweep(space: Space, committer: Committer, cache: BlockCache, *, older_than: float = ORPHAN_SECONDS) -> int:
+async def sweep(
+    space: CloudSpace, committer: Committer, cache: BlockCache, *, older_than: float = ORPHAN_SECONDS
+) -> int:
     """Remove those of a log; how many."""
 
     def look(view: Reading) -> list[str]:
@@ -23,7 +28,7 @@ async def sweep(space: Space, committer: Committer, cache: BlockCache, *, older_
         old = {
             key
             for folder in (bundles.FOLDER, "results/")
-            for key in _keys(view, seen.root + folder)
+            for key in keys_below(seen.root + folder, view)
             if _age_of(view, key) > older_than
         }
         if not old:
@@ -46,8 +51,8 @@ def _age_of(view: Reading, key: str) -> float:
     return -math.inf if made is None else view.now - max(made, names.birth_of(key) or 0.0)
 
 
-def _keys(view: Reading, prefix: str) -> Iterator[str]:
-    after = ""
-    while page := view.list(prefix, after=after, limit=_PAGE):
-        after = page[-1]
-        yield from page
+def keys_below(folder: str, view: Reading) -> list[str]:
+    found: list[str] = []
+    while page := view.list(folder, after=found[-1] if found else "", limit=_PAGE):
+        found += page
+    return found

@@ -7,22 +7,37 @@ waited for, so that what they ask next shares one replacement. Several processes
 from __future__ import annotations
 
 import asyncio
+import math
 from collections.abc import Sequence
 from functools import partial
-from typing import TYPE_CHECKING
+from typing import TYPE_CHECKING, cast
 
 from msgspec.structs import replace
 
 from ....errors import HoldfastError, StoreError, Unavailable
 from ....ids import Ids
-from .. import damage, intake, letters, names
+from ...batches import Staged
+from .. import bundles, damage, flush_rows, intake, letters, names, queues
 from ..append import Call
 from ..cache import BlockCache
-from ..head import codec
-from ..head.state import Block, Claim, Expire, Extend, Head, Intent, Result, Rules
+from ..head import codec, repeat
+from ..head.state import (
+    Absorb,
+    Block,
+    Claim,
+    Expire,
+    Extend,
+    Frozen,
+    Head,
+    Intent,
+    Purge,
+    Refreeze,
+    Result,
+    Rules,
+)
 from ..intake import Absorbable, Survey
-from ..queues import Address
-from ..repeat_window import Asked, Proof
+from ..queues import Address, Config
+from ..repeat_window import Asked, Proof, WrittenKeys
 from ..rows import Rows
 from ..space import Later, Reading, Transaction
 from . import sharding
@@ -30,15 +45,19 @@ from .append import Appends, Found
 from .graveyard import Undertaker
 from .intake import absorbable_late, look_ahead
 from .listing import Late
-from .orphans import sweep
+from .orphans import keys_below, sweep
 from .quarantine import Quarantine
 from .view import View, bucket_view
 
 if TYPE_CHECKING:
     from ..commit import Committer
     from ..edit import Seen, Session
+    from ..lookup import Glance
+    from ..partition import Log
     from .space import CloudSpace
 
+_LEAST_TIME = 8.0  # seconds of a window in which a flush is written for sure
+_STAGED_STALE = 3000.0  # seconds after which staged blocks may be about to be swept
 _STALE = 0.3  # seconds after which who is next in line lists anew
 _AGED = 0.1  # seconds after which a list is made anew beside the first replacement of a turn
 
@@ -47,6 +66,8 @@ class Window:
     """See `RepeatWindow`."""
 
     reads_twice = True
+    closing_s = queues.CLOSING
+    merge_after_s = 3600.0
 
     def __init__(
         self, space: CloudSpace, address: Address, cache: BlockCache, maker: Ids, *, timeout: float, found: Found
@@ -181,8 +202,79 @@ class Window:
 
     # Afterwards.
 
+    async def flush_name(self, frozen: Frozen, fresh: str, keys: WrittenKeys) -> str:
+        """Blocks that come late are never absorbed.
+
+        So a set whose name is too old gets a fresh one, for the blocks that nobody has written under the old.
+        """
+        age = self._space.clock() - frozen.since
+        if age < self._space.window - _LEAST_TIME:
+            return frozen.flush
+        await asyncio.sleep(max(0.0, self._space.window + repeat.MARGIN - age))
+        await self._space.identify()  # dates are judged by the epoch of those who absorb the blocks
+        found = await self._space.read(partial(_written, keys=keys), deadline=self._timeout)
+        if found is None:
+            return frozen.flush
+        made, late = found
+        if late:  # a later epoch might let them pass, beside the blocks that are written for them now
+            await self._space.remove(late)
+        await self._committer.ask(Refreeze(frozen.flush, fresh, flush_rows.places(frozen, made)))
+        return fresh
+
     def committed(self, head: Head) -> None:
         self.undertaker.look(head)
+
+    def purge(self, session: Session, glance: Glance) -> int:
+        """Nothing is deleted: blocks written before an instant are gone by that, the youngest are absorbed and dropped.
+
+        Dates are whole seconds, so a block of the last seconds may be younger than it looks.
+        """
+        before = math.floor(session.tx.now) - repeat.MARGIN
+        root, dropped, young = session.seen.root, 0, list[str]()
+        for block in glance.blocks():
+            made = session.tx.made(root + block.key)
+            if not block.no and made is not None and max(made, names.birth_of(block.key) or 0.0) < before:
+                dropped += block.name.count
+            elif not block.no:
+                young.append(block.key)
+        spent = [key for key in glance.strangers("inbox/").good if bundles.is_bundle(key)]
+        session.do([Absorb(young, session.seen.ticket, spent)])
+        return dropped + cast(int, session.do([Purge(before)])[0])
+
+    async def replay_dead(self, dead: Log, wanted: Sequence[str]) -> int:
+        take = partial(letters.take_dead, cache=self._cache, wanted=wanted, replay=True)
+        taken = await dead.committer.edit(take)
+        await dead.flusher.flush_all()  # with which they leave
+        return len(taken)
+
+    # Queues.
+
+    def partitions(self, config: Config) -> int:
+        return config.options.shards
+
+    def unregister(self, tx: Transaction, queue: str) -> str:
+        return queues.close(tx, queue)
+
+    # Staged messages.
+
+    def stage_folder(self, number: int) -> str:
+        return f"{bundles.FOLDER}{number:032x}/"  # a file is an object at once: where nobody looks
+
+    async def check_staged(self, staged: Sequence[Staged]) -> None:
+        """The head must never speak of a block that is not there."""
+        folders = {each.root + each.key[: each.key.index("/", len(bundles.FOLDER)) + 1] for each in staged}
+        listed = await asyncio.gather(*(self._space.read(partial(keys_below, folder)) for folder in folders))
+        there = {key for keys in listed for key in keys}
+        if any(each.root + each.key not in there for each in staged):
+            raise StoreError("staged messages are gone: they were swept after an hour, or deleted; write them again")
+
+    def show_staged(self, session: Session, staged: Sequence[Staged]) -> None:
+        """One replaced object has to be enough: the head takes the blocks in, and the sink's mark with them."""
+        for each in staged:
+            if session.tx.now - (names.birth_of(each.key) or 0.0) > _STAGED_STALE:
+                raise StoreError(f"messages for queue {each.queue!r} were staged too long ago: write them again")
+        if staged:
+            session.do([Absorb([each.key for each in staged], "own")])
 
     async def sweep_staged(self, older_than: float) -> int:
         return await sweep(self._space, self._committer, self._cache, older_than=older_than)
@@ -208,3 +300,13 @@ class Window:
         found = tx.get(key)
         if found is None or damage.read(key, codec.decode, found.data).block_at(block.key) is None:
             raise Unavailable(f"others have ended what was claimed from {seen.root}: this process was held up")
+
+
+def _written(view: Reading, keys: WrittenKeys) -> tuple[list[str], list[str]] | None:
+    """What of a frozen set is there: what was written in time, and what was not; None: the set is gone."""
+    found = keys(view)
+    if found is None:
+        return None
+    there = [key for key in found[0] if view.list(key, limit=1)]
+    made = [key for key in there if repeat.fate(key, view.made(key), Head(), found[1]) == "admit"]
+    return made, [key for key in there if key not in made]

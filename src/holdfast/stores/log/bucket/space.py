@@ -41,7 +41,8 @@ class CloudSpace:
     """See `Space`. Steps run in threads; those of one lane one after the other, since they replace the same object."""
 
     file_threshold: int | None = None
-    window = WINDOW
+    request_costs = True
+    window = WINDOW  # R: seconds in which a write may be repeated or arrive late
 
     def __init__(
         self,

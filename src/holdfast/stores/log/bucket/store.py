@@ -378,7 +378,7 @@ class LateStore(LogStore):
             return await self._read(finder, lambda view: known_among(finder, view, ids))
 
         marks = self._log(queue).committer.root
-        return Recovery(self._space, log, self._ids, known, marks=marks, timeout=self._timeout)
+        return Recovery(self._bucket, log, self._ids, known, marks=marks, timeout=self._timeout)
 
     def is_resting(self, queue: str) -> bool:
         """Upkeep costs requests: nothing has happened, so there is nothing to keep up."""

@@ -44,7 +44,7 @@ class FolderSpace:
     # Measured, both fsynced: up to 128 KiB a blob in the database is faster than a file and its row, at 256 KiB they
     # are equal, at 1 MiB the file is twice as fast, and it is cheaper to read and to delete.
     file_threshold: int | None = 256 * 1024
-    window = 0.0
+    request_costs = False
 
     def __init__(
         self,

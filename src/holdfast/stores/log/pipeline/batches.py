@@ -35,7 +35,7 @@ class LogBatches:
         options: StoreOptions,
     ) -> None:
         self._space = space
-        self.deduplicates = not space.window
+        self.deduplicates = not space.request_costs
         self._fresh = fresh
         self._log = log
         self._timeout = options.operation_timeout

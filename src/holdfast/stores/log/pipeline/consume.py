@@ -38,7 +38,7 @@ class Consuming:
         self, queue: str, consumer: str, *, holders: tuple[str, ...], lease: float, release_after: float
     ) -> Ownership:
         def change(session: Session) -> Ownership:
-            if session.seen.rules.window and session.seen.config.options.shards > 1:
+            if session.seen.window.partitions(session.seen.config) > 1:
                 raise ConfigError(f"queue {queue!r} has several shards: a stream reads a queue with one")
             known = session.head.pipes.consumers.get(consumer)
             owned = consumers.owned(known, consumer, holders=holders, lease=lease, now=_now(session))

@@ -239,7 +239,7 @@ class SliceReader:
                 found += self._batches(view, asked, each)
             return found
 
-        if not self._space.window:
+        if not self._space.request_costs:
             return await self._space.read(partial(step, some), deadline=self._timeout)
         # Every object is a trip of its own: all of them at once.
         trips = [self._space.read(partial(step, [each]), deadline=self._timeout) for each in some]

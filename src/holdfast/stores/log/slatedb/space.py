@@ -29,7 +29,7 @@ class SlateSpace:
     # Measured with blocks of 128 KiB to 1 MiB: a call of one block takes as long either way, one of many blocks is up
     # to twice as fast when their bytes are on their way before the commit.
     file_threshold: int | None = 256 * 1024
-    window = 0.0
+    request_costs = False
 
     def __init__(self, core: Core, *, timeout: float) -> None:
         self._core = core
