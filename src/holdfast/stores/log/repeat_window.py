@@ -8,15 +8,18 @@ from __future__ import annotations
 
 import asyncio
 import os
-from collections.abc import Callable, Sequence
+from collections.abc import Awaitable, Callable, Sequence
+from functools import partial
 from typing import TYPE_CHECKING, Protocol, TypeAlias, cast
+
+import msgspec
 
 from ...ids import Ids
 from . import damage, intake, letters, names, queues
 from .cache import BlockCache
 from .head.state import Frozen, Head, Intent, Purge, Result, Rules
 from .intake import Absorbable, Survey
-from .queues import Config
+from .queues import Address, Config
 from .space import Reading, Space, Stale, Transaction
 from .staged import adopt
 
@@ -43,6 +46,16 @@ class Asked(Protocol):
     def intents(self) -> Sequence[Intent]: ...
 
     failure: Exception | None  # it was carried out, but its messages cannot be read
+
+
+class Home(msgspec.Struct, frozen=True):
+    """The partition that a policy is for, and what it shares with the others of its store."""
+
+    address: Address
+    cache: BlockCache
+    ids: Ids
+    timeout: float
+    found: Callable[[Sequence[str]], Awaitable[list[bool]]]  # which ids are messages of the queue, in whatever state
 
 
 class RepeatWindow(Protocol):
@@ -147,17 +160,15 @@ class RepeatWindow(Protocol):
 
 
 class Atomic:
-    """Where the window is 0: everything happens in one transaction, or not at all. One for all partitions."""
+    """Where the window is 0: everything happens in one transaction, or not at all."""
 
     reads_twice = False
     closing_s = 0.0
     merge_after_s = 0.0
 
-    def __init__(self, space: Space, cache: BlockCache, maker: Ids, *, timeout: float) -> None:
+    def __init__(self, space: Space, home: Home) -> None:
         self._space = space
-        self._cache = cache
-        self._ids = maker
-        self._timeout = timeout
+        self._home = home
 
     def serve(self, committer: Committer) -> None:
         return None
@@ -173,7 +184,7 @@ class Atomic:
 
     async def replay_archived(self, queue: str, found: Sequence[letters.Original]) -> int:
         return await self._space.transact(
-            lambda tx: letters.replay_archived(tx, queue, found, self._ids), deadline=self._timeout
+            lambda tx: letters.replay_archived(tx, queue, found, self._home.ids), deadline=self._home.timeout
         )
 
     def gather_s(self) -> float | None:
@@ -219,7 +230,8 @@ class Atomic:
         return dropped + cast(int, session.do([Purge()])[0])
 
     async def replay_dead(self, dead: Log, wanted: Sequence[str]) -> int:
-        return await dead.committer.edit(lambda session: letters.replay_dead(session, self._cache, self._ids, wanted))
+        replay = partial(letters.replay_dead, cache=self._home.cache, maker=self._home.ids, wanted=wanted)
+        return await dead.committer.edit(replay)
 
     def partitions(self, config: Config) -> int:
         return 1
@@ -234,7 +246,7 @@ class Atomic:
         return None
 
     def show_staged(self, session: Session, staged: Sequence[Staged]) -> None:
-        adopt(session, staged, self._ids)
+        adopt(session, staged, self._home.ids)
 
     async def sweep_staged(self, older_than: float) -> int:
         return await self._space.sweep(older_than)

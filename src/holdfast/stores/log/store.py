@@ -28,7 +28,7 @@ from .lookup import Glance
 from .partition import Log
 from .pipeline.batches import LogBatches
 from .queue_view import Finder
-from .repeat_window import Atomic, RepeatWindow
+from .repeat_window import Home, RepeatWindow
 from .space import Reading, Shrinking, Space, Stale, Transaction, Watchful
 from .topics import done_topic, work_topic
 
@@ -48,7 +48,6 @@ class LogStore(Ordinary):
         self._steps = steps  # tests stop the engine at named steps; nobody else does
         self._cache = BlockCache()
         self._ids = Ids()
-        self._atomic = Atomic(space, self._cache, self._ids, timeout=self._timeout)
         self._logs: dict[str, Log] = {}
         self._pulse = cast(Watchful, space) if hasattr(space, "watch_log") else None
         self._swept_until = 0.0
@@ -71,7 +70,9 @@ class LogStore(Ordinary):
         return log
 
     def _window(self, queue: str) -> RepeatWindow:
-        return self._atomic
+        found = partial(self._found, queue)
+        home = Home(queues.address(queue), self._cache, self._ids, self._timeout, found)
+        return self._space.repeat_window(home)
 
     async def _logs_of(self, queue: str) -> list[Log]:
         """All logs of a queue, without its dead letters."""
@@ -308,7 +309,7 @@ class LogStore(Ordinary):
         found: list[tuple[QueueInfo, Stats]] = []
         after: str | None = None
         while after != "":
-            look = partial(counting.counted, self._cache, self._atomic, after or "")
+            look = partial(counting.counted, self._cache, self._window(""), after or "")
             some, after = await self._space.read(look, deadline=self._timeout)
             for name, config, counts in some:
                 with suppress(QueueNotFound):
@@ -381,7 +382,8 @@ class LogStore(Ordinary):
         if not self._space.request_costs:
             orphans = await self._sweep()
             looked = time.monotonic()
-            if await self._space.read(partial(maintenance.is_idle, queue, self._atomic), deadline=self._timeout):
+            look = partial(maintenance.is_idle, queue, self._log(queue).window)
+            if await self._space.read(look, deadline=self._timeout):
                 self._found_idle[queue] = looked
                 return maintenance.NOTHING_DONE | {"orphans": orphans}
         live, *others = await self._logs_of(queue)

@@ -15,14 +15,12 @@ from typing import TYPE_CHECKING
 
 from .... import ids
 from ....errors import UnknownOutcome
-from ....ids import Ids
 from ...records import Envelope
 from .. import bundles, queues, rows
 from ..append import Block, Call, blocks_of, dedup_key, hand_out
-from ..cache import BlockCache
 from ..calendar import SAME
 from ..names import BlockName, due_of, plain
-from ..queues import Address
+from ..repeat_window import Home
 from ..rows import Rows
 from ..space import Reading, Transaction, Unclear
 from ..topics import work_topic
@@ -36,32 +34,21 @@ if TYPE_CHECKING:
 
 _CERTAIN = 2.0  # seconds for which the queue we write to is certainly the one we looked up
 _OFFERED = 1  # blocks of an append that are kept at hand
-Found = Callable[[Sequence[str]], Awaitable[list[bool]]]
 
 
 class Appends:
-    """One per log and process; `found` tells which ids are messages of the queue, in whatever state."""
+    """One per log and process."""
 
-    def __init__(
-        self,
-        space: CloudSpace,
-        address: Address,
-        maker: Ids,
-        *,
-        timeout: float,
-        found: Found,
-        cache: BlockCache,
-        added: Callable[[Sequence[str]], None],
-    ) -> None:
+    def __init__(self, space: CloudSpace, home: Home, *, added: Callable[[Sequence[str]], None]) -> None:
         self._space = space
-        self._address = address
-        self._ids = maker
-        self._timeout = timeout
+        self._address = home.address
+        self._ids = maker = home.ids
+        self._timeout = timeout = home.timeout
         self._root = ""  # of the log, as last seen
-        self._found = found
-        self._cache = cache
+        self._found = home.found
+        self._cache = home.cache
         self._added = added
-        queue = address.text
+        queue = home.address.text
         promises = Promises(space, timeout=timeout, topic=work_topic(queue))
         self._promised = PromisedAppends(
             space, queue, maker, promises, timeout=timeout, is_there=self._is_there, added=added

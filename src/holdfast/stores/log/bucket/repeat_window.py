@@ -15,11 +15,9 @@ from typing import TYPE_CHECKING, cast
 from msgspec.structs import replace
 
 from ....errors import HoldfastError, StoreError, Unavailable
-from ....ids import Ids
 from ...batches import Staged
 from .. import bundles, damage, flush_rows, intake, letters, names, queues
 from ..append import Call
-from ..cache import BlockCache
 from ..head import codec, repeat
 from ..head.state import (
     Absorb,
@@ -36,12 +34,12 @@ from ..head.state import (
     Rules,
 )
 from ..intake import Absorbable, Survey
-from ..queues import Address, Config
-from ..repeat_window import Asked, Proof, WrittenKeys
+from ..queues import Config
+from ..repeat_window import Asked, Home, Proof, WrittenKeys
 from ..rows import Rows
 from ..space import Later, Reading, Transaction
 from . import sharding
-from .append import Appends, Found
+from .append import Appends
 from .graveyard import Undertaker
 from .intake import absorbable_late, look_ahead
 from .listing import Late
@@ -69,15 +67,13 @@ class Window:
     closing_s = queues.CLOSING
     merge_after_s = 3600.0
 
-    def __init__(
-        self, space: CloudSpace, address: Address, cache: BlockCache, maker: Ids, *, timeout: float, found: Found
-    ) -> None:
+    def __init__(self, space: CloudSpace, home: Home) -> None:
         self.late = Late(space.window)
-        self.appends = Appends(space, address, maker, timeout=timeout, found=found, cache=cache, added=self.late.unlist)
+        self.appends = Appends(space, home, added=self.late.unlist)
         self._space = space
-        self._address = address
-        self._cache = cache
-        self._timeout = timeout
+        self._address = home.address
+        self._cache = home.cache
+        self._timeout = home.timeout
         self._looking: asyncio.Future[None] | None = None
         self._loop: asyncio.AbstractEventLoop | None = None  # where callers wait
 

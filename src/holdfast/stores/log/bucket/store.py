@@ -9,7 +9,7 @@ import time
 from collections import Counter
 from collections.abc import Awaitable, Callable, Sequence
 from functools import partial
-from typing import Any, cast
+from typing import Any
 
 from msgspec.structs import replace
 
@@ -48,7 +48,6 @@ class LateStore(LogStore):
     ) -> None:
         super().__init__(space, options, steps=steps)
         self._bucket = space
-        self._windows: dict[str, Window] = {}
         self._appended: Counter[str] = Counter()  # messages, by queue
         self._settled: Counter[str] = Counter()
         self._pollings: dict[str, Polling] = {}
@@ -59,15 +58,9 @@ class LateStore(LogStore):
         self._passed: dict[str, float] = {}  # by which epoch messages came back, by queue
         self._home = random.getrandbits(30)  # a producer stays on one shard
 
-    def _window(self, queue: str) -> Window:
-        self._windows[queue] = window = Window(
-            self._bucket,
-            queues.address(queue),
-            self._cache,
-            self._ids,
-            timeout=self._timeout,
-            found=partial(self._found, queue),
-        )
+    def _window_of(self, queue: str) -> Window:
+        window = self._log(queue).window
+        assert isinstance(window, Window)
         return window
 
     # Shards.
@@ -239,12 +232,11 @@ class LateStore(LogStore):
     def crowd(self, queue: str) -> int:
         """How many processes take turns where this one claims."""
         round = self._rounds.get(queue)
-        window = self._log(queue if round is None else queues.shard(queue, round.home)).window
-        return 1 + cast(Window, window).late.turns.others
+        return 1 + self._window_of(queue if round is None else queues.shard(queue, round.home)).late.turns.others
 
     def _look_round(self, queue: str, round: Round) -> None:
         """Now and then look at the other shards, meanwhile."""
-        shared = cast(Window, self._log(queues.shard(queue, round.home)).window).late.turns.is_shared
+        shared = self._window_of(queues.shard(queue, round.home)).late.turns.is_shared
         if not round.is_due(shared=shared):
             return
         round.looking()
@@ -256,7 +248,7 @@ class LateStore(LogStore):
 
     async def _claim(self, queue: str, limit: int, lease: float) -> tuple[Claims, float | None]:
         claims = await super()._claim(queue, limit, lease)
-        self._windows[queue].quarantine.look()
+        self._window_of(queue).quarantine.look()
         if len(claims[0].messages) >= limit:
             self._fetch_next(self._log(queue))
         return claims
@@ -326,8 +318,8 @@ class LateStore(LogStore):
         await space.identify()
         set_aside, back = 0, Recovered()
         for log in await self._all_logs(queue):
-            set_aside += await self._windows[log.address.text].quarantine.tend()
-            if self._windows[log.address.text].quarantine.has_copies and space.epoch:
+            set_aside += await self._window_of(log.address.text).quarantine.tend()
+            if self._window_of(log.address.text).quarantine.has_copies and space.epoch:
                 back += await self._recovery(queue, log).bring_back(epoch=space.epoch)
         return done | {"blocks_set_aside": set_aside, "recovered": back.recovered}
 
@@ -350,7 +342,7 @@ class LateStore(LogStore):
         await self._bucket.identify()
         done = Recovered()
         for log in await self._all_logs(queue):
-            await self._windows[log.address.text].quarantine.tend()
+            await self._window_of(log.address.text).quarantine.tend()
             done += await self._recovery(queue, log).bring_back(delete=delete, on_progress=on_progress)
         return done
 

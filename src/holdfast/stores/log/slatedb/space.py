@@ -13,6 +13,7 @@ from ....errors import ConfigError, Unavailable
 from ...base import Check
 from ..calendar import Calendar
 from ..folder.commit_thread import CLOSED
+from ..repeat_window import Atomic, Home, RepeatWindow
 from ..space import Buffer, NewFiles, Reading, Transaction
 from ..topics import deliver
 from . import doctor
@@ -50,6 +51,9 @@ class SlateSpace:
             await space._close(1.0)
             raise
         return space
+
+    def repeat_window(self, home: Home) -> RepeatWindow:
+        return Atomic(self, home)
 
     def clock(self) -> float:
         return self._core.committer.clock.now()
