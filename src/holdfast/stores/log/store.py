@@ -390,7 +390,7 @@ class LogStore(Ordinary):
         done = await maintenance.maintain(self._space, live, self._log(queue + DEAD), others=others)
         if not done:
             return done
-        return done | {"orphans": done["orphans"] + orphans} | await self._batches.maintain(queue)
+        return done | {"orphans": done["orphans"] + orphans} | {"released": await self._batches.give_back(queue)}
 
     def is_resting(self, queue: str) -> bool:
         """Nothing has changed since upkeep found nothing to do; by and by time alone makes some."""

@@ -215,7 +215,7 @@ class SliceReader:
         self._timeout = timeout
 
     async def read(
-        self, part: Slice, filters: Sequence[Filter], *, lenient: bool, only: Sequence[str] | None = None
+        self, part: Slice, *, filters: Sequence[Filter] = (), lenient: bool = False, only: Sequence[str] | None = None
     ) -> AsyncIterator[pa.RecordBatch]:
         body = msgspec.msgpack.decode(part.body, type=_Body)
         filters = [each for each in filters if each.column != "queue"]
