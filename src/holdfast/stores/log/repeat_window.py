@@ -20,7 +20,7 @@ from .cache import BlockCache
 from .head.state import Frozen, Head, Intent, Purge, Result, Rules
 from .intake import Absorbable, Survey
 from .queues import Address, Config
-from .space import Reading, Space, Stale, Transaction
+from .space import Reading, Space, Transaction
 from .staged import adopt
 
 if TYPE_CHECKING:
@@ -149,11 +149,8 @@ class RepeatWindow(Protocol):
 
     # Blocks that are not there.
 
-    def left(self, key: str, *, sure: bool) -> None:
-        """Return when a block may have left since the look; Damaged when it is lost, Stale when nobody can tell yet.
-
-        `sure`: an earlier look has missed it, too.
-        """
+    def left(self, key: str) -> None:
+        """Return when a block that two looks have missed may have left; Damaged when it is lost."""
 
     def confirm_lost(self, tx: Transaction, seen: Seen, block: Block) -> None:
         """Raise unless a block that the head gave and that is not there is lost."""
@@ -257,8 +254,8 @@ class Atomic:
     async def close(self) -> None:
         return None
 
-    def left(self, key: str, *, sure: bool) -> None:
-        raise damage.missing(key) if sure else Stale(key)
+    def left(self, key: str) -> None:
+        raise damage.missing(key)
 
     def confirm_lost(self, tx: Transaction, seen: Seen, block: Block) -> None:
         return None

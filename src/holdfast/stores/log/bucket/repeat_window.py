@@ -287,7 +287,7 @@ class Window:
 
     # Blocks that are not there.
 
-    def left(self, key: str, *, sure: bool) -> None:
+    def left(self, key: str) -> None:
         return None  # the head may be older than what has been deleted since
 
     def confirm_lost(self, tx: Transaction, seen: Seen, block: Block) -> None:
