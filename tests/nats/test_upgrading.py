@@ -1,4 +1,4 @@
-"""Streams that an earlier version made: they work as they are, and `install` makes them anew without a loss."""
+"""Streams that an earlier version made: they are refused, and `install` makes them anew without a loss."""
 
 from __future__ import annotations
 
@@ -76,16 +76,17 @@ async def values(queue: Any, count: int) -> list[Any]:
     return done
 
 
-async def test_old_streams_work_as_they_are(own: Server) -> None:
+async def test_old_streams_are_refused_until_they_are_converted(own: Server) -> None:
     async with holdfast.connect(own.url) as broker:
-        wanted = await grown(broker)
+        await grown(broker)
     async with holdfast.connect(own.url) as broker:
         queue = await broker.queue("jobs")
-        assert (await queue.stats()).delayed == 1
         checks = {check.name: check for check in await broker.check()}
         assert checks["streams"].state == "warn"
         assert "holdfast install" in checks["streams"].detail
-        assert sorted(map(str, await values(queue, len(wanted)))) == sorted(map(str, wanted))
+        for verb in (queue.dequeue(), queue.enqueue("more"), queue.stats(), queue.purge()):
+            with pytest.raises(UnsafeStore, match="holdfast install"):
+                await verb
 
 
 async def test_install_makes_old_streams_anew_and_loses_nothing(own: Server) -> None:
@@ -93,14 +94,14 @@ async def test_install_makes_old_streams_anew_and_loses_nothing(own: Server) -> 
         wanted = await grown(broker)
     async with holdfast.connect(own.url) as broker:
         queue, names = await broker.queue("jobs"), store_of(broker).register.names("jobs")
-        first = await queue.enqueue("again", dedup_key="k")
         assert any("anew" in step for step in await broker.install())
         assert not any("anew" in step for step in await broker.install())
         for stream in (names.task_stream, names.done_stream, names.dead_stream):
             info = await store_of(broker).link.api(f"STREAM.INFO.{stream}")
             assert (info["config"]["discard"], info["config"].get("allow_msg_schedules")) == ("new", None)
         assert {check.name: check.state for check in await broker.check()}["streams"] == "ok"
-        assert await queue.enqueue("and again", dedup_key="k") == first
+        first = await queue.enqueue("again", dedup_key="k")
+        assert await queue.status(first) == "pending"
         assert sorted(map(str, await values(queue, len(wanted)))) == sorted(map(str, wanted))
         assert (await queue.stats()).completed == len(wanted)
 

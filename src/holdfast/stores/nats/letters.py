@@ -63,9 +63,8 @@ class Letters:
         await log.info()
         if log.dead:
             return await self.discard("dead", None, before=None, spare_held=True)
-        gone = await self._purge_subjects(f"{names.old_later}*.*")
         last = int((await log.link.api(f"STREAM.INFO.{names.task_stream}"))["state"]["last_seq"])
-        start = 1
+        gone, start = 0, 1
         while page := await log.reader.run(names.task_stream, f"{names.task}*.>", start, _PURGED):
             found = [one for one in page if one.sequence <= last]
             parts = [found[at : at + AT_ONCE] for at in range(0, len(found), AT_ONCE)]
@@ -95,10 +94,6 @@ class Letters:
         sequence, record = known or (0, Record(format=state.FORMAT))
         task = Task(blob=read_task(one.data).blob)
         return Lease(id_of(one.subject), record, sequence, task, b"", record.ack), one.sequence
-
-    async def _purge_subjects(self, pattern: str) -> int:
-        answer = await self._log.link.api(f"STREAM.PURGE.{self._log.names.task_stream}", {"filter": pattern})
-        return int(answer.get("purged", 0))
 
     # ------------------------------------------------------------------ replay and discard
 

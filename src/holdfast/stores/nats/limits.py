@@ -37,8 +37,21 @@ def danger(config: Mapping[str, Any]) -> str | None:
 
 
 def is_outdated(config: Mapping[str, Any]) -> bool:
-    """Whether a limit that somebody sets would make it drop messages: `holdfast install` mends that."""
-    return config.get("discard") != "new"
+    """Whether an earlier version made it, and a limit would make it drop messages: `holdfast install` mends that."""
+    return config.get("discard") != "new" or must_be_converted(config)
+
+
+def must_be_converted(config: Mapping[str, Any]) -> bool:
+    """Whether an upgrade of its queue has to be done or finished before anybody may work on it.
+
+    A stream of tasks with schedules, or with a place of its own for delayed messages, is older than the format before.
+    """
+    subjects = config.get("subjects") or []
+    return (
+        bool(config.get("allow_msg_schedules"))
+        or config["name"].endswith(f"={names.MOVING}")
+        or any(subject.split(".")[1:3] == ["_", "later"] for subject in subjects)
+    )
 
 
 async def kept(link: Link, prefix: str) -> list[dict[str, Any]]:
@@ -56,10 +69,11 @@ async def kept(link: Link, prefix: str) -> list[dict[str, Any]]:
     return ours
 
 
-async def refuse_dangerous(link: Link, prefix: str) -> list[str]:
-    """UnsafeStore where a stream would drop messages; the names of all."""
+async def refuse_dangerous(link: Link, prefix: str) -> set[str]:
+    """UnsafeStore where a stream would drop messages; the queues that have to be converted first."""
     found = await kept(link, prefix)
     for config in found:
         if (why := danger(config)) is not None:
             raise UnsafeStore(f"nats: stream {config['name']!r} {why}")
-    return [config["name"] for config in found]
+    queues = [names.queue_of_stream(config["name"]) for config in found if must_be_converted(config)]
+    return {queue for queue in queues if queue is not None}

@@ -10,7 +10,7 @@ from typing import Any, NamedTuple
 from ...v1.task_pb2 import Record, Task
 from ..records import Stats, Stored, View
 from . import state, tasks
-from .names import LATER, id_of
+from .names import id_of
 from .partition import BEHIND, Log, is_id
 from .reading import Found
 
@@ -24,7 +24,7 @@ class _Delay(NamedTuple):
 
     due: float
     sequence: int
-    lane: str  # "": of an earlier version, in none
+    lane: str
 
 
 class Looker:
@@ -94,11 +94,7 @@ class Looker:
         """Ids that were enqueued with a delay, whether they are due by now or not."""
         if self._log.dead:
             return []
-        log, old = self._log, f"{self._log.names.old_later}*.*"
-        found, config = await log.reader.subjects_and_config(log.stream, log.names.later)
-        if old in (config.get("subjects") or []):
-            found += await log.reader.subjects(log.stream, old)
-        return _ids(found)
+        return _ids(await self._log.reader.subjects(self._log.stream, self._log.names.later))
 
     def _view(self, task: Task, record: Record | None) -> str:
         place = state.LIVE if record is None else record.place
@@ -183,8 +179,7 @@ class Looker:
         self._delays = {id: self._delays[id] for id in later if id in self._delays}
         unread = [id for id in later if id not in self._delays]
         for id, (found, task) in (await self._log.tasks(unread[:_EXACT])).items():
-            lane = str(task.metadata.priority) if found.subject.endswith(LATER) else ""
-            self._delays[id] = _Delay(task.due, found.sequence, lane)
+            self._delays[id] = _Delay(task.due, found.sequence, str(task.metadata.priority))
         return len(unread) <= _EXACT
 
     async def _due(self, now: float) -> dict[str, Task]:

@@ -59,9 +59,8 @@ async def sweep(log: Log, mover: Mover, *, older_than: float) -> int:
     """Marks of copies and of calls that say nothing any more; how many."""
     lanes = await log.lanes.look()
     waiting = any(lane["num_pending"] or lane["num_ack_pending"] for lane in lanes)
-    later = waiting or await log.reader.subjects(log.names.task_stream, f"{log.names.old_later}*.*")
     return await mover.sweep(older_than=older_than) + await log.calls.sweep(
-        older_than=older_than, nothing_waits=not later
+        older_than=older_than, nothing_waits=not waiting
     )
 
 

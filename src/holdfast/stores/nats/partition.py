@@ -192,10 +192,9 @@ class Log:
         pairs = [(one, tasks.read_task(one.data)) for one in found.values()]
         return {task.id: (one, task) for one, task in pairs}
 
-    def _places(self, id: str) -> tuple[str, str, str]:
-        priority, names = _priority(id), self.names
-        place = f"{names.task}{priority}{id}"
-        return place, place + LATER, f"{names.old_later}{priority}{id}"
+    def _places(self, id: str) -> tuple[str, str]:
+        place = f"{self.names.task}{_priority(id)}{id}"
+        return place, place + LATER
 
     def _letter(self, id: str) -> str:
         return self.names.dead + _priority(id) + id

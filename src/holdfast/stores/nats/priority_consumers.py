@@ -213,12 +213,9 @@ class Lanes:
         await self._make(priority, lease)
         await self._know(priority, lease)
 
-    def _filter(self, priority: int) -> str:
-        """One pattern for everything: a server counts wrong what is purged of a consumer with several."""
-        return f"{self._subject}{priority}.>"
-
     async def _make(self, priority: int, lease: float) -> None:
-        name, subject = str(priority), self._filter(priority)
+        # One pattern for everything: a server counts wrong what is purged of a consumer with several.
+        name, subject = str(priority), f"{self._subject}{priority}.>"
         config = {
             "name": name,
             "durable_name": name,
@@ -275,10 +272,7 @@ class Lanes:
         self._looked = time.monotonic()
         lanes = [info for info in infos if info["name"].isdigit()]
         for info in lanes:
-            priority = int(info["name"])
-            await self._know(priority, info["config"]["ack_wait"] / 1e9)
-            if info["config"].get("filter_subject") != self._filter(priority):  # of an earlier version
-                await self._remake(priority)
+            await self._know(int(info["name"]), info["config"]["ack_wait"] / 1e9)
         for gone in set(self._lanes) - {int(info["name"]) for info in lanes}:
             self._lanes[gone].broken = True
         return lanes

@@ -46,7 +46,7 @@ class Register:
         self._stream = names.queues_stream(prefix)
         self._installed = False
         self.format = formats.NATS
-        self.unfinished: set[str] = set()  # queues whose upgrade was interrupted
+        self.unconverted: set[str] = set()  # queues with streams older than the format before, or half upgraded
 
     def names(self, queue: str) -> Names:
         return Names(self.prefix, queue)
@@ -220,8 +220,11 @@ class Register:
 
     async def get(self, queue: str) -> QueueInfo:
         """The queue, as looked up a second ago at most; QueueNotFound, UnsafeStore."""
-        if queue in self.unfinished:
-            raise UnsafeStore(f"queue {queue!r}: an upgrade was interrupted; run `holdfast install` again")
+        if queue in self.unconverted:
+            raise UnsafeStore(
+                f"queue {queue!r}: its streams are of an earlier version, or their upgrade was interrupted; "
+                "run `holdfast install`"
+            )
         known = self._known.get(queue)
         if known is not None and time.monotonic() - known[0] < _FRESH:
             return known[1]

@@ -98,18 +98,13 @@ class Reader:
 
     async def subjects(self, stream: str, pattern: str) -> list[str]:
         """Every subject of a pattern that holds a message; names only, no payloads."""
-        found, _ = await self.subjects_and_config(stream, pattern)
-        return found
-
-    async def subjects_and_config(self, stream: str, pattern: str) -> tuple[list[str], dict[str, Any]]:
-        """The same, with the configuration of the stream."""
         found: list[str] = []
         while True:
             info = await self._link.api(f"STREAM.INFO.{stream}", {"subjects_filter": pattern, "offset": len(found)})
             page = info["state"].get("subjects") or {}
             found += page
             if not page or len(found) >= int(info.get("total", 0)):
-                return found, info["config"]
+                return found
             deadline.renew()
 
 

@@ -25,7 +25,7 @@ from .faults import Nobody, mapped
 from .letters import Letters
 from .lookup import Looker
 from .moving import Mover
-from .names import check_prefix, moving
+from .names import check_prefix
 from .partition import Log
 from .queues import Register, missing
 from .reading import Reader
@@ -89,8 +89,7 @@ class NatsStore(Ordinary):
                 f"{LEAST_PAYLOAD}; set max_payload in its configuration"
             )
         await self.link.listen(f"{self.prefix}._.note.*", self._noted)
-        found = await limits.refuse_dangerous(self.link, self.prefix)
-        self.register.unfinished = moving(self.prefix, found)
+        self.register.unconverted = await limits.refuse_dangerous(self.link, self.prefix)
         await self.register.read_format()
         doctor.warn_once(self.link)
 

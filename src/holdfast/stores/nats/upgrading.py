@@ -1,8 +1,9 @@
 """Streams of tasks that an earlier version made: brought up to date without losing anything, while nobody works.
 
-They allowed schedules. A server cannot take that back, and with it a stream drops its oldest messages when it is full.
-So the stream is made anew: it gives up its subjects, its messages are copied into a stream beside it, it is deleted and
-made again, and they are copied back. Every step can be repeated; `<prefix>=<queue>=moving` says that it must be.
+They allowed schedules, or had a place of their own for delayed messages. A server cannot take schedules back, and with
+them a stream drops its oldest messages when it is full. So the stream is made anew: it gives up its subjects, its
+messages are copied into a stream beside it, it is deleted and made again, and they are copied back. Every step can be
+repeated; `<prefix>=<queue>=moving` says that it must be.
 """
 
 from __future__ import annotations
@@ -14,7 +15,7 @@ import msgspec
 
 from ...config import QueueOptions
 from ...errors import StoreError
-from . import state
+from . import limits, state
 from .appending import Key, key_post
 from .faults import STREAM_NOT_FOUND, WRONG_SEQUENCE, Refused
 from .lookup import Looker
@@ -30,16 +31,14 @@ async def upgrade(log: Log) -> list[str]:
     """Make the streams of a queue what this version makes; what was done, in words. StoreError while it is in use."""
     names, done = log.names, list[str]()
     old = await _config(log, names.task_stream)
-    if old is not None and old.get("allow_msg_schedules"):
+    if old is not None and limits.must_be_converted(old):
         await _refuse_while_held(log)
         await _move_out(log, old)
         done.append(f"made stream {names.task_stream} anew, with discard=new")
     await log.register.make_streams(log.queue)
     if await _config(log, names.moving_stream) is not None:
         await _move_back(log)
-    if moved := await _adopt_delayed(log):
-        done.append(f"moved {moved} delayed messages of {log.queue}")
-    log.register.unfinished.discard(log.queue)
+    log.register.unconverted.discard(log.queue)
     return done
 
 
@@ -89,18 +88,6 @@ async def _move_back(log: Log) -> None:
         for one in page:
             await log.delete(names.moving_stream, one.sequence)
     await log.register.drop_stream(names.moving_stream)
-
-
-async def _adopt_delayed(log: Log) -> int:
-    """Delayed messages from where earlier versions put them, on servers before 2.12; how many."""
-    names, moved = log.names, 0
-    found = await log.reader.run(names.task_stream, f"{names.old_later}*.*", 1, 1 << 30)
-    for start in range(0, len(found), _TOGETHER):
-        page = found[start : start + _TOGETHER]
-        await _copy(log, [_post(log, one.subject, one.data) for one in page])
-        for one in page:
-            moved += await log.delete(names.task_stream, one.sequence)
-    return moved
 
 
 def _post(log: Log, subject: str, data: bytes) -> Post:
