@@ -28,6 +28,7 @@ from collections.abc import Iterable
 from ...errors import ConfigError
 
 LATER = ".later"
+TRACE_S = 3600  # a message that is not kept can be settled again: longer than any caller repeats
 MOVING = "moving"
 _PREFIX = re.compile(r"[A-Za-z0-9_-]{1,64}")
 
