@@ -71,7 +71,7 @@ class Appender:
             if await partition.consumers.ensure(priority, info.options.lease):
                 await partition.note(b"lane")
         keys = [message.dedup_key for message in messages]
-        marked = len(made) == 1 or partition.connection.recognises_ids_in_batches
+        marked = len(made) == 1 or partition.connection.is_at_least(2, 14)
         posts = [await self._post(task, now, marked=marked) for task in made]
         ids = [task.id for task in made]
         if any(key is not None for key in keys):

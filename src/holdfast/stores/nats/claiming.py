@@ -18,7 +18,7 @@ from . import deadline, state, tasks, wire
 from .clock import Moment
 from .connection import WINDOW
 from .deadline import RETRY_S, TRY_S
-from .faults import Lost, Nobody, Refused
+from .faults import Denied, Lost, Nobody, Refused
 from .partition import OUTLASTS_S, Lease, Partition
 from .priority_consumers import HAND_OUT_S, Handed, PriorityConsumer, nak
 from .wire import BATCH_MESSAGES, Post
@@ -216,7 +216,7 @@ class Claimer:
         leases, posts = self._leases(takes, lease, moment)
         try:
             sequences, _ = await partition.fence.write(posts)
-        except Refused:  # no room for our leases; others may have some
+        except (Refused, Denied):  # no room for our leases, or no right to write them; others may have both
             for one in takes:
                 await partition.connection.send(one.handed.ack, b"-NAK")
             raise
@@ -250,7 +250,7 @@ class Claimer:
                     found[one.handed.id] = await self._partition.blobs.get(one.task.blob)
                 except StoreError as error:
                     found[one.handed.id] = error
-                except (Lost, Nobody, Refused):
+                except (Lost, Nobody, Refused, Denied):
                     for other in takes:
                         await self._partition.connection.send(other.handed.ack, b"-NAK")
                     raise

@@ -71,7 +71,10 @@ class Connection:
                 raise faults.opening(attempt.cause, self._address.servers, self.options.connect_timeout) from None
             await asyncio.sleep(RETRY_S)
             self.client = FastClient()
-        await self._begin()
+        self.version = str(self.client._server_info.get("version", "?"))
+        self._inbox = self.client.new_inbox()
+        await self.listen(f"{self._inbox}.>", self._answered)
+        self._up.set()
 
     async def _connect(self, given: dict[str, Any], within: float) -> Attempt | None:
         return await connecting.connect(
@@ -85,20 +88,10 @@ class Connection:
             given_up=self._given_up,
         )
 
-    async def _begin(self) -> None:
-        self.version = str(self.client._server_info.get("version", "?"))
-        self._inbox = self.client.new_inbox()
-        await self.listen(f"{self._inbox}.>", self._answered)
-        self._up.set()
-
-    @property
-    def is_too_old(self) -> bool:
-        """Whether the server lacks atomic batches; message TTL and gets of many subjects came before."""
-        return _numbers(self.version) < (2, 12)
-
-    @property
-    def recognises_ids_in_batches(self) -> bool:
-        return _numbers(self.version) >= (2, 14)
+    def is_at_least(self, major: int, minor: int) -> bool:
+        """Whether the server has this version or a newer one."""
+        found = re.match(r"(\d+)\.(\d+)", self.version)
+        return found is not None and (int(found[1]), int(found[2])) >= (major, minor)
 
     @property
     def max_payload(self) -> int:
@@ -330,12 +323,9 @@ class Connection:
 
     async def _store_part(self, posts: Sequence[Post], place: int) -> list[int]:
         """The server takes one part after the other, and each has its time."""
-        stored = await (self._store_batch(posts, place) if len(posts) > 1 else self._store_ones(posts))
+        stored = [await self._store_one(posts[0])] if len(posts) == 1 else await self._store_batch(posts, place)
         deadline.renew()
         return stored
-
-    async def _store_ones(self, posts: Sequence[Post]) -> list[int]:
-        return [await self._store_one(post) for post in posts]
 
     async def store_each(self, posts: Sequence[Post]) -> list[int | Exception]:
         """Store messages, each for itself, in one write: sequences, or why not (Refused, Lost, Nobody); TooLarge."""
@@ -457,9 +447,3 @@ async def holding(lock: asyncio.Lock | asyncio.Semaphore, most: float) -> AsyncI
         yield
     finally:
         lock.release()
-
-
-def _numbers(version: str) -> tuple[int, int]:
-    """The two that tell what a server can do."""
-    found = re.match(r"(\d+)\.(\d+)", version)
-    return (int(found[1]), int(found[2])) if found else (0, 0)

@@ -73,7 +73,7 @@ async def _durability(connection: Connection) -> Check:
 
 def _version(connection: Connection) -> Check:
     what = f"NATS {connection.version}, messages up to {connection.max_payload} bytes"
-    return Check("server", "fail" if connection.is_too_old else "ok", what)
+    return Check("server", "ok" if connection.is_at_least(2, 12) else "fail", what)
 
 
 def _usage(account: dict[str, Any]) -> str:

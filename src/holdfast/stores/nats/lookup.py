@@ -96,20 +96,24 @@ class Looker:
         """One page of a view, in id order."""
         info = await self._partition.info()
         page: list[Stored] = []
-        for listed in (self._listed.pop((view, after), None), None):
-            if (ids := listed) is None:
-                last = page[-1].id if page else after
-                ids = sorted({id for id in await self._candidates(view) if last is None or id > last})
-            for start in range(0, len(ids), WINDOW):
-                known = await self.known(ids[start : start + WINDOW])
-                for place, id in enumerate(ids[start : start + WINDOW], start + 1):
-                    if id in known and self._view(*known[id]) == view:
-                        page.append(await self._stored(info, *known[id]))
-                        if len(page) == limit:
-                            self._keep_listed(view, id, ids[place:])
-                            return page
-            if listed is None:
-                break
+        if (listed := self._listed.pop((view, after), None)) is not None:
+            page = await self._page(info, view, listed, limit)
+        if len(page) < limit:  # nothing was listed; or that is over, and what is new stands behind it
+            last = page[-1].id if page else after
+            ids = sorted({id for id in await self._candidates(view) if last is None or id > last})
+            page += await self._page(info, view, ids, limit - len(page))
+        return page
+
+    async def _page(self, info: QueueInfo, view: View, ids: list[str], limit: int) -> list[Stored]:
+        page: list[Stored] = []
+        for start in range(0, len(ids), WINDOW):
+            known = await self.known(ids[start : start + WINDOW])
+            for place, id in enumerate(ids[start : start + WINDOW], start + 1):
+                if id in known and self._view(*known[id]) == view:
+                    page.append(await self._stored(info, *known[id]))
+                    if len(page) == limit:
+                        self._keep_listed(view, id, ids[place:])
+                        return page
         return page
 
     def _keep_listed(self, view: View, after: str, ids: list[str]) -> None:

@@ -57,7 +57,7 @@ class NatsStore(Ordinary):
         return self
 
     async def _first_look(self) -> None:
-        if self.connection.is_too_old:
+        if not self.connection.is_at_least(2, 12):
             raise StoreError(f"nats: {faults.TOO_OLD.format(self.connection.version)}")
         if not self.connection.client._server_info.get("jetstream"):
             raise Nobody
