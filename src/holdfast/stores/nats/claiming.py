@@ -209,9 +209,10 @@ class Claimer:
         if not takes:
             return []
         payloads = await self._payloads(takes)
-        for one in takes:
-            if one.consumer.lease != lease:  # the server's timer for this one; the usual lease needs no word
-                await partition.connection.send(one.handed.ack, nak(lease))
+        # The server's timer for each; the usual lease needs no word.
+        timers = [wire.frame(one.handed.ack, nak(lease)) for one in takes if one.consumer.lease != lease]
+        if timers:
+            await partition.connection.say(b"".join(timers))
         moment = partition.connection.moment()
         leases, posts = self._leases(takes, lease, moment)
         try:

@@ -15,7 +15,7 @@ T = TypeVar("T")
 TRY_S = 5.0  # an unanswered request is asked again: less repeats what a busy server has not got to yet
 ANSWER_S = 2.0  # what a call can do without is not awaited longer: a stopped server must not cost the whole call
 RETRY_S = 0.1  # pause after a failure: less is a busy loop against a server that is down
-POLL_S = 0.005  # pause between two looks at something that changes within milliseconds
+POLL_S = 0.002  # pause between two looks at something that changes within milliseconds
 RECOVERY_S = 10.0  # after a reconnect a missing stream may just not be back yet: a cluster elects its leaders first
 FRESH_S = 1.0  # what was looked up is believed: so late is a change seen that no note told of
 

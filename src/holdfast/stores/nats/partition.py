@@ -7,8 +7,8 @@ import heapq
 import math
 import time
 from collections import OrderedDict
-from collections.abc import Coroutine, Sequence
-from typing import TYPE_CHECKING, Any
+from collections.abc import Callable, Coroutine, Sequence
+from typing import TYPE_CHECKING, Any, TypeVar
 
 import msgspec
 
@@ -35,6 +35,9 @@ if TYPE_CHECKING:
     from .reserve import Reserve
 
 
+_Ended = TypeVar("_Ended")
+
+
 class Lease(msgspec.Struct):
     """A message in hand: its record as we last wrote it, and what is needed to end it."""
 
@@ -53,7 +56,7 @@ BEHIND_S = 0.1  # a consumer may hear of a message so much later than its stream
 # A record that is deleted looks to a claim like one that was never written. So the record of what was removed while
 # nobody held it outlasts its task by so long, and a claim that took more than half of it looks at its tasks once more.
 OUTLASTS_S = 0.2
-_CLEANING = 4  # settlements behind which is cleaned up at once, each of up to 255 messages that it holds in memory
+_UNCLEAN = 4  # settlements may wait to be cleaned up behind: each holds up to 256 messages in memory, and a slot
 _REMEMBERED = 10_000  # settlements, and instants of visibility, that need no look at the server: some MB
 
 
@@ -81,7 +84,8 @@ class Partition:
         self.leases: dict[tuple[str, str], Lease] = {}
         self.settled: OrderedDict[tuple[str, str], str] = OrderedDict()  # by id and token: what was done here last
         self.changed = asyncio.Event()
-        self._cleaning: set[asyncio.Task[None]] = set()  # what follows settlements, while their callers go on
+        self._unclean: list[Any] = []  # settlements of what is not kept, behind which is cleaned up while callers go on
+        self._cleaning: asyncio.Task[None] | None = None
         self.swept_at = float("-inf")  # by our own clock
         self.stored_at = float("-inf")  # by our own clock: when this process last stored a message that is visible
         self._tidy_at = 0.0
@@ -237,18 +241,25 @@ class Partition:
                     raise
         return None
 
-    async def clean_soon(self, work: Coroutine[Any, Any, None]) -> None:
-        """Let this follow; where too much of it is under way, wait for some."""
-        if len(self._cleaning) >= _CLEANING:
-            await asyncio.wait(self._cleaning, timeout=deadline.left(ANSWER_S), return_when="FIRST_COMPLETED")
-        task = deadline.apart(work)
-        self._cleaning.add(task)
-        task.add_done_callback(self._cleaning.discard)
+    async def clean_soon(self, ended: _Ended, clean: Callable[[Sequence[_Ended]], Coroutine[Any, Any, None]]) -> None:
+        """Let `clean` follow a settlement, in one go for all that wait for it; where too many do, wait for some."""
+        self._unclean.append(ended)
+        if self._cleaning is None:
+            self._clean_next(clean)
+        elif len(self._unclean) > _UNCLEAN:
+            await asyncio.wait({self._cleaning}, timeout=deadline.left(ANSWER_S))
+
+    def _clean_next(self, clean: Callable[[Sequence[Any]], Coroutine[Any, Any, None]]) -> None:
+        ended, self._unclean = self._unclean, []
+        self._cleaning = deadline.apart(clean(ended)) if ended else None
+        if self._cleaning is not None:
+            self._cleaning.add_done_callback(lambda _: self._clean_next(clean))
 
     async def cleaned(self) -> None:
-        """What follows the settlements of this process is done, or takes too long."""
-        if self._cleaning:
-            await asyncio.wait(set(self._cleaning), timeout=deadline.left(ANSWER_S))
+        """What follows the settlements of this process until now is done, or takes too long."""
+        for _ in range(2):  # what is under way, and what waits for that
+            if self._cleaning is not None:
+                await asyncio.wait({self._cleaning}, timeout=deadline.left(ANSWER_S))
 
     async def note(self, word: bytes) -> None:
         """Tell everybody who has this queue open that something changed."""

@@ -189,9 +189,9 @@ class Settler:
         await self._carry_out([one for one, ok in zip(work, took, strict=True) if ok])
         gone = [one for one, ok in zip(work, took, strict=True) if ok and one.is_gone]
         if any(one.is_removed for one in gone):
-            await self._clean(gone, slot)
+            await self._clean([(gone, slot)])
         elif gone:
-            await partition.clean_soon(self._clean_behind(gone, slot))
+            await partition.clean_soon((gone, slot), self._clean_behind)
         else:
             partition.counters.give_back(slot)
         return took
@@ -242,20 +242,22 @@ class Settler:
         if places := [one.place for one in work if one.place]:
             await partition.delete_each(partition.names.task_stream, places)
 
-    async def _clean(self, gone: Sequence[_Work], slot: Slot) -> None:
-        """Behind what is not kept: a trace, and once its task has left its stream no record. The slot tells of both."""
+    async def _clean(self, settlements: Sequence[tuple[Sequence[_Work], Slot]]) -> None:
+        """Behind what is not kept: a trace, and once its task has left its stream no record. The slots tell of both."""
+        gone = [one for works, _ in settlements for one in works]
         await self._leave(gone)
         await self._say([(one.lease.ack, _ACK) for one in gone if one.lease.ack])
         if any(one.is_removed for one in gone):
             await asyncio.sleep(OUTLASTS_S)  # others may have been handed it, and know of no record
         if await self._have_left([one.lease.ack for one in gone if one.lease.ack]):
             await self._forget([(one.lease, one.new) for one in gone])
-            self._partition.counters.give_back(slot)
+            for _, slot in settlements:
+                self._partition.counters.give_back(slot)
 
-    async def _clean_behind(self, gone: Sequence[_Work], slot: Slot) -> None:
-        """The same while its caller goes on; what is left is for maintenance."""
+    async def _clean_behind(self, settlements: Sequence[tuple[Sequence[_Work], Slot]]) -> None:
+        """The same while callers go on; what is left is for maintenance."""
         try:
-            await self._clean(gone, slot)
+            await self._clean(settlements)
         except (Refused, Lost, Nobody, Denied, HoldfastError) as error:
             _LOG.debug("nats: %s: not cleaned up: %s", self._partition.queue, type(error).__name__)
 
