@@ -22,7 +22,7 @@ from .counters import Counters
 from .deadline import ANSWER_S, RECOVERY_S
 from .faults import NO_ROOM, NOT_THERE, Code, Ignored, Lost, Nobody, Refused, missing, of_queue
 from .fence import Fence
-from .names import LATER, gone_stream, id_of
+from .names import LATER, gone_stream
 from .priority_consumers import HAND_OUT_S, PriorityConsumers
 from .reading import Found, Reader
 from .tasks import field
@@ -156,7 +156,7 @@ class Partition:
     def patience(self) -> float:
         """How long a claim waits for what became visible just now, by what this process itself decided or stored."""
         now = self.connection.now()
-        due = any(now - HAND_OUT_S < span * BEHIND_S <= now for span in self._visible)
+        due = any(now - HAND_OUT_S - BEHIND_S < span * BEHIND_S <= now for span in self._visible)
         self._visible = {span for span in self._visible if span * BEHIND_S > now}
         stored, self._is_stored = self._is_stored, False
         if due:
@@ -199,12 +199,9 @@ class Partition:
 
     async def record(self, id: str) -> tuple[int, Record] | None:
         """The same from the leader: never an old one."""
-        found = await self._exact(self.names.done_stream, self.names.done + id)
-        return None if found is None else (found.sequence, tasks.read_record(found.data))
-
-    async def _exact(self, stream: str, subject: str) -> Found | None:
         with of_queue(self.queue):
-            return await self.reader.last_exact(stream, subject)
+            found = await self.reader.last_exact(self.names.done_stream, self.names.done + id)
+        return None if found is None else (found.sequence, tasks.read_record(found.data))
 
     async def tasks(self, ids: Sequence[str]) -> dict[str, tuple[Found, Task]]:
         """The live tasks among these ids, waiting or not due."""
@@ -219,15 +216,6 @@ class Partition:
     def _places(self, id: str) -> tuple[str, str]:
         place = f"{self.names.task}{_priority(id)}{id}"
         return place, place + LATER
-
-    def _letter(self, id: str) -> str:
-        return self.names.dead + _priority(id) + id
-
-    async def letters(self, ids: Sequence[str]) -> dict[str, int]:
-        """The places of these in the stream of dead letters."""
-        subjects = [self._letter(id) for id in ids]
-        found = await self.reader.last(self.names.dead_stream, subjects) if subjects else {}
-        return {id_of(subject): one.sequence for subject, one in found.items()}
 
     async def store(self, post: Post) -> int | None:
         """Store what ends or moves a message, with the reserve if need be; None: another was first."""
@@ -309,15 +297,18 @@ class Partition:
 
     async def drop_letters(self, ids: Sequence[str]) -> None:
         """Remove dead letters by their subjects: they need not be read for that."""
-        for start in range(0, len(ids), WINDOW):
-            part = ids[start : start + WINDOW]
-            await self.connection.remove_each(self.names.dead_stream, [self._letter(id) for id in part])
-            await self.delete_each(self.names.dead_stream, list((await self.letters(part)).values()))
+        stream, letters = self.names.dead_stream, [self.names.dead + _priority(id) + id for id in ids]
+        for start in range(0, len(letters), WINDOW):
+            part = letters[start : start + WINDOW]
+            await self.connection.remove_each(stream, part)
+            left = await self.reader.last(stream, part)
+            await self.delete_each(stream, [one.sequence for one in left.values()])
 
     async def store_each(self, posts: Sequence[Post]) -> None:
         """Store what ends or moves messages, as `store` does."""
         for post, answer in zip(posts, await self.connection.store_each(posts), strict=True):
-            if isinstance(answer, Exception) and not _is_there(answer):
+            is_there = isinstance(answer, Refused) and answer.code == Code.WRONG_SEQUENCE
+            if isinstance(answer, Exception) and not is_there:
                 await self.store(post)
 
     async def delete(self, stream: str, sequence: int) -> bool:
@@ -326,10 +317,6 @@ class Partition:
             await self.connection.api(f"STREAM.MSG.DELETE.{stream}", {"seq": sequence, "no_erase": True})
             return True
         return False
-
-
-def _is_there(answer: Exception) -> bool:
-    return isinstance(answer, Refused) and answer.code == Code.WRONG_SEQUENCE
 
 
 def is_id(id: str) -> bool:

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import time
 from contextlib import suppress
+from functools import lru_cache
 from typing import Any
 
 import msgspec
@@ -13,7 +14,7 @@ from ...errors import QueueExists, QueueNotFound, StoreError, UnsafeStore
 from .. import formats
 from ..base import QueueInfo
 from . import names
-from .connection import Connection
+from .connection import WINDOW, Connection
 from .deadline import FRESH_S
 from .faults import Code, Ignored, missing
 from .names import Names
@@ -256,7 +257,9 @@ class Register:
         }
 
 
+@lru_cache(WINDOW)
 def _info(queue: str, data: bytes) -> QueueInfo:
+    """What is looked up every second is the same nearly always."""
     entry = msgspec.json.decode(data, type=_Entry)
     # Older than its store where a process wrote it that had not heard of the raise.
     formats.checked(max(entry.format, formats.NATS - 1), formats.NATS, f"queue {queue!r}")
