@@ -171,12 +171,6 @@ async def test_doctor_says_who_named_the_store(tmp_path: Path, monkeypatch: pyte
     assert (await examine(None))["configuration"][0] == "fail"
 
 
-def test_every_store_that_can_be_opened_says_what_survives() -> None:
-    from holdfast.stores import opening
-
-    assert set(opening._NOW) <= set(admin.SURVIVAL)
-
-
 async def test_a_queue_that_goes_meanwhile_is_no_error(broker: Broker, monkeypatch: pytest.MonkeyPatch) -> None:
     for name in ("gone", "here"):
         await broker.queue(name)

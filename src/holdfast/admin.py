@@ -190,32 +190,6 @@ def _value(one: Any) -> Any:
         return one.payload
 
 
-class Survival(msgspec.Struct, frozen=True):
-    """What an acknowledged message survives in a store, in words."""
-
-    process: str
-    system: str
-    disk: str
-
-
-_ELSEWHERE = "yes, as the provider promises"
-SURVIVAL = {
-    "memory": Survival("no: it lives and dies with its process", "no", "no"),
-    "file": Survival("yes", "yes, what is acknowledged is synced", "no: one copy, back the folder up"),
-    "slatedb+file": Survival("yes", "yes, what SlateDB writes is synced", "no: one copy"),
-    **dict.fromkeys(("slatedb+s3", "slatedb+gs", "slatedb+az"), Survival("yes", "yes", _ELSEWHERE)),
-    "s3": Survival("yes", "yes", _ELSEWHERE),
-    "gs": Survival("yes", "yes", _ELSEWHERE),
-    "az": Survival("yes", "yes", _ELSEWHERE),
-    **dict.fromkeys(
-        ("postgresql", "postgres"), Survival("yes", "yes, while fsync is on", "with a replica or a backup")
-    ),
-    **dict.fromkeys(
-        ("nats", "tls"), Survival("yes", "only with sync_interval: always, or with replicas", "with replicas")
-    ),
-}
-
-
 async def install(
     url: str | None = None,
     *,
@@ -262,7 +236,7 @@ async def doctor(url: str | None = None) -> list[Check]:
         async with connect(url) as broker:
             took = (time.monotonic() - started) * 1000
             checks.append(Check("store", "ok", f"{broker.url or location.scheme} opened in {took:.0f} ms"))
-            checks.append(_survives(location.scheme))
+            checks.append(_survives(location))
             checks += await _look_into(broker)
     except HoldfastError as error:
         checks.append(Check("store", "fail", str(error) or type(error).__name__))
@@ -279,13 +253,10 @@ def _where(url: str | None) -> tuple[Location, str]:
     return locate(config.DEFAULT_URL), f"nothing names a store, so it is {config.DEFAULT_URL}"
 
 
-def _survives(scheme: str) -> Check:
-    known = SURVIVAL.get(scheme)
-    if known is None:
-        return Check("survives", "warn", f"unknown for {scheme}://")
-    state = "warn" if known.process.startswith("no") else "ok"
-    detail = f"killed processes: {known.process}; a crash of the system: {known.system}; loss of the disk: {known.disk}"
-    return Check("survives", state, detail)
+def _survives(location: Location) -> Check:
+    process, system, disk = location.kind.survives
+    detail = f"killed processes: {process}; a crash of the system: {system}; loss of the disk: {disk}"
+    return Check("survives", "warn" if process.startswith("no") else "ok", detail)
 
 
 async def _look_into(broker: Broker) -> list[Check]:

@@ -32,8 +32,6 @@ LATER = 5
 DOOMED = 3  # messages in the hands of the worker that is killed
 LEASE = 2.0
 PATIENCE = 30.0
-PIPELINE = {"file", "s3", "gs", "az", "postgresql", "postgres"}  # stores that Spark works on
-ALONE = {"memory"}  # stores that only one process can see
 
 Order = dict[str, Any]
 
@@ -64,7 +62,7 @@ class Story:
 
     async def tell(self) -> Stats:
         """All chapters, and the counts at the end; the queue is gone afterwards, whatever happened."""
-        if locate(self.url).scheme in ALONE:
+        if locate(self.url).kind.owner == "process":
             raise DemoFailed("the demo needs a store that two processes can share; leave --url out for a folder")
         try:
             async with connect(self.url) as broker:
@@ -181,7 +179,7 @@ class Story:
     async def keep_and_measure(self) -> None:
         self.chapter("Lake and report")
         lacking = _lacking()
-        if lacking is not None or locate(self.url).scheme not in PIPELINE:
+        if lacking is not None or not locate(self.url).kind.serves_spark:
             return self.say(f"left out: {lacking or 'Spark works on file, s3 and postgresql stores'}")
         folder = tempfile.mkdtemp(prefix="holdfast-report-")
         started = time.monotonic()

@@ -5,7 +5,8 @@ from __future__ import annotations
 import asyncio
 import copy
 import time
-from collections.abc import Awaitable, Callable, Mapping, Sequence
+from collections.abc import AsyncIterator, Awaitable, Callable, Mapping, Sequence
+from contextlib import asynccontextmanager
 from typing import TYPE_CHECKING, Any, TypeAlias
 
 from . import message_events
@@ -16,7 +17,7 @@ from .events import Emitter, Event
 from .ids import is_id
 from .lifetime import Lifetime
 from .repeats import Repeats
-from .stores.base import DEAD, QueueInfo, SingleAppend, Store, single_append, within
+from .stores.base import DEAD, QueueInfo, SingleAppend, Store, single_append, transactional
 from .stores.records import Answer, Claims, Envelope, Settlement
 
 if TYPE_CHECKING:
@@ -122,15 +123,20 @@ class Opened:
         return self.info.options.max_messages is None and not self.events.wants("message.enqueued")
 
     async def _append(self, messages: Sequence[Envelope], connection: Any) -> list[str]:
-        store = self.store if connection is None else within(self.store, connection)
         limit = self.info.options.max_messages
         if limit is None:
-            ids = await store.append(self.name, messages)
+            ids = await self._append_now(messages, connection)
         else:
-            ids = await self._room.append(store, self.name, messages, limit=limit)
+            async with self._room.for_these(self.store, self.name, len(messages), limit=limit):
+                ids = await self._append_now(messages, connection)
         if self.events.wants("message.enqueued"):
             self._tell(*(message_events.enqueued(self.name, id) for id in ids))
         return ids
+
+    async def _append_now(self, messages: Sequence[Envelope], connection: Any) -> list[str]:
+        if connection is None:
+            return await self.store.append(self.name, messages)
+        return await transactional(self.store).append(self.name, messages, connection=connection)
 
     async def claim(self, handle: Queue[Any], limit: int, *, lease: float, wait: float) -> list[Delivery[Any]]:
         began = time.monotonic()
@@ -308,14 +314,16 @@ class Room:
         self._counted_at = float("-inf")
         self._added = 0
 
-    async def append(self, store: Store, name: str, messages: Sequence[Envelope], *, limit: int) -> list[str]:
+    @asynccontextmanager
+    async def for_these(self, store: Store, name: str, count: int, *, limit: int) -> AsyncIterator[None]:
+        """So many are appended inside; QueueFull."""
         async with self._lock:
-            await self._make_sure(store, name, len(messages), limit=limit)
-            self._added += len(messages)
+            await self._make_sure(store, name, count, limit=limit)
+            self._added += count
             self._flying += 1
             self._landed.clear()
         try:
-            return await store.append(name, messages)
+            yield
         finally:
             self._flying -= 1
             if not self._flying:

@@ -13,7 +13,7 @@ import holdfast
 
 from .. import config
 from ..errors import ConfigError
-from ..stores.opening import OWNED_BY_ONE, locate, redact
+from ..stores.opening import locate, redact
 from .child import Report, Spec
 from .measure import Latency, latency
 from .processes import drain, run, run_all
@@ -81,9 +81,10 @@ def told(store: str) -> None:
 
 async def reachable(url: str, *, at_once: int) -> None:
     """What is wrong with the store is said here, in one line: a child could only end."""
-    scheme = locate(url).scheme
-    if scheme == "memory" or (at_once > 1 and scheme in OWNED_BY_ONE):
-        raise ConfigError(f"{scheme}:// belongs to one process, and this load is run by several")
+    location = locate(url)
+    owner = location.kind.owner
+    if owner == "process" or (at_once > 1 and owner == "one"):
+        raise ConfigError(f"{location.scheme}:// belongs to one process, and this load is run by several")
     async with holdfast.connect(url):
         pass
 

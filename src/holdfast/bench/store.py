@@ -10,8 +10,8 @@ import msgspec
 
 from .. import config
 from ..errors import ConfigError
-from ..stores.log.bucket.usage import Tally
 from ..stores.log.space import Found, Reading, Space, Transaction
+from ..stores.log.store import LogStore
 from ..stores.opening import locate, open_store, store_options
 from .measure import Latency, latency
 from .payloads import bodies
@@ -54,20 +54,19 @@ class Load(msgspec.Struct, frozen=True, kw_only=True):
     test_get: int = 1000
 
 
-async def open_space(url: str) -> Space:
-    """The space behind a URL."""
-    from ..stores.log.store import LogStore
-
+async def open_log(url: str) -> LogStore:
+    """The store behind a URL, whose space is to be measured."""
     location = locate(url)
     store = await open_store(location, store_options(config.load().store, location.options, {}))
     if not isinstance(store, LogStore):
         await store.close()
         raise ConfigError("bench store measures what the log engine stands on: folders, buckets, SlateDB and memory")
-    return store.space
+    return store
 
 
-async def measure(space: Space, load: Load, bar: Bar) -> list[Operation]:
+async def measure(store: LogStore, load: Load, bar: Bar) -> list[Operation]:
     """Put one by one, put in batches, get, a range and everything."""
+    space = store.space
     singles, batch, size = min(load.count, 2000), load.batch_size, load.value_size
     parts: list[Callable[[], Awaitable[Operation]]] = [
         lambda: _put(space, "put", singles, 1, size, bar),
@@ -77,19 +76,24 @@ async def measure(space: Space, load: Load, bar: Bar) -> list[Operation]:
         lambda: _scan(space, "scan, all", load, _PAGE, bar),
     ]
     try:
-        return [await _counted(space, part) for part in parts]
+        return [await _counted(store, part) for part in parts]
     finally:
         await _clear(space)
 
 
-async def _counted(space: Space, part: Callable[[], Awaitable[Operation]]) -> Operation:
+async def _counted(store: LogStore, part: Callable[[], Awaitable[Operation]]) -> Operation:
     """With the requests that a bucket has seen meanwhile."""
-    tally: Tally | None = getattr(space, "tally", None)
-    if tally is None:
-        return await part()
-    before = tally.total()
+    before = _requests(store)
     operation = await part()
-    return msgspec.structs.replace(operation, requests=(tally.total() - before) / operation.objects)
+    after = _requests(store)
+    if before is None or after is None:
+        return operation
+    return msgspec.structs.replace(operation, requests=(after - before) / operation.objects)
+
+
+def _requests(store: LogStore) -> int | None:
+    counted = store.requests()
+    return None if counted is None else sum(n for kind, n in counted.items() if not kind.startswith("bytes"))
 
 
 async def _clear(space: Space) -> None:

@@ -15,7 +15,6 @@ from ..errors import ConfigError
 from ..stores.batches import NOT_SERVED, VIEWS, Filter, Sizing
 from ..stores.opening import locate, redact
 from ..stores.records import Status, View
-from .link import SERVED
 
 T = TypeVar("T")
 STATS = "stats"
@@ -50,14 +49,6 @@ WRITE = (*_WHERE, "idempotencyKey")
 STREAM_WRITE = (*_WHERE, "checkpointLocation", "queryName", "outputMode")
 PER_TRIGGER = 100_000
 _SETTLED_ONLY = ("status", "finishedSince", "finishedUntil")
-
-_SECRETS = {
-    "postgresql": "PGPASSWORD (or PGPASSFILE)",
-    "postgres": "PGPASSWORD (or PGPASSFILE)",
-    "s3": "AWS_ACCESS_KEY_ID and AWS_SECRET_ACCESS_KEY",
-    "gs": "GOOGLE_APPLICATION_CREDENTIALS",
-    "az": "AZURE_STORAGE_ACCOUNT_NAME and AZURE_STORAGE_ACCOUNT_KEY",
-}
 
 
 class Place(msgspec.Struct, frozen=True):
@@ -216,10 +207,10 @@ def check_url(url: str | None) -> None:
     if url is None:
         return
     location = locate(url)
-    if location.scheme not in SERVED:
+    if not location.kind.serves_spark:
         raise ConfigError(NOT_SERVED)
     if "://" in url and _has_secret(url):
-        variables = _SECRETS.get(location.scheme, "HOLDFAST_URL")
+        variables = location.kind.credentials
         shown = redact(url).split("?")[0]
         raise ConfigError(
             f"{shown}: this URL has a secret in it, and options are pickled and logged. Leave it out, set {variables} "

@@ -311,20 +311,8 @@ def single_append(store: Store, queue: str) -> SingleAppend | None:
     return None if found is None else found(store, queue)
 
 
-def within(store: Store, connection: Any) -> Store:
-    """The store with appends that join the connection's transaction; ConfigError where there are none."""
+def transactional(store: Store) -> Transactional:
+    """The store as one that joins a caller's transaction; ConfigError where it does not."""
     if not store.capabilities.transactional:
         raise ConfigError("connection= joins a transaction of PostgreSQL; this store has none to join")
-    return cast(Store, _Within(cast(Transactional, store), connection))
-
-
-class _Within:
-    def __init__(self, store: Transactional, connection: Any) -> None:
-        self._store = store
-        self._connection = connection
-
-    def __getattr__(self, name: str) -> Any:
-        return getattr(self._store, name)
-
-    async def append(self, queue: str, messages: Sequence[Envelope]) -> list[str]:
-        return await self._store.append(queue, messages, connection=self._connection)
+    return cast(Transactional, store)

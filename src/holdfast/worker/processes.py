@@ -14,7 +14,7 @@ import msgspec
 from .. import config
 from ..errors import ConfigError
 from ..escaping import logger_named
-from ..stores.opening import OWNED_BY_ONE, locate
+from ..stores.opening import locate
 from .child import BAD_ORDER, Order
 from .naming import named
 from .signals import caught
@@ -80,7 +80,7 @@ async def _run_children(order: Order, app: App, processes: int) -> int:
 def _refuse_many(url: Any) -> None:
     """Children on a store that one process owns would only take it from each other, again and again."""
     location = locate(url if url is not None else config.load().url or config.DEFAULT_URL)
-    if location.scheme in OWNED_BY_ONE:
+    if location.kind.owner != "any":
         raise ConfigError(f"{location.scheme}:// belongs to one process at a time: use --concurrency, not --processes")
 
 
