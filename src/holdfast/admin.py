@@ -15,14 +15,13 @@ from .config import QueueOptions
 from .errors import CodecError, ConfigError, HoldfastError, MessageNotFound, QueueNotFound, StoreError
 from .queue import Queue
 from .stores import base, opening
-from .stores.base import Check, QueueInfo
+from .stores.base import PAGE_ROWS, Check, QueueInfo
 from .stores.formats import Format
 from .stores.opening import Location, locate, unmade
 from .stores.records import Stats, Status
 
-PAGE = 1000
-CLOCK_TOLERANCE = 2.0  # seconds
-OLD = 3600.0  # seconds a message may wait before the doctor wonders whether a worker runs
+CLOCK_TOLERANCE_S = 2.0  # a wrong clock of a machine is off by more, a slow answer by less
+OLD_MESSAGE_S = 3600.0  # a message may wait so long before the doctor wonders whether a worker runs
 
 
 class QueueReport(msgspec.Struct, frozen=True):
@@ -157,7 +156,7 @@ async def replay_dead(
         return await queue.dead.replay(ids)
     left, moved, after = await queue.dead.count(), 0, None
     while left > 0:  # a count from the start: letters that die again meanwhile must not keep us here
-        records = await queue.dead.list(limit=min(PAGE, left), after=after)
+        records = await queue.dead.list(limit=min(PAGE_ROWS, left), after=after)
         if not records:
             break
         moved += await queue.dead.replay([record.id for record in records])
@@ -282,7 +281,7 @@ def _format(broker: Broker) -> list[Check]:
 
 async def _clock(broker: Broker) -> Check:
     ahead = await broker.store.clock() - time.time()
-    state = "ok" if abs(ahead) <= CLOCK_TOLERANCE else "warn"
+    state = "ok" if abs(ahead) <= CLOCK_TOLERANCE_S else "warn"
     return Check("clock", state, f"the store's clock is {ahead:+.3f} s from the wall clock")
 
 
@@ -299,7 +298,7 @@ def _age(reports: Sequence[QueueReport]) -> Check:
     if not waiting:
         return Check("oldest message", "ok", "nothing waits")
     age, name = max(waiting)
-    if age > OLD:
+    if age > OLD_MESSAGE_S:
         return Check("oldest message", "warn", f"one in {name} waits for {age:,.0f} s: does a worker run?")
     return Check("oldest message", "ok", f"one in {name} waits for {age:,.1f} s")
 

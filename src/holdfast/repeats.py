@@ -12,8 +12,8 @@ from typing import get_args
 
 from .stores.records import Action, Answer, Settlement
 
-REMEMBERED_LEAST = 100_000  # settlements of this process
-_BUCKETS = 4096
+REMEMBERED_SETTLEMENTS = 100_000  # of this process, at least: what the contract says
+_BUCKETS = 4096  # of marks: some twenty in each
 _EMPTY = array("q")
 
 
@@ -45,7 +45,7 @@ class Marks:
     interpreter's, and should two begin a generation at the same time, one may lose what it is just noting.
     """
 
-    def __init__(self, least: int = REMEMBERED_LEAST) -> None:
+    def __init__(self, least: int = REMEMBERED_SETTLEMENTS) -> None:
         self._half = -(-least // 2)
         self._generations: tuple[_Generation, ...] = (_Generation(),)
 

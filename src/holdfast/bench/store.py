@@ -10,6 +10,7 @@ import msgspec
 
 from .. import config
 from ..errors import ConfigError
+from ..stores.base import PAGE_ROWS
 from ..stores.log.space import Found, Reading, Space, Transaction
 from ..stores.log.store import LogStore
 from ..stores.opening import locate, open_store, store_options
@@ -30,7 +31,6 @@ COLUMNS = (
     "requests each",
 )
 _PREFIX = "bench/"
-_PAGE = 1000
 
 
 class Operation(msgspec.Struct, frozen=True):
@@ -73,7 +73,7 @@ async def measure(store: LogStore, load: Load, bar: Bar) -> list[Operation]:
         lambda: _put(space, f"put × {batch}", load.count, batch, size, bar),
         lambda: _get(space, load, bar),
         lambda: _scan(space, "scan, ranges of 100", load, 100, bar),
-        lambda: _scan(space, "scan, all", load, _PAGE, bar),
+        lambda: _scan(space, "scan, all", load, PAGE_ROWS, bar),
     ]
     try:
         return [await _counted(store, part) for part in parts]
@@ -98,7 +98,7 @@ def _requests(store: LogStore) -> int | None:
 
 async def _clear(space: Space) -> None:
     """Leave nothing of the benchmark in the user's store."""
-    while keys := await space.read(lambda reading: reading.list(_PREFIX, limit=_PAGE)):
+    while keys := await space.read(lambda reading: reading.list(_PREFIX, limit=PAGE_ROWS)):
         await space.remove(keys)
 
 
@@ -152,7 +152,7 @@ async def _scan(space: Space, name: str, load: Load, page: int, bar: Bar) -> Ope
 
 
 def _starts(prefix: str, load: Load, page: int) -> Iterator[str]:
-    if page == _PAGE:
+    if page == PAGE_ROWS:
         yield from ("" if first == 0 else f"{prefix}{first - 1:09}" for first in range(0, load.count, page))
     else:
         maker = random.Random(1)

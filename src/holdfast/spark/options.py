@@ -47,7 +47,7 @@ STREAM = (
 WRITE = (*_WHERE, "idempotencyKey")
 # Spark hands a stream's own settings over among the options of its sink.
 STREAM_WRITE = (*_WHERE, "checkpointLocation", "queryName", "outputMode")
-PER_TRIGGER = 100_000
+TRIGGER_ROWS = 100_000  # that a micro-batch claims when nobody says how many
 _SETTLED_ONLY = ("status", "finishedSince", "finishedUntil")
 
 
@@ -120,7 +120,7 @@ def streaming(options: Mapping[str, str]) -> Streaming:
         )
     if given.text("maxMessagesPerTrigger") and given.text("maxOffsetsPerTrigger"):
         raise ConfigError("maxOffsetsPerTrigger is another name of maxMessagesPerTrigger: give one of them")
-    limit = given.whole("maxOffsetsPerTrigger", otherwise=PER_TRIGGER)
+    limit = given.whole("maxOffsetsPerTrigger", otherwise=TRIGGER_ROWS)
     place.named  # noqa: B018 - raises when there is none
     return Streaming(
         place,

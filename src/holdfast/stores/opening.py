@@ -19,7 +19,7 @@ from ..config import StoreOptions
 from ..errors import ConfigError, Unavailable
 from .base import NO_ROLES, Store
 
-_WINDING_UP_S = 0.8  # seconds beyond `connect_timeout` for a store to tell the cause and give back what it has
+WINDING_UP_S = 0.8  # beyond a timeout for a store to tell the cause itself, and give back what it has
 
 _SCHEME = re.compile(r"([A-Za-z][A-Za-z0-9+.-]*)://")
 _LIKE_A_URL = re.compile(r"[A-Za-z][A-Za-z0-9+.-]+:")
@@ -161,7 +161,7 @@ async def open_store(location: Location, options: StoreOptions) -> Store:
     Stores keep that time themselves, since they know the cause; the deadline here is for one that hangs.
     """
     try:
-        async with timeout(options.connect_timeout + _WINDING_UP_S):
+        async with timeout(options.connect_timeout + WINDING_UP_S):
             return await _open(location, options)
     except TimeoutError as error:
         raise Unavailable(f"{location.scheme}:// did not open within {options.connect_timeout:g} s") from error

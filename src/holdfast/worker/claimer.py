@@ -9,18 +9,16 @@ from typing import Any
 
 from .. import message_events
 from ..queue import Queue
+from ..stores.base import LOOK_AGAIN_S
 from ..stores.records import Claims
 from .in_flight import Hands, Job
 from .isolation import Gate
-from .outage import Outage, Patience
-from .prefetch import PATIENCE, Prefetch
+from .outage import FIRST_PAUSE_S, Outage, Patience
+from .prefetch import BUFFERED_S, Prefetch
 from .settler import Settler
 from .slots import Lanes
 
-LONG_POLL = 20.0  # seconds a claim waits for the first message
-_BREATH = 0.05  # seconds between claims that come back empty without having waited, as on a paused queue
-_LONGEST_BREATH = 1.0
-_CANCEL_AGAIN = 0.5
+LONG_POLL_S = 20.0  # a claim waits so long for the first message
 _CROWD = 3  # processes that take turns, at most, by which claims grow
 
 
@@ -88,7 +86,7 @@ class Claimer:
         """Again and again: a wait that ends in the same moment may swallow a cancellation (asyncio.wait_for does)."""
         if not call.done():
             call.cancel()
-            asyncio.get_running_loop().call_later(_CANCEL_AGAIN, self._cancel, call)
+            asyncio.get_running_loop().call_later(LOOK_AGAIN_S, self._cancel, call)
 
     def quiet(self) -> bool:
         return self._call is None and all(job is self._alone for job in self._hands.held)
@@ -153,8 +151,8 @@ class Claimer:
         finally:
             self._call = None
             self._gate.changed()
-        in_vain = not (claims.messages or claims.expired) and monotonic() - asked_at < min(self._wait, _BREATH)
-        self._breath = min(_LONGEST_BREATH, self._breath * 2 or _BREATH) if in_vain else 0.0
+        in_vain = not (claims.messages or claims.expired) and monotonic() - asked_at < min(self._wait, FIRST_PAUSE_S)
+        self._breath = min(LOOK_AGAIN_S, self._breath * 2 or FIRST_PAUSE_S) if in_vain else 0.0
         return claims
 
     def _tell(self, claims: Claims) -> None:
@@ -183,7 +181,7 @@ class Claimer:
 
     async def _pace(self, got: int, asked: int) -> None:
         """After a full answer ask again at once; else let the next claim wait for a message."""
-        self._wait = 0.0 if got >= asked else LONG_POLL
+        self._wait = 0.0 if got >= asked else LONG_POLL_S
         if self._breath and not self._closing:
             await asyncio.sleep(self._breath)
 
@@ -198,12 +196,12 @@ class Claimer:
 
     def _thin_later(self) -> None:
         if self._thinning is None and self._prefetch.extra and self._prefetch.is_learned:
-            self._thinning = asyncio.get_running_loop().call_later(PATIENCE, self._thin)
+            self._thinning = asyncio.get_running_loop().call_later(BUFFERED_S, self._thin)
 
     def _thin(self) -> None:
         """Give back what no lane has taken in all this time: another worker may be idle."""
         self._thinning = None
-        buffer, limit = self._hands.buffer, monotonic() - PATIENCE
+        buffer, limit = self._hands.buffer, monotonic() - BUFFERED_S
         if not buffer:
             return
         waited = [job for job in buffer if job.since <= limit]
@@ -213,7 +211,7 @@ class Claimer:
         if waited:
             self._prefetch.forget()
         if buffer:
-            self._thinning = asyncio.get_running_loop().call_later(PATIENCE, self._thin)
+            self._thinning = asyncio.get_running_loop().call_later(BUFFERED_S, self._thin)
 
     # ------------------------------------------------------------------ dangerous messages
 

@@ -10,11 +10,11 @@ from time import monotonic
 from typing import Any
 
 from ..queue import Queue
+from ..stores.base import PAGE_ROWS
 from .in_flight import Hands, Job
 from .outage import Outage
 
-_PART = 3  # a lease is looked at so many times in its life
-_MOST = 1000  # leases per call
+BEATS_PER_LEASE = 3  # two may fail before the lease is lost
 
 
 class Keeper:
@@ -119,7 +119,7 @@ class Keeper:
 
     @property
     def _interval(self) -> float:
-        return self._lease() / _PART
+        return self._lease() / BEATS_PER_LEASE
 
     def _due(self) -> list[Job]:
         old = monotonic() - self._interval
@@ -144,7 +144,7 @@ class Keeper:
 
 
 def _parts(jobs: list[Job]) -> list[list[Job]]:
-    return [jobs[start : start + _MOST] for start in range(0, len(jobs), _MOST)]
+    return [jobs[start : start + PAGE_ROWS] for start in range(0, len(jobs), PAGE_ROWS)]
 
 
 def _leases(jobs: Sequence[Job]) -> list[tuple[str, str]]:

@@ -16,7 +16,7 @@ from weakref import WeakKeyDictionary
 from ..stores.base import Store
 from .in_flight import Job
 
-_CAUTION = 5.0  # seconds a suspect keeps others from being claimed
+_CAUTION_S = 5.0  # a suspect keeps others from being claimed for so long
 
 
 class Member(Protocol):
@@ -74,7 +74,7 @@ class Gate:
     async def calm(self) -> None:
         """Wait until no suspect runs; not for ever, since most are innocent and some are slow."""
         try:
-            async with asyncio.timeout(_CAUTION):
+            async with asyncio.timeout(_CAUTION_S):
                 await self._calm.wait()
         except TimeoutError:
             self._suspects.clear()

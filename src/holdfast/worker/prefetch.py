@@ -7,7 +7,7 @@ has waited too long, because the handlers turned slow, is given back for others 
 from __future__ import annotations
 
 ENOUGH_BYTES = 16 << 20  # of one claim; beyond it the trip is the smaller part of its time
-PATIENCE = 0.5  # seconds a message may wait for a lane when nobody asked for prefetching
+BUFFERED_S = 0.5  # a message may wait so long for a slot when nobody asked for prefetching
 
 
 class Prefetch:

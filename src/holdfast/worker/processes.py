@@ -17,6 +17,7 @@ from ..escaping import logger_named
 from ..stores.opening import locate
 from .child import BAD_ORDER, Order
 from .naming import named
+from .run import SETTLE_S
 from .signals import caught
 from .waiting import opened
 
@@ -24,8 +25,7 @@ Start: TypeAlias = Callable[[], Awaitable[asyncio.subprocess.Process]]
 
 _LOG = logger_named("holdfast.worker")
 _FIRST_PAUSE, _LONGEST_PAUSE = 0.5, 30.0  # seconds before a child that died is started again
-_STEADY = 60.0  # seconds after which a child's death is no sequel to the one before
-_WINDING_UP = 60.0  # seconds beyond the grace in which a stopping child settles everything
+_STEADY_S = 60.0  # after which a child's death is no sequel to the one before
 
 
 @runtime_checkable
@@ -134,7 +134,7 @@ async def run_processes(start: Start, count: int, *, grace: float) -> int:
     with caught(supervisor.stop):
         slots = [asyncio.create_task(supervisor.keep_one(number)) for number in range(1, count + 1)]
         await supervisor.stopping.wait()
-        _, late = await asyncio.wait(slots, timeout=grace + _WINDING_UP)
+        _, late = await asyncio.wait(slots, timeout=grace + 2 * SETTLE_S)
         if late:
             _LOG.error("%d worker processes did not stop in time and are killed", len(late))
             supervisor.tell(signal.SIGKILL)
@@ -173,7 +173,7 @@ class Supervisor:
                 self.hopeless = True
                 self.stop()
                 return
-            pause = _FIRST_PAUSE if time.monotonic() - started_at > _STEADY else min(_LONGEST_PAUSE, pause * 2)
+            pause = _FIRST_PAUSE if time.monotonic() - started_at > _STEADY_S else min(_LONGEST_PAUSE, pause * 2)
             _LOG.warning("worker process %d ended with %s; starting another in %.1f s", number, code, pause)
             await self._sleep(pause)
 

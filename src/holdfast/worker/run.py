@@ -11,6 +11,7 @@ from typing import Any
 from ..config import WorkerOptions
 from ..escaping import logger_named
 from ..events import Event
+from ..lifetime import CLOSING_S
 from ..message_events import lost
 from ..queue import Queue
 from ..retry import RetryFunction, RetryPolicy
@@ -32,13 +33,9 @@ from .slots import Lanes
 from .threads import Threads
 
 _LOG = logger_named("holdfast.worker")
-_CLAIM_DEADLINE = 5.0  # seconds a claim under way gets to be answered on stop
-_CANCEL_DEADLINE = 5.0  # seconds a cancelled handler gets to clean up
-_SETTLE_DEADLINE = 30.0  # seconds to make the last outcomes durable
-_SHORT = 5.0  # seconds for everything else on the way out
-_CALLS = 8  # claims at once where a claim is dear: they share a trip
-_LEARNED = 10  # times what a store asks for in advance may be learned
-_MOMENT = 1.0  # seconds for cancelled loops to end
+SETTLE_S = 30.0  # to make the last outcomes durable; what is not, runs again
+_CLAIM_CALLS = 8  # at once where a claim is expensive: they share a trip
+_LEARNED_TIMES = 10  # what a store asks for in advance may grow by
 
 
 class Crew:
@@ -99,7 +96,7 @@ class Crew:
             at_work=at_work,
             per_lane=per_lane,
             most=max(_batch_size(self._queue.store, options), at_work),
-            calls=_CALLS if self._queue.store.capabilities.prefetch else 1,
+            calls=_CLAIM_CALLS if self._queue.store.capabilities.prefetch else 1,
         )
 
     def _make_lanes(self, handler: Handler, options: WorkerOptions, judge: Judge) -> Lanes:
@@ -182,16 +179,16 @@ class Crew:
         self._claimer.close()
         self._give_back_buffer()
         self._lanes.close()
-        await self._wait_for([self._claiming], lambda: _CLAIM_DEADLINE)
+        await self._wait_for([self._claiming], lambda: CLOSING_S)
         self._give_back_buffer()
         await self._wait_for(self._running, lambda: self._deadline - monotonic())
         self._lanes.interrupt()
-        await self._wait_for(self._running, lambda: _CANCEL_DEADLINE if self._hands.open else _SHORT)
+        await self._wait_for(self._running, lambda: CLOSING_S)
         self._lanes.abandon()
         self._settler.close()
-        await self._wait_for([self._settling], lambda: _SETTLE_DEADLINE)
-        await self._herald.close(_SHORT)
-        await self._keeper.stop(_SHORT)
+        await self._wait_for([self._settling], lambda: SETTLE_S)
+        await self._herald.close(CLOSING_S)
+        await self._keeper.stop(CLOSING_S)
         await self._end_tasks()
         self._end()
 
@@ -218,7 +215,7 @@ class Crew:
         for task in waiting:
             task.cancel()
         if waiting:
-            await asyncio.wait(waiting, timeout=_MOMENT)
+            await asyncio.wait(waiting, timeout=CLOSING_S)
 
     def _end(self) -> None:
         self._threads.close()
@@ -236,7 +233,7 @@ def _prefetch(store: Store, options: WorkerOptions, at_work: int) -> Prefetch:
     if options.prefetch is not None:
         return Prefetch(options.prefetch, step=0, most=0)
     known = store.capabilities.prefetch
-    return Prefetch(known, step=at_work, most=max(_batch_size(store, options), _LEARNED * known))
+    return Prefetch(known, step=at_work, most=max(_batch_size(store, options), _LEARNED_TIMES * known))
 
 
 def _batch_size(store: Store, options: WorkerOptions) -> int:

@@ -14,13 +14,11 @@ from ..queue import Queue
 from ..stores.records import Answer, Settlement
 from .in_flight import Hands, Job
 from .notify import Herald
-from .outage import FINAL, LONGEST_PAUSE, PASSING, Outage, Patience, Refused
+from .outage import FINAL, FIRST_PAUSE_S, LONGEST_PAUSE_S, PASSING, Outage, Patience, Refused
 from .settlement import Judge
 
 _LOG = logger_named("holdfast.worker")
-_FIRST_PAUSE = 0.05  # seconds until an outcome that was refused is tried again, doubled each time
-_ROUNDS = 4  # refusals of one outcome by the store's own word, while there is no other, before it ends otherwise
-_ROUNDS_AT_MOST = 5  # some three seconds: the same, whatever its words, where a stop or all other messages wait for it
+_REFUSALS = 5  # of one outcome, some three seconds, before it ends otherwise: a store may be well again by then
 
 
 class Settler:
@@ -76,7 +74,7 @@ class Settler:
         if not self._aside:
             await self._hands.news.wait()
             return
-        pause = min(LONGEST_PAUSE, _FIRST_PAUSE * 2.0 ** min(self._rounds, 16))
+        pause = min(LONGEST_PAUSE_S, FIRST_PAUSE_S * 2.0 ** min(self._rounds, 16))
         news = asyncio.Event() if self._closing else self._hands.news  # which is always set on the way out
         with suppress(TimeoutError):
             await asyncio.wait_for(news.wait(), pause)
@@ -85,7 +83,7 @@ class Settler:
         refused = await self._taken(jobs)
         if refused:
             is_waited_for = self._closing or any(job.message.alone for job, _ in refused)
-            is_over = is_waited_for and self._rounds >= _ROUNDS_AT_MOST
+            is_over = is_waited_for and self._rounds >= _REFUSALS
             await self._deal_with(refused, is_theirs=len(refused) < len(jobs) or is_over)
         if self._rounds and not self._aside:
             self._rounds = 0
@@ -94,7 +92,7 @@ class Settler:
     async def _deal_with(self, refused: Sequence[tuple[Job, Exception]], *, is_theirs: bool) -> None:
         """What is refused while others are taken, or in the store's own words for a while, ends otherwise."""
         self._rounds += 1
-        if is_theirs or (self._rounds >= _ROUNDS and isinstance(refused[-1][1], HoldfastError)):
+        if is_theirs or (self._rounds >= _REFUSALS and isinstance(refused[-1][1], HoldfastError)):
             refused = [(job, error) for job, error in refused if not await self._taken_otherwise(job, error)]
         if refused and is_theirs:
             self._give_up(refused)

@@ -17,8 +17,8 @@ from .call import Call
 from .in_flight import Hands, Job
 from .settlement import Judge
 
-_AT_ONCE = 4  # lanes woken together; each wakes further ones, so fast handlers wake few lanes in vain
-_SLICE = 0.01  # seconds a lane may go on without giving the event loop a turn
+_WOKEN_AT_ONCE = 4  # slots; each wakes further ones, so fast handlers wake few in vain
+_SLICE_S = 0.01  # a slot may go on so long without giving the event loop a turn
 
 
 class Lane:
@@ -118,12 +118,12 @@ class Lanes:
                 since = monotonic()
                 continue
             job = buffer.popleft()
-            if buffer and self._woken < _AT_ONCE:
+            if buffer and self._woken < _WOKEN_AT_ONCE:
                 self._wake()
             await self._process(lane, job)
             if (thread := self._call.late.pop(job, None)) is not None:
                 await self._outlast(lane, thread)
-            if job.finished_at - since > _SLICE:
+            if job.finished_at - since > _SLICE_S:
                 await asyncio.sleep(0)
                 since = monotonic()
 
@@ -185,7 +185,7 @@ class Lanes:
         return len(self._hands.buffer)
 
     def _wake(self) -> None:
-        wanted = min(self._wanted(), _AT_ONCE)
+        wanted = min(self._wanted(), _WOKEN_AT_ONCE)
         while self._woken < wanted and self._idle:
             waiter = self._idle.pop().waiter
             if waiter is not None and not waiter.done():

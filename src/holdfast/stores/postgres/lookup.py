@@ -12,7 +12,7 @@ from . import rows
 from .pool import Pool
 from .statements import Statements
 
-_SAMPLE = 10_000  # rows that are looked at for what no delta can tell: what is held, what has become due
+_SAMPLE_ROWS = 10_000  # that are looked at for what no delta can tell: what is held, what has become due
 _WAITS = {"ready": "pending"}
 _CANCELLED = "cancelled"  # the error that cancel.sql writes
 
@@ -43,7 +43,7 @@ class Letters:
         return [rows.stored(row) for row in found]
 
     async def stats(self, *, dead: bool) -> Stats:
-        [row] = await self._fetch("stats_dead" if dead else "stats", _SAMPLE)
+        [row] = await self._fetch("stats_dead" if dead else "stats", _SAMPLE_ROWS)
         pending, delayed, processing, retry, letters, archived, completed, failed, age, exact = row
         total = pending + delayed + processing + retry + letters + archived
         return Stats(total, pending, delayed, processing, retry, letters, archived, completed, failed, age, exact)
