@@ -16,7 +16,7 @@ import threading
 from collections.abc import Collection
 
 PLACES = 1 << 20  # in a block: the low bits of an id
-_CARRIED_BIT = 1 << 53
+_CARRIED_BIT = 1 << 53  # see above
 _RANDOM_MASK = _CARRIED_BIT - PLACES  # the bits between the two
 _PRIORITY_SHIFT = 54  # bits
 _UUID7 = 0x7 << 76 | 0b10 << 62  # version and variant

@@ -12,7 +12,7 @@ import pytest
 
 from .base import LONG_S, PATIENCE_S, StoreContract, eventually
 
-PROCESSES = 8
+PROCESSES = 8  # that compete
 MESSAGES = 300  # every one is completed by itself, by somebody who competes with seven others
 
 
