@@ -74,15 +74,15 @@ class Repeats:
         self._marks.add(self._marked(settlements))
 
     def among(self, settlements: Iterable[Settlement], answers: Iterable[Answer]) -> set[int]:
-        """The places of repeats: the same decision over the same message by the same token succeeded before.
+        """The indexes of repeats: the same decision over the same message by the same token succeeded before.
 
         That may have been earlier in the same call.
         """
         repeated: set[int] = set()
         here: set[int] = set()
-        for place, (mark, answer) in enumerate(zip(self._marked(settlements), answers, strict=True)):
+        for index, (mark, answer) in enumerate(zip(self._marked(settlements), answers, strict=True)):
             if mark in here or mark in self._marks:
-                repeated.add(place)
+                repeated.add(index)
             elif answer == "ok":
                 here.add(mark)
         return repeated

@@ -46,7 +46,7 @@ class Outage:
                 _LOG.info("the store is back: can %s again", doing)
 
 
-class Patience:
+class Retrying:
     """One loop's dealings with the store."""
 
     def __init__(self, outage: Outage, doing: str) -> None:

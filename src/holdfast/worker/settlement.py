@@ -18,7 +18,7 @@ from .in_flight import Job
 _SHOWN_AGAIN_S = 300.0  # the longest usual backoff, where there is none: for dead letters, and for refused outcomes
 
 
-class Judge:
+class Settlements:
     """Makes the settlement of a job. Dead letters never die again: they are shown again later."""
 
     def __init__(self, queue: Queue[Any], worker_id: str, *, retry: RetryPolicy | RetryFunction | None) -> None:

@@ -118,11 +118,11 @@ class Appender:
         for start in range(0, len(messages), makers.PLACES):
             block = self._number()
             bases: dict[int, str] = {}
-            for place, message in enumerate(messages[start : start + makers.PLACES]):
+            for position, message in enumerate(messages[start : start + makers.PLACES]):
                 base = bases.get(message.priority)
                 if base is None:
                     base = bases[message.priority] = makers.text(block | message.priority << 54)[:-5]
-                ids.append(f"{base}{place:05x}")
+                ids.append(f"{base}{position:05x}")
         return Batch(list(messages), ids)
 
     def _unknown(self, batch: Batch, error: Exception, ids: list[str]) -> UnknownOutcome:
@@ -269,9 +269,9 @@ class Appender:
         found = await speaker.fetch(self._sql["keys_look"], self._queue, names)
         holders = {bytes(row[0]): str(row[1]) for row in found}
         answer = [id if key is None else holders.get(key, id) for key, id in zip(keys, batch.ids, strict=True)]
-        places = [place for place, id in enumerate(batch.ids) if answer[place] == id]
+        new = [index for index, id in enumerate(batch.ids) if answer[index] == id]
         # Named as the whole call is: a repeat may find other keys free, and must still be known as one.
-        rest = Batch([batch.messages[n] for n in places], [batch.ids[n] for n in places], batch.call)
+        rest = Batch([batch.messages[n] for n in new], [batch.ids[n] for n in new], batch.call)
         return answer, rest
 
 

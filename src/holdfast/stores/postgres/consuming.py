@@ -205,7 +205,7 @@ async def _claim(
         token,
         owner.consumer,
         seq,
-        PAGE_ROWS,  # between the places where it can be cut
+        PAGE_ROWS,  # between the keys where it can be cut
     )
     spent = [(str(id), rank, held) for id, rank, held in zip(ids, ranks, tokens, strict=True)]
     if not count:

@@ -84,9 +84,9 @@ class Letters:
                 rows.headers_text((rows.headers_from(row[1]) or {}) | {"replayed_from": id})
                 for row, id in zip(found, old, strict=True)
             ]
-            places = [[rows.rank(id) for id in old]] if from_dead else []
+            of_old = [[rows.rank(id) for id in old]] if from_dead else []
             sql = self._sql["replay_dead" if from_dead else "replay_archive"]
-            [(live,)] = await connection.fetch(sql, self._queue, old, *places, new, headers)
+            [(live,)] = await connection.fetch(sql, self._queue, old, *of_old, new, headers)
             return int(live)
 
         return await self._pool.transact(step, queue=self._queue)

@@ -71,8 +71,8 @@ def alike(settlements: Sequence[Settlement]) -> Alike | None:
 
 def known(ids: Sequence[str]) -> tuple[list[str], list[int]]:
     """Those that can be ids, and their ranks."""
-    pairs = [(id, place) for id in ids if (place := rank(id)) is not None]
-    return [id for id, _ in pairs], [place for _, place in pairs]
+    pairs = [(id, found) for id in ids if (found := rank(id)) is not None]
+    return [id for id, _ in pairs], [found for _, found in pairs]
 
 
 def headers_text(headers: dict[str, str] | None) -> str | None:
@@ -101,11 +101,11 @@ def content_type(text: str) -> str | None:
 
 def claimed(row: Any, claim: str, lease: float) -> Claimed:
     """A row of claim.sql; `claim` is the claim's number in hexadecimal."""
-    uuid, place, payload, kind, headers, attempts, most, enqueued_at, again, alone, now, _ = row
+    uuid, rank, payload, kind, headers, attempts, most, enqueued_at, again, alone, now, _ = row
     own = None if headers is None else _headers(headers)
     id = str(uuid)
     return Claimed(
-        id, f"{claim}.{id[-_END_CHARS:]}", payload, kind or JSON, own, 255 - place, attempts, most, enqueued_at,
+        id, f"{claim}.{id[-_END_CHARS:]}", payload, kind or JSON, own, 255 - rank, attempts, most, enqueued_at,
         now + lease, again, alone,
     )  # fmt: skip
 
@@ -113,12 +113,12 @@ def claimed(row: Any, claim: str, lease: float) -> Claimed:
 def ready(found: Iterable[Any], claim: str, expires_at: float) -> list[Claimed]:
     """Rows of claim_ready.sql, the last one left out; `claim` is the claim's number in hexadecimal."""
     made = []
-    for uuid, place, payload, kind, headers, attempts, most, enqueued_at in found:
+    for uuid, rank, payload, kind, headers, attempts, most, enqueued_at in found:
         id = str(uuid)
         own = None if headers is None else _headers(headers)
         made.append(
             Claimed(
-                id, f"{claim}.{id[-_END_CHARS:]}", payload, kind or JSON, own, 255 - place, attempts, most, enqueued_at,
+                id, f"{claim}.{id[-_END_CHARS:]}", payload, kind or JSON, own, 255 - rank, attempts, most, enqueued_at,
                 expires_at,
             )
         )  # fmt: skip
@@ -127,10 +127,10 @@ def ready(found: Iterable[Any], claim: str, expires_at: float) -> list[Claimed]:
 
 def stored(row: Any) -> Stored:
     """A row of get.sql or scan_*.sql; those of messages that have not ended say nothing of their claim."""
-    (id, status, payload, kind, headers, place, attempts, most, enqueued_at, visible_at, finished_at, result, error,
+    (id, status, payload, kind, headers, rank, attempts, most, enqueued_at, visible_at, finished_at, result, error,
      worker, *claimed_at) = row  # fmt: skip
     return Stored(
-        str(id), status, payload, kind or JSON, headers_from(headers), 255 - place, attempts, most, enqueued_at,
+        str(id), status, payload, kind or JSON, headers_from(headers), 255 - rank, attempts, most, enqueued_at,
         visible_at, finished_at, result, error, worker, *claimed_at,
     )  # fmt: skip
 

@@ -46,7 +46,7 @@ _RANKED = ("q", "d")  # tables whose key begins with the rank
 
 
 class _Range(msgspec.Struct, frozen=True, array_like=True):
-    """Rows of a table between two places, both included, that are of one kind."""
+    """Rows of a table between two keys, both included, that are of one kind."""
 
     table: str
     kind: str
@@ -67,10 +67,10 @@ def _slice(queue: str, view: View, count: int, size: int, range: _Range) -> Slic
 def held(queue: str, row: Any, sizing: Sizing, *, usual: int) -> list[Slice]:
     """A claim batch, cut where it can be."""
     token, count, size, ranks, ids = row
-    places = list(zip(ranks, ids, strict=True))
+    keys = list(zip(ranks, ids, strict=True))
     each = sizing.rows(count, size)
-    step = max(1, round(each / max(1, count / max(1, len(places) - 1)))) if len(places) > 1 else 1
-    cuts = [*places[:-1:step], places[-1]] if len(places) > 1 else [places[0], places[0]]
+    step = max(1, round(each / max(1, count / max(1, len(keys) - 1)))) if len(keys) > 1 else 1
+    cuts = [*keys[:-1:step], keys[-1]] if len(keys) > 1 else [keys[0], keys[0]]
     page = _page(size / max(1, count))
     found = []
     for nth in range(len(cuts) - 1):
@@ -233,7 +233,7 @@ def _finished(filters: Sequence[Filter]) -> tuple[float, float]:
 
 
 def _ids(low: tuple[int, str], high: tuple[int, str], table: str) -> tuple[str, str]:
-    """The lowest and highest id between two places."""
+    """The lowest and highest id between two keys."""
     return (low[1], high[1]) if table not in _RANKED or low[0] == high[0] else (_LOWEST, _HIGHEST)
 
 
@@ -250,13 +250,13 @@ async def _cuts(
     step = max(1, len(keys) // wanted)
     inner = sorted(set(keys[step::step]))[: wanted - 1]
     edges = [whole[0], *inner]
-    ends = [_before(place) for place in inner] + [whole[1]]
+    ends = [_before(key) for key in inner] + [whole[1]]
     return list(zip(edges, ends, strict=True))
 
 
-def _before(place: tuple[int, str]) -> tuple[int, str]:
-    number = int(place[1].replace("-", ""), 16)
-    return place[0], makers.text(max(0, number - 1))
+def _before(key: tuple[int, str]) -> tuple[int, str]:
+    number = int(key[1].replace("-", ""), 16)
+    return key[0], makers.text(max(0, number - 1))
 
 
 def _next(id: str) -> str:

@@ -45,7 +45,7 @@ class Stager:
         records = self._records(batch)
 
         async def step(connection: Any) -> None:
-            # A repeat after a lost answer finds the rows there: they have these places and no others.
+            # A repeat after a lost answer finds the rows there: they have these positions and no others.
             await connection.fetch(self._sql["staged_clear"], self._stage, self._count)
             await connection.copy_records_to_table(
                 "staged", schema_name=self._sql.schema, records=records, columns=_COLUMNS
@@ -76,8 +76,8 @@ class Stager:
         return [
             (
                 self._stage,
-                self._count + place,
-                f"{bases[priority]}{place:05x}",
+                self._count + position,
+                f"{bases[priority]}{position:05x}",
                 255 - priority,
                 None if due is None else datetime.fromtimestamp(due / 1e6, UTC),
                 rows.content_type(kind),
@@ -85,7 +85,7 @@ class Stager:
                 None if key is None else key.encode(),
                 payload,
             )
-            for place, (priority, due, kind, header, key, payload) in enumerate(
+            for position, (priority, due, kind, header, key, payload) in enumerate(
                 zip(priorities, dues, kinds, headers, keys, batch.column("value").to_pylist(), strict=True)
             )
         ]

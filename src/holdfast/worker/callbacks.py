@@ -1,4 +1,4 @@
-"""The herald: calls back when an outcome is durable. What a callback raises is logged, never felt."""
+"""The user's callbacks, once an outcome is durable. What they raise is logged, never felt."""
 
 from __future__ import annotations
 
@@ -23,8 +23,8 @@ OnComplete: TypeAlias = Callable[[Any, Any], object | Awaitable[object]]
 _LOG = logger_named("holdfast.worker")
 
 
-class Herald:
-    """Callbacks run one after the other, where the handler runs: in the event loop, or in a thread when it is sync."""
+class Callbacks:
+    """They run one after the other, where the handler runs: in the event loop, or in a thread when it is sync."""
 
     def __init__(
         self, queue: Queue[Any], *, on_error: OnError | None, on_complete: OnComplete | None, threads: Threads | None
