@@ -15,7 +15,6 @@ from typing import TYPE_CHECKING, cast
 from msgspec.structs import replace
 
 from ....errors import HoldfastError, StoreError, Unavailable
-from ...batches import Staged
 from .. import bundles, damage, flush_rows, intake, letters, names, queues
 from ..append import Call
 from ..head import codec, repeat
@@ -38,13 +37,15 @@ from ..queues import Config
 from ..repeat_window import Asked, Home, Proof, WrittenKeys
 from ..rows import Rows
 from ..space import Later, Reading, Transaction
+from ..staging import Staging
 from . import sharding
 from .append import Appends
 from .graveyard import Undertaker
 from .intake import absorbable_late, look_ahead
 from .listing import Late
-from .orphans import keys_below, sweep
+from .orphans import sweep
 from .quarantine import Quarantine
+from .staging import StagedApart
 from .view import View, bucket_view
 
 if TYPE_CHECKING:
@@ -55,7 +56,6 @@ if TYPE_CHECKING:
     from .space import CloudSpace
 
 _LEAST_TIME = 8.0  # seconds of a window in which a flush is written for sure
-_STAGED_STALE = 3000.0  # seconds after which staged blocks may be about to be swept
 _STALE = 0.3  # seconds after which who is next in line lists anew
 _AGED = 0.1  # seconds after which a list is made anew beside the first replacement of a turn
 
@@ -79,6 +79,7 @@ class Window:
 
     def serve(self, committer: Committer) -> None:
         self._committer = committer
+        self.staging: Staging = StagedApart(self._space, committer, self._cache)
         self.undertaker = Undertaker(self._space, committer, self.late)
         self.quarantine = Quarantine(self._space, committer, self._cache, self.late)
 
@@ -250,30 +251,6 @@ class Window:
 
     def unregister(self, tx: Transaction, queue: str) -> str:
         return queues.close(tx, queue)
-
-    # Staged messages.
-
-    def stage_folder(self, number: int) -> str:
-        return f"{bundles.FOLDER}{number:032x}/"  # a file is an object at once: where nobody looks
-
-    async def check_staged(self, staged: Sequence[Staged]) -> None:
-        """The head must never speak of a block that is not there."""
-        folders = {each.root + each.key[: each.key.index("/", len(bundles.FOLDER)) + 1] for each in staged}
-        listed = await asyncio.gather(*(self._space.read(partial(keys_below, folder)) for folder in folders))
-        there = {key for keys in listed for key in keys}
-        if any(each.root + each.key not in there for each in staged):
-            raise StoreError("staged messages are gone: they were swept after an hour, or deleted; write them again")
-
-    def show_staged(self, session: Session, staged: Sequence[Staged]) -> None:
-        """One replaced object has to be enough: the head takes the blocks in, and the sink's mark with them."""
-        for each in staged:
-            if session.tx.now - (names.birth_of(each.key) or 0.0) > _STAGED_STALE:
-                raise StoreError(f"messages for queue {each.queue!r} were staged too long ago: write them again")
-        if staged:
-            session.do([Absorb([each.key for each in staged], "own")])
-
-    async def sweep_staged(self, older_than: float) -> int:
-        return await sweep(self._space, self._committer, self._cache, older_than=older_than)
 
     async def maintain(self) -> int:
         """Finish what other processes have buried, also where this one has never committed anything."""

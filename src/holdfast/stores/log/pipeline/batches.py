@@ -62,7 +62,7 @@ class LogBatches:
         return await self._publishing.publish(queue, sink, batch, staged, room=room)
 
     async def sweep(self, queue: str, older_than: float) -> int:
-        return await self._log(queue).window.sweep_staged(older_than)
+        return await self._log(queue).window.staging.sweep(older_than)
 
 
 def _pin(queue: str, tx: Transaction) -> None:
