@@ -49,7 +49,6 @@ async def test_an_atomic_space_adds_nothing(atomic: RepeatWindow) -> None:
     rules = Rules()
     assert atomic.rules(rules, 5.0) is rules
     assert atomic.tidying(Head()) == []
-    assert atomic.append([]) is None
     assert await atomic.flush_name(Frozen("old", 0.0, [], []), "new", lambda view: None) == "old"
     assert await atomic.maintain() == 0
     config = queues.Config(incarnation="0", created_at=0.0, options=QueueOptions(shards=3))
