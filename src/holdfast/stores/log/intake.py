@@ -4,13 +4,13 @@ from __future__ import annotations
 
 from collections.abc import Callable
 from functools import partial
-from typing import TYPE_CHECKING, Protocol, TypeAlias, cast
+from typing import TYPE_CHECKING, TypeAlias
 
 from . import bundles, names, queues
 from .bucket.listing import Late, Listing
 from .head.machine import wanted
 from .head.state import Absorb, Head, ListTicket, Rules
-from .space import LAST, Plea, Range, Reading, Transaction
+from .space import LAST, Range, Reading, Transaction
 
 if TYPE_CHECKING:
     from .edit import Seen
@@ -21,11 +21,6 @@ _FEW = 32
 _AHEAD = 4  # times what a claim asks for is absorbed where lists are dear
 _AHEAD_MOST = 4000
 _AHEAD_BLOCKS = 16
-
-
-class _Showing(Protocol):
-    def pleas(self, root: str) -> list[Plea]:
-        """Who asks for turns at a head, as listed."""
 
 
 RangesOf: TypeAlias = Callable[[str, int], list[Range]]  # of a log's root, and how many blocks it holds
@@ -115,13 +110,20 @@ def absorbable_late(
         absorb = None if seen.rules.paused else _from_list(tx, seen, listing, demand, late, enough=True)
         if absorb is not None:
             return seen, absorb, listing.next_due
-    additions = late.additions
-    seen, found = _named(survey)(tx, ranges_at(tx.now, demand))
+    seen, listing = list_late(survey, tx, demand, late)
     if seen.rules.paused:
         return seen, Absorb([], seen.ticket), None
-    listing = _listing_of(tx, seen.root, seen.ticket, found, seen.head.held + _look(demand))
-    late.listed(listing, additions)
     return seen, _from_list(tx, seen, listing, demand, late) or Absorb([], seen.ticket), listing.next_due
+
+
+def list_late(survey: Survey, tx: Transaction, demand: int, late: Late) -> tuple[Seen, Listing]:
+    """The log, and a list of it for claims of so many messages, in one trip."""
+    additions = late.additions
+    seen, found = _named(survey)(tx, ranges_at(tx.now, demand))
+    listing = _listing_of(tx, seen.root, seen.ticket, found, seen.head.held + _look(demand))
+    if not seen.rules.paused:
+        late.listed(listing, additions)
+    return seen, listing
 
 
 def look_ahead(view: Reading, config: str, root: str, head: Head, demand: int) -> Listing:
@@ -139,7 +141,7 @@ def _listing_of(view: Reading, root: str, ticket: ListTicket, found: list[list[s
     made = {key[cut:]: view.made(key) for key in (*inbox, *due)}
     due_at = _soonest(view, coming)
     upto = _end_of(inbox, asked)[cut:]
-    return Listing(root, ticket, list(made), made, upto, due_at, view.now, cast(_Showing, view).pleas(root))
+    return Listing(root, ticket, list(made), made, upto, due_at)
 
 
 def _from_list(

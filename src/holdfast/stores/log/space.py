@@ -31,22 +31,6 @@ class Stale(StoreError):
     """What a step believed in is gone: it was looking at an old head, or something is missing for good."""
 
 
-class Later(Exception):
-    """A step that would most likely fail now: it should run again, on what is there after so many seconds."""
-
-    def __init__(self, seconds: float) -> None:
-        super().__init__(seconds)
-        self.seconds = seconds
-
-
-class Plea(msgspec.Struct, frozen=True, gc=False):
-    """Somebody asks for a turn at a head; asking again changes the tag."""
-
-    name: str
-    tag: str | None
-    made: float | None
-
-
 class Found(msgspec.Struct, frozen=True, gc=False):
     """An object: its bytes and a tag that changes with every write of the key."""
 

@@ -1,15 +1,16 @@
 """The committer where a write can be repeated or arrive late, and where every request to the space is dear.
 
 What a claim gives is read beside the replacement of the head, not before it. Callers that were answered together are
-waited for, so that what they ask next shares one replacement. Several processes on one head take turns.
+waited for, so that what they ask next shares one replacement. While another process owns the head it is left alone.
 """
 
 from __future__ import annotations
 
 import asyncio
+import time
 from collections.abc import Callable, Sequence
 from functools import partial
-from typing import Protocol, cast
+from typing import Protocol, TypeVar, cast
 
 from msgspec.structs import replace
 
@@ -17,17 +18,19 @@ from ....errors import HoldfastError, StoreError
 from .. import intake, names
 from ..cache import BlockCache
 from ..calendar import Calendar
-from ..commit import Committed, Committer, Group, Request
+from ..commit import Answer, Committed, Committer, Group, Request
 from ..edit import Seen, Session
 from ..head.state import Block, Claim, Extend, Head, Intent, Result, Rules
 from ..queues import Address, Config
 from ..rows import Rows
-from ..space import Copyable, Later, Reading, Space, Transaction
+from ..space import Copyable, Reading, Space, Transaction
 from . import sharding
 from .listing import Late
 
-_STALE = 0.3  # seconds after which who is next in line lists anew
-_AGED = 0.1  # seconds after which a list is made anew beside the first replacement of a turn
+T = TypeVar("T")
+_GATHER_PART = 0.06  # of a replacement: how long the next one waits for callers that were answered together
+_READ_BESIDE_LOST = 1  # refusals after which blocks are read when they are ours, not beside the replacement
+_SLICE_S = 0.02  # of a wait: so soon it is seen that an extension has come
 
 
 class _Far(Protocol):
@@ -37,11 +40,15 @@ class _Far(Protocol):
 
     def afterwards(self, call: Callable[[], None]) -> None: ...
 
-    def is_read(self, key: str) -> bool: ...
+    def read_again(self, key: str) -> None: ...
 
-    def ask_for_turn(self, key: str, name: str) -> None: ...
+    def known_since(self, key: str) -> float: ...
 
-    def if_beaten(self, call: Callable[[], None]) -> None: ...
+    @property
+    def began(self) -> float: ...
+
+    @property
+    def is_fresh(self) -> bool: ...
 
 
 class LateCommitter(Committer):
@@ -53,11 +60,11 @@ class LateCommitter(Committer):
         self, space: Space, address: Address, cache: BlockCache, *, timeout: float, written: Callable[[Head], None]
     ) -> None:
         super().__init__(space, address, cache, timeout=timeout, written=written)
-        self.late = Late(space.window)
+        self.late = Late(space.window, timeout)
         self._sure = ("", Head())  # a log's root, and its head as read, or written for certain
         self._looking: asyncio.Future[None] | None = None
         self._loop: asyncio.AbstractEventLoop | None = None  # where callers wait
-        self._hurry = False  # what is committed cannot wait for our turn
+        self._extending = 0  # calls of other threads that wait for the head
 
     def token(self) -> str:
         return sharding.token(self.late.token(), self.address.shard)
@@ -66,12 +73,11 @@ class LateCommitter(Committer):
 
     def _begin_soon(self) -> None:
         self._under_way = True
-        asyncio.get_running_loop().call_later(self.late.turns.pause(), self._begin)
+        asyncio.get_running_loop().call_later(_GATHER_PART * self.late.ownership.trip_s, self._begin)
 
     def _begin(self) -> None:
-        self.late.turns.begun()
+        self.late.begun_at, self._loop = time.monotonic(), asyncio.get_running_loop()
         demand = sum(each.limit for request in self._waiting for each in request.intents if type(each) is Claim)
-        self._loop = asyncio.get_running_loop()
         if self.late.is_list_due(demand):
             self._list_meanwhile()
         super()._begin()
@@ -96,7 +102,6 @@ class LateCommitter(Committer):
         head = committed.result()[0] if not committed.cancelled() and committed.exception() is None else None
         if head is not None:
             self._sure = (self._sure[0], head)
-            self.late.turns.ended(self.late.rivals(head))
         super()._ended(taken, committed)
 
     # What runs inside the transaction.
@@ -111,12 +116,60 @@ class LateCommitter(Committer):
         known, head = self._sure
         return head if known == root else Head()
 
-    def _commit(self, tx: Transaction, requests: list[Request]) -> Head | None:
-        self._hurry = any(type(each) is Extend for request in requests for each in request.intents)
+    def ask_from_thread(self, *intents: Intent) -> Answer:
+        self._extending += 1
         try:
-            return super()._commit(tx, requests)
+            return super().ask_from_thread(*intents)
         finally:
-            self._hurry = False
+            self._extending -= 1
+
+    def _step(self, taken: Group, tx: Transaction) -> Committed:
+        self._leave_to_owner(tx, taken)
+        return super()._step(taken, tx)
+
+    def _edit(self, tx: Transaction, change: Callable[[Session], T], demand: int) -> tuple[T, Head | None]:
+        self._leave_to_owner(tx, [])
+        cast(_Far, tx).afterwards(self.late.ownership.swapped)
+        return super()._edit(tx, change, demand)
+
+    def _commit(self, tx: Transaction, requests: list[Request]) -> Head | None:
+        cast(_Far, tx).afterwards(self.late.ownership.swapped)
+        return super()._commit(tx, requests)
+
+    def _leave_to_owner(self, tx: Transaction, taken: list[Request]) -> None:
+        """Wait while the head is another's, unless leases are extended; requests that arrive meanwhile join."""
+        far, root, waited = cast(_Far, tx), self.root, False
+        head = self.look(tx).head if far.is_fresh else self._stored(root)
+        while seconds := self.late.ownership.wait_s(
+            head, seen_at=far.known_since(root + "head"), store_now=tx.now, waiting_since=far.began
+        ):
+            waited, extends = True, self._sleep(seconds, taken)
+            far.read_again(root + "head")
+            if extends:
+                break
+            head = self._look_again(tx, taken).head
+        if waited and self.late.demand and self.late.listing() is None and self._loop is not None:
+            self._loop.call_soon_threadsafe(self._list_meanwhile)  # claims will follow
+
+    def _sleep(self, seconds: float, taken: list[Request]) -> bool:
+        """True: it ended early, since there is a lease to extend."""
+        until = time.monotonic() + seconds
+        while (left := until - time.monotonic()) > 0:
+            if self._extending or any(
+                type(each) is Extend for request in (*taken, *self._waiting) for each in request.intents
+            ):
+                return True
+            time.sleep(min(left, _SLICE_S))
+        return False
+
+    def _look_again(self, tx: Transaction, taken: list[Request]) -> Seen:
+        """Where messages are wanted, with a list in the same trip."""
+        demand = sum(
+            each.limit for request in (*taken, *self._waiting) for each in request.intents if type(each) is Claim
+        )
+        if demand and self.late.listing() is None:
+            return intake.list_late(self._survey, tx, demand, self.late)[0]
+        return self.look(tx)
 
     def _survey(self, view: Reading, ranges_of: intake.RangesOf | None = None) -> tuple[Seen, list[list[str]]]:
         seen, keys = super()._survey(view, ranges_of)
@@ -129,35 +182,11 @@ class LateCommitter(Committer):
         return self.late.tidying(head)
 
     def _absorbable(self, tx: Transaction, demand: int) -> intake.Absorbable:
-        turns = self.late.turns
-        if turns.is_contended:
-            seen = self.look(tx)
-            pause = turns.wait(seen.head, tx.now, is_read=cast(_Far, tx).is_read(seen.root + "head"))
-            if turns.asks:
-                self._ask_for_turn(cast(_Far, tx), seen.root)
-            if pause and not self._hurry:
-                self._prepare(demand)
-                raise Later(pause)
-            if turns.waited and demand and self.late.age() > _AGED and self._loop is not None:
-                self._loop.call_soon_threadsafe(self._list_meanwhile)
-        turns.tried()
         if demand:
             return intake.absorbable_late(self._survey, tx, demand, self.late, self.look)
         return super()._absorbable(tx, 0)
 
-    def _prepare(self, demand: int) -> None:
-        """While it is not our turn: beside the looks, which must not wait for it."""
-        if self.late.turns.is_next and demand and self.late.age() > _STALE and self._loop is not None:
-            self._loop.call_soon_threadsafe(self._list_meanwhile)
-
-    def _ask_for_turn(self, far: _Far, root: str) -> None:
-        if self.late.turns.may_ask():
-            far.ask_for_turn(root + "head", self.late.session)
-
     def _put(self, session: Session) -> bytes:
-        if self.late.turns.is_outside(session.seen.head):
-            far = cast(_Far, session.tx)
-            far.if_beaten(partial(self._ask_for_turn, far, session.seen.root))
         session.head, attempt = self.late.sign(session.head)
         data = self._writer.encode(session.head)
         proof = partial(self.late.is_signed, attempt=attempt)
@@ -166,12 +195,9 @@ class LateCommitter(Committer):
 
     def _answer(self, session: Session, requests: list[Request], results: list[Result], later: float | None) -> None:
         given = [each.block for result in results if isinstance(result, list) for each in result]
-        self.late.turns.goes_on = bool(given) or not any(
-            type(each) is Claim for request in requests for each in request.intents
-        )
         keys = map(session.key_of, dict.fromkeys(given))
         far, missing = cast(_Far, session.tx), [key for key in keys if self._cache.get(key) is None]
-        if self.late.turns.is_ours:
+        if self.late.ownership.lost <= _READ_BESIDE_LOST:
             far.fetch(missing)
         elif missing:  # most likely somebody is faster and takes these: they are read when they are ours
             far.afterwards(partial(far.fetch, missing))

@@ -215,8 +215,8 @@ class LateStore(LogStore):
     def _look_round(self, queue: str, round: Round) -> None:
         """Now and then look at the other shards, meanwhile."""
         late = self._log(queues.shard(queue, round.home)).committer.late
-        shared = late is not None and late.turns.is_shared
-        if not round.is_due(shared=shared):
+        shared = late is not None and late.ownership.is_shared
+        if not round.is_due():
             return
         round.looking()
 
