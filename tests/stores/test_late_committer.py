@@ -1,4 +1,4 @@
-"""What a commit on a bucket asks for: lists and blocks beside the swap, two requests for who was beaten, and who waits for an owner."""
+"""What a commit on a bucket asks for: lists and blocks beside the swap, little where others replace the head too."""
 
 from __future__ import annotations
 
