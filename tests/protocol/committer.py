@@ -52,6 +52,8 @@ def commit(client: Client, log: Log, intents: list[Any], found: Object | None = 
         results = _resolved(client, found.data, unresolved)  # C2
         if results is not None:
             return results
+        if not client.rules.C2_same_head:
+            found = (yield from read_head(client, log, first=False)) or found
         head, results = apply(
             found.data, intents, client.clock(), log=log, most=client.world.shape.attempts, rules=client.rules
         )

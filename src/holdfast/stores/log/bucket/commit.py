@@ -50,6 +50,9 @@ class _Far(Protocol):
     @property
     def is_fresh(self) -> bool: ...
 
+    @property
+    def is_unsettled(self) -> bool: ...
+
 
 class LateCommitter(Committer):
     """One per log and process."""
@@ -137,8 +140,14 @@ class LateCommitter(Committer):
         return super()._commit(tx, requests)
 
     def _leave_to_owner(self, tx: Transaction, taken: list[Request]) -> None:
-        """Wait while the head is another's, unless leases are extended; requests that arrive meanwhile join."""
+        """Wait while the head is another's, unless leases are extended; requests that arrive meanwhile join.
+
+        An earlier attempt of this commit that may still happen is looked for before every step, not within one: then
+        the head must not be read again here.
+        """
         far, root, waited = cast(_Far, tx), self.root, False
+        if far.is_unsettled:
+            return
         head = self.look(tx).head if far.is_fresh else self._stored(root)
         while seconds := self.late.ownership.wait_s(
             head, seen_at=far.known_since(root + "head"), store_now=tx.now, waiting_since=far.began

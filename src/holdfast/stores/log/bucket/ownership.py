@@ -65,7 +65,7 @@ class Ownership:
         self._met_at = now
         members.remove(owner)
         before = members.index(self.me) if self.me in members else len(members)
-        return max(rest_s, end - now, 0.0) + min(before, REST_TRIPS - random.random()) * self.trip_s
+        return max(rest_s, end - now, 0.0) + (min(before, REST_TRIPS - 1) + random.random() / 8) * self.trip_s
 
     def turn(self, head: Head) -> str:
         """What the replacement that is about to be sent says; empty: the head is anybody's."""

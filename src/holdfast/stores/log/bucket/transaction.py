@@ -104,6 +104,7 @@ class Commits:
             if settled is not None:
                 return settled.result, settled.view
             view = View(self._shelf, self._clock, until, fresh=fresh, snapshot=False, before=view)
+            view.is_unsettled = bool(open_attempts)
             if read is not None:
                 view.has_read(read)
             try:

@@ -72,6 +72,7 @@ class View:
         self.now = clock()
         self.began: float = before.began if before is not None else time.monotonic()  # the first run of the step
         self.is_fresh = fresh  # heads are read, not taken from memory
+        self.is_unsettled = False  # an earlier attempt may still happen
         self.after: list[Callable[[], None]] = []  # what is done when everything is durable
         self.assumed: set[str] = set()  # heads taken from memory that nothing has confirmed yet
         self.tags: dict[str, Tag | None] = {}  # what replacements are conditional on
