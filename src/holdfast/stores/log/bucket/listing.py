@@ -17,7 +17,7 @@ from ....errors import Damaged
 from .. import bundles, damage
 from ..head import codec, repeat
 from ..head.state import Absorb, Forget, Head, Intent, ListTicket, Rules
-from ..names import parse_block
+from ..names import is_carrying
 from ..space import Reading
 from ..unfinished import unfinished_of
 from .ownership import PATIENCE_S, Ownership
@@ -134,7 +134,7 @@ class Late:
     ) -> list[str]:
         """A block that a flush wrote waits until its rows are dropped; heads of others are looked at after the list."""
         known = {block.key for block in head.blocks.values()} | head.beyond.refused
-        carried = {key for key in keys if key not in known and not bundles.is_bundle(key) and parse_block(key).first}
+        carried = {key for key in keys if key not in known and is_carrying(key)}
         new = carried - self._written
         if not new:
             return keys
