@@ -9,6 +9,10 @@ import pytest
 
 import holdfast
 import holdfast.events
+from holdfast.broker import Broker
+from holdfast.config import StoreOptions
+from holdfast.stores.log import open_memory
+from holdfast.testing.clock import ManualClock
 from tests.worker_stores import KINDS, broker_on, finished, until
 
 
@@ -134,3 +138,20 @@ async def test_maintenance_runs_each_interval(tmp_path):
         async with queue.worker(lambda value: None, maintenance_interval=0.02):
             await until(lambda: len(rounds) >= 3)
         assert set(rounds) == {"q"}
+
+
+async def test_due_times_are_by_the_stores_clock_whoever_tells():
+    clock = ManualClock(1_000_000_000.0)
+    async with Broker(await open_memory("", StoreOptions(), clock=clock)) as broker:
+        queue = await broker.queue("q", retry=holdfast.Fixed(60))
+        due = []
+        broker.on("message.retry", lambda event: due.append(event.next_visible_at))
+        await queue.enqueue_many([1, 2])
+        await (await queue.dequeue()).fail("caller")
+
+        async def fail(value):
+            raise RuntimeError("worker")
+
+        async with queue.worker(fail):
+            await until(lambda: len(due) == 2)
+    assert due == [datetime.fromtimestamp(1_000_000_060.0, UTC)] * 2
