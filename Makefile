@@ -16,11 +16,10 @@ run:
 check: setup
 	@$(BIN)/python tools/check.py
 
-# Real processes and servers on a busy machine can miss a deadline: what failed runs once more, alone, and must pass then.
+# What failed runs once more, alone, and must pass then; the last line names it.
 test: check
 	@$(BIN)/python tools/programs.py
-	@$(BIN)/python tools/pythons.py
-	@$(BIN)/python -m pytest -n 4 $(ARGS) || $(BIN)/python -m pytest --last-failed --last-failed-no-failures none
+	@$(BIN)/python tools/run_tests.py $(ARGS)
 
 # The documentation as a site in build/site; a dead link or a page that the navigation lacks fails.
 docs: setup
