@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import os
+import subprocess
 import sys
 
 import pythons
@@ -14,7 +15,9 @@ AT_ONCE = "8"  # tests wait for clocks, disks and servers more than they compute
 def main() -> int:
     pytest = [sys.executable, "-m", "pytest"]
     whole = Suite("", pytest, ["-n", AT_ONCE, *sys.argv[1:]], folder=ROOT / "build" / "tests", env=os.environ)
-    return run([whole, *pythons.suites()])
+    with subprocess.Popen([*pytest, "--collect-only", "-q"], cwd=ROOT, stdout=subprocess.DEVNULL):
+        others = pythons.suites()  # meanwhile one process compiles the tests, or each of ours would
+    return run([whole, *others])
 
 
 if __name__ == "__main__":
