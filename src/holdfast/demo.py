@@ -92,9 +92,7 @@ class Story:
             await queue.enqueue_many([_order(number, priority) for number in numbers], priority=priority)
         await queue.enqueue_many([_order(ORDERS + number) for number in range(FEW_ORDERS)], delay=2.0)
         took = time.monotonic() - started
-        self.say(
-            f"{ORDERS} orders in three priorities, {FEW_ORDERS} due in 2 s; durable after {took * 1000:.0f} ms"
-        )
+        self.say(f"{ORDERS} orders in three priorities, {FEW_ORDERS} due in 2 s; durable after {took * 1000:.0f} ms")
         stats = await queue.stats()
         self.check((stats.pending, stats.delayed) == (ORDERS, FEW_ORDERS), f"stored as sent: {stats}")
         return queue
