@@ -165,6 +165,20 @@ def test_who_pauses_keeps_the_head_for_a_moment_only(time: Time) -> None:
         time.now += 5 * TRIP
 
 
+def test_a_head_that_others_want_is_read_first_after_a_pause(time: Time) -> None:
+    own = ownership(time)
+    swap(time, own, head_of(time, other=0.3))
+    time.now += 1.0
+    assert not own.is_outdated, "nobody was in our way"
+    refused(time, own, head_of(time, other=0.3))
+    swap(time, own, head_of(time, other=0.3))
+    assert not own.is_outdated
+    time.now += 3 * TRIP
+    assert own.is_outdated
+    time.now += MEMORY_S
+    assert not own.is_outdated
+
+
 def test_a_refusal_is_forgotten(time: Time) -> None:
     own = ownership(time)
     refused(time, own, head_of(time, other=0.3))

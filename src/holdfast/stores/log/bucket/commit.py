@@ -148,7 +148,11 @@ class LateCommitter(Committer):
         far, root, waited = cast(_Far, tx), self.root, False
         if far.is_unsettled:
             return
-        head = self.look(tx).head if far.is_fresh else self._stored(root)
+        if self.late.ownership.is_outdated and not far.is_fresh:
+            far.read_again(root + "head")
+            head = self._look_again(tx, taken).head
+        else:
+            head = self.look(tx).head if far.is_fresh else self._stored(root)
         while seconds := self.late.ownership.wait_s(
             head, seen_at=far.known_since(root + "head"), store_now=tx.now, waiting_since=far.began
         ):

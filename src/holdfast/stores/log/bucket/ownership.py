@@ -47,6 +47,16 @@ class Ownership:
         self._rest_until = float("-inf")
         self._is_steady = False  # whether replacements followed each other in the last term
 
+    @property
+    def is_outdated(self) -> bool:
+        """Somebody is in our way these days, and we have not replaced the head for a while: it has changed."""
+        pause = self._clock() - self.swapped_at
+        return self._is_contended and pause > STEADY_TRIPS * self.trip_s
+
+    @property
+    def _is_contended(self) -> bool:
+        return self.is_shared and self._clock() - self._met_at < MEMORY_S
+
     def wait_s(self, head: Head, *, seen_at: float, store_now: float, waiting_since: float) -> float:
         """Seconds to leave a head alone that was read at an instant; then it should be read again."""
         now = self._clock()
@@ -77,7 +87,7 @@ class Ownership:
             self._term_began = now
         members = _members(head, head.now)
         self.is_shared = any(name != self.me for name in members)
-        is_contended = self.is_shared and now - self._met_at < MEMORY_S
+        is_contended = self._is_contended
         left = self._term_began + (self._term_s(len(members)) if is_contended else LONE_TERM_S) - now
         if left <= self.trip_s:  # the next one would be too late
             self._term_began, self._rest_until = None, now + (1 + REST_TRIPS) * self.trip_s
