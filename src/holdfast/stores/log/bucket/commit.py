@@ -7,6 +7,7 @@ waited for, so that what they ask next shares one replacement. While another pro
 from __future__ import annotations
 
 import asyncio
+import threading
 import time
 from collections.abc import Callable, Sequence
 from functools import partial
@@ -66,6 +67,8 @@ class LateCommitter(Committer):
         self.late = Late(space.window, timeout)
         self._sure = ("", Head())  # a log's root, and its head as read, or written for certain
         self._looking: asyncio.Future[None] | None = None
+        self._no_list_under_way = threading.Event()
+        self._no_list_under_way.set()
         self._loop: asyncio.AbstractEventLoop | None = None  # where callers wait
         self._extending = 0  # calls of other threads that wait for the head
 
@@ -87,6 +90,7 @@ class LateCommitter(Committer):
 
     def _list_meanwhile(self) -> None:
         if self._looking is None:
+            self._no_list_under_way.clear()
             looking = partial(self._look_ahead, root=self.root, head=self._stored(self.root))
             self._looking = asyncio.ensure_future(self._space.read(looking, deadline=self._timeout))
             self._looking.add_done_callback(self._looked)
@@ -94,10 +98,14 @@ class LateCommitter(Committer):
     def _look_ahead(self, view: Reading, *, root: str, head: Head) -> None:
         """List for the claims that will follow, while the head is replaced."""
         additions, config = self.late.additions, names.config_key(self.address.queue)
-        self.late.listed(intake.look_ahead(view, config, root, head, self.late.demand), additions)
+        try:
+            self.late.listed(intake.look_ahead(view, config, root, head, self.late.demand), additions)
+        finally:
+            self._no_list_under_way.set()
 
     def _looked(self, looking: asyncio.Future[None]) -> None:
         self._looking = None
+        self._no_list_under_way.set()
         if not looking.cancelled():
             looking.exception()  # whoever needs a list asks again
 
@@ -161,7 +169,7 @@ class LateCommitter(Committer):
             if extends:
                 break
             head = self._look_again(tx, taken).head
-        if waited and self.late.demand and self.late.listing() is None and self._loop is not None:
+        if waited and self.late.demand and self.late.is_aging() and self._loop is not None:
             self._loop.call_soon_threadsafe(self._list_meanwhile)  # claims will follow
 
     def _sleep(self, seconds: float, taken: list[Request]) -> bool:
@@ -196,6 +204,8 @@ class LateCommitter(Committer):
 
     def _absorbable(self, tx: Transaction, demand: int) -> intake.Absorbable:
         if demand:
+            if self.late.listing() is None:  # one that is on its way is sooner here than another
+                self._no_list_under_way.wait(2 * self.late.ownership.trip_s)
             return intake.absorbable_late(self._survey, tx, demand, self.late, self.look)
         return super()._absorbable(tx, 0)
 
@@ -208,6 +218,8 @@ class LateCommitter(Committer):
 
     def _answer(self, session: Session, requests: list[Request], results: list[Result], later: float | None) -> None:
         given = [each.block for result in results if isinstance(result, list) for each in result]
+        claims = any(type(each) is Claim for request in requests for each in request.intents)
+        self.late.ownership.goes_on = bool(given) or not claims
         keys = map(session.key_of, dict.fromkeys(given))
         far, missing = cast(_Far, session.tx), [key for key in keys if self._cache.get(key) is None]
         if self.late.ownership.lost <= _READ_BESIDE_LOST:
