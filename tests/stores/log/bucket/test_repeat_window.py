@@ -176,12 +176,11 @@ async def test_a_list_from_before_something_was_forgotten_is_not_used(bucket: Fa
     await filled(bucket, 20)
     store, asked = await opened(bucket)
     await store.claim("q", 10, 30.0)
-    committer = store._log("q").committer
-    assert committer.late is not None
-    listing = committer.late.listing()
+    window = store._log("q").window
+    listing = window.late.listing()  # type: ignore[attr-defined]  # a bucket's
     assert listing is not None
     older = ListTicket(listing.ticket.forgets + 1)
-    committer.late._listing = late.replace(listing, ticket=older)
+    window.late._listing = late.replace(listing, ticket=older)
     asked.kinds.clear()
     assert len((await store.claim("q", 10, 30.0)).messages) == 10
     assert "list" not in asked.kinds, "the head has enough"

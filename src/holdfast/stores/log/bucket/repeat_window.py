@@ -1,0 +1,345 @@
+"""A partition on a bucket: a write can be repeated or arrive late, and every request is dear.
+
+What a claim gives is read beside the replacement of the head, not before it. Callers that were answered together are
+waited for, so that what they ask next shares one replacement. While another process owns the head it is left alone.
+"""
+
+from __future__ import annotations
+
+import asyncio
+import contextlib
+import math
+import threading
+import time
+from collections.abc import Iterator, Sequence
+from functools import partial
+from typing import TYPE_CHECKING, cast
+
+from msgspec.structs import replace
+
+from ....errors import HoldfastError, StoreError, Unavailable
+from ...batches import Staged
+from .. import bundles, damage, flush_rows, intake, letters, names, queues
+from ..append import Call
+from ..head import codec, repeat
+from ..head.state import (
+    Absorb,
+    Block,
+    Claim,
+    Expire,
+    Extend,
+    Frozen,
+    Head,
+    Intent,
+    Purge,
+    Refreeze,
+    Result,
+    Rules,
+)
+from ..intake import Absorbable, Survey
+from ..queues import Config
+from ..repeat_window import Asked, Home, Proof, WrittenKeys
+from ..rows import Rows
+from ..space import Reading, Transaction
+from . import sharding
+from .append import Appends
+from .graveyard import Undertaker
+from .intake import absorbable_late, list_late, look_ahead
+from .listing import Late
+from .orphans import keys_below, sweep
+from .quarantine import Quarantine
+from .view import bucket_view
+
+if TYPE_CHECKING:
+    from ..commit import Committer
+    from ..edit import Seen, Session
+    from ..lookup import Glance
+    from ..partition import Log
+    from .space import CloudSpace
+
+_LEAST_TIME = 8.0  # seconds of a window in which a flush is written for sure
+_STAGED_STALE = 3000.0  # seconds after which staged blocks may be about to be swept
+_GATHER_PART = 0.06  # of a replacement: how long the next one waits for callers that were answered together
+_READ_BESIDE_LOST = 1  # refusals after which blocks are read when they are ours, not beside the replacement
+_SLICE_S = 0.02  # of a wait: so soon it is seen that an extension has come
+
+
+class Window:
+    """See `RepeatWindow`."""
+
+    reads_twice = True
+    closing_s = queues.CLOSING
+    merge_after_s = 3600.0
+
+    def __init__(self, space: CloudSpace, home: Home) -> None:
+        self.late = Late(space.window, home.timeout)
+        self.appends = Appends(space, home, added=self.late.unlist)
+        self._space = space
+        self._address = home.address
+        self._cache = home.cache
+        self._timeout = home.timeout
+        self._looking: asyncio.Future[None] | None = None
+        self._no_list_under_way = threading.Event()
+        self._no_list_under_way.set()
+        self._loop: asyncio.AbstractEventLoop | None = None  # where callers wait
+        self._extending = 0  # calls of other threads that wait for the head
+
+    def serve(self, committer: Committer) -> None:
+        self._committer = committer
+        self.undertaker = Undertaker(self._space, committer, self.late)
+        self.quarantine = Quarantine(self._space, committer, self._cache, self.late)
+
+    def token(self) -> str:
+        return sharding.token(self.late.token(), self._address.shard)
+
+    def rules(self, rules: Rules, now: float) -> Rules:
+        return replace(self.late.rules(rules), epoch=self._space.epoch, now=now)
+
+    def append(self, calls: list[Call]) -> asyncio.Future[None] | None:
+        return asyncio.ensure_future(self.appends.write(calls))
+
+    async def replay_archived(self, queue: str, found: Sequence[letters.Original]) -> int:
+        return await self.appends.replays.replay(found)
+
+    # When to commit.
+
+    def gather_s(self) -> float | None:
+        return _GATHER_PART * self.late.ownership.trip_s
+
+    def begins(self, waiting: Sequence[Asked]) -> None:
+        self.late.begun_at, self._loop = time.monotonic(), asyncio.get_running_loop()
+        if self.late.is_list_due(_demand(waiting)):
+            self._list_meanwhile()
+
+    def _list_meanwhile(self) -> None:
+        if self._looking is None:
+            self._no_list_under_way.clear()
+            root = self._committer.root
+            looking = partial(self._look_ahead, root=root, head=self._committer.stored(root))
+            self._looking = asyncio.ensure_future(self._space.read(looking, deadline=self._timeout))
+            self._looking.add_done_callback(self._looked)
+
+    def _look_ahead(self, view: Reading, *, root: str, head: Head) -> None:
+        """List for the claims that will follow, while the head is replaced."""
+        additions, config = self.late.additions, names.config_key(self._address.queue)
+        try:
+            self.late.listed(look_ahead(view, config, root, head, self.late.demand), additions)
+        finally:
+            self._no_list_under_way.set()
+
+    def _looked(self, looking: asyncio.Future[None]) -> None:
+        self._looking = None
+        self._no_list_under_way.set()
+        if not looking.cancelled():
+            looking.exception()  # whoever needs a list asks again
+
+    @contextlib.contextmanager
+    def urgent(self) -> Iterator[None]:
+        self._extending += 1
+        try:
+            yield
+        finally:
+            self._extending -= 1
+
+    # What runs inside the transaction.
+
+    def begin_step(self, tx: Transaction, taken: Sequence[Asked] = ()) -> None:
+        """Wait while the head is another's, unless leases are extended; requests that arrive meanwhile join.
+
+        An earlier attempt of this commit that may still happen is looked for before every step, not within one: then
+        the head must not be read again here.
+        """
+        view, root, waited = bucket_view(tx), self._committer.root, False
+        if view.is_unsettled:
+            return
+        if self.late.ownership.is_outdated and not view.is_fresh:
+            view.read_again(root + "head")
+            head = self._look_again(tx, taken).head
+        else:
+            head = self._committer.look(tx).head if view.is_fresh else self._committer.stored(root)
+        while seconds := self.late.ownership.wait_s(
+            head, seen_at=view.known_since(root + "head"), store_now=tx.now, waiting_since=view.began
+        ):
+            waited, extends = True, self._sleep(seconds, taken)
+            view.read_again(root + "head")
+            if extends:
+                break
+            head = self._look_again(tx, taken).head
+        if waited and self.late.demand and self.late.is_aging() and self._loop is not None:
+            self._loop.call_soon_threadsafe(self._list_meanwhile)  # claims will follow
+
+    def _sleep(self, seconds: float, taken: Sequence[Asked]) -> bool:
+        """True: it ended early, since there is a lease to extend."""
+        until = time.monotonic() + seconds
+        while (left := until - time.monotonic()) > 0:
+            asked = (*taken, *self._committer.waiting)
+            if self._extending or any(type(each) is Extend for request in asked for each in request.intents):
+                return True
+            time.sleep(min(left, _SLICE_S))
+        return False
+
+    def _look_again(self, tx: Transaction, taken: Sequence[Asked]) -> Seen:
+        """Where messages are wanted, with a list in the same trip."""
+        demand = _demand((*taken, *self._committer.waiting))
+        if demand and self.late.listing() is None:
+            return list_late(self._committer.survey, tx, demand, self.late)[0]
+        return self._committer.look(tx)
+
+    def intake(self, survey: Survey, tx: Transaction, demand: int) -> Absorbable:
+        bucket_view(tx).afterwards(self.late.ownership.swapped)
+        if not demand:
+            return intake.unlisted(survey, tx)
+        if self.late.listing() is None:  # one that is on its way is sooner here than another
+            self._no_list_under_way.wait(2 * self.late.ownership.trip_s)
+        return absorbable_late(survey, tx, demand, self.late)
+
+    def tidying(self, head: Head) -> list[Intent]:
+        return self.late.tidying(head)
+
+    def sign(self, session: Session) -> Proof | None:
+        session.head, attempt = self.late.sign(session.head)
+        return partial(self.late.is_signed, attempt=attempt)
+
+    def given(self, session: Session, results: Sequence[Result]) -> None:
+        given = [each.block for result in results if isinstance(result, list) for each in result]
+        claims = [result for result in results[2:] if isinstance(result, list)]  # behind what is absorbed and expired
+        self.late.ownership.goes_on = any(claims) or not claims
+        keys = map(session.key_of, dict.fromkeys(given))
+        view, missing = bucket_view(session.tx), [key for key in keys if self._cache.get(key) is None]
+        if self.late.ownership.lost <= _READ_BESIDE_LOST:
+            view.fetch(missing)
+        elif missing:  # most likely somebody is faster and takes these: they are read when they are ours
+            view.afterwards(partial(view.fetch, missing))
+
+    def load(self, session: Session, request: Asked, numbers: set[int]) -> dict[int, tuple[Block, Rows]]:
+        """Filled when the head is replaced: a block in it is there, whoever finishes what."""
+        blocks: dict[int, tuple[Block, Rows]] = {}
+        if numbers:
+            bucket_view(session.tx).afterwards(partial(self._fill, session, request, numbers, blocks))
+        return blocks
+
+    @staticmethod
+    def _fill(session: Session, request: Asked, numbers: set[int], blocks: dict[int, tuple[Block, Rows]]) -> None:
+        try:
+            blocks.update((no, session.block(no)) for no in numbers)
+        except HoldfastError as error:
+            request.failure = error
+        except Exception as error:  # noqa: BLE001  whatever a block is, the others of this commit have their answers
+            request.failure = StoreError(f"a block of {session.seen.root} cannot be read: {type(error).__name__}")
+            request.failure.__cause__ = error
+
+    # Afterwards.
+
+    async def flush_name(self, frozen: Frozen, fresh: str, keys: WrittenKeys) -> str:
+        """Blocks that come late are never absorbed.
+
+        So a set whose name is too old gets a fresh one, for the blocks that nobody has written under the old.
+        """
+        age = self._space.clock() - frozen.since
+        if age < self._space.window - _LEAST_TIME:
+            return frozen.flush
+        await asyncio.sleep(max(0.0, self._space.window + repeat.MARGIN - age))
+        await self._space.identify()  # dates are judged by the epoch of those who absorb the blocks
+        found = await self._space.read(partial(_written, keys=keys), deadline=self._timeout)
+        if found is None:
+            return frozen.flush
+        made, late = found
+        if late:  # a later epoch might let them pass, beside the blocks that are written for them now
+            await self._space.remove(late)
+        await self._committer.ask(Refreeze(frozen.flush, fresh, flush_rows.places(frozen, made)))
+        return fresh
+
+    def committed(self, head: Head) -> None:
+        self.undertaker.look(head)
+
+    def purge(self, session: Session, glance: Glance) -> int:
+        """Nothing is deleted: blocks written before an instant are gone by that, the youngest are absorbed and dropped.
+
+        Dates are whole seconds, so a block of the last seconds may be younger than it looks.
+        """
+        before = math.floor(session.tx.now) - repeat.MARGIN
+        root, dropped, young = session.seen.root, 0, list[str]()
+        for block in glance.blocks():
+            made = session.tx.made(root + block.key)
+            if not block.no and made is not None and max(made, names.birth_of(block.key) or 0.0) < before:
+                dropped += block.name.count
+            elif not block.no:
+                young.append(block.key)
+        spent = [key for key in glance.strangers("inbox/").good if bundles.is_bundle(key)]
+        session.do([Absorb(young, session.seen.ticket, spent)])
+        return dropped + cast(int, session.do([Purge(before)])[0])
+
+    async def replay_dead(self, dead: Log, wanted: Sequence[str]) -> int:
+        take = partial(letters.take_dead, cache=self._cache, wanted=wanted, replay=True)
+        taken = await dead.committer.edit(take)
+        await dead.flusher.flush_all()  # with which they leave
+        return len(taken)
+
+    # Queues.
+
+    def partitions(self, config: Config) -> int:
+        return config.options.shards
+
+    def unregister(self, tx: Transaction, queue: str) -> str:
+        return queues.close(tx, queue)
+
+    # Staged messages.
+
+    def stage_folder(self, number: int) -> str:
+        return f"{bundles.FOLDER}{number:032x}/"  # a file is an object at once: where nobody looks
+
+    async def check_staged(self, staged: Sequence[Staged]) -> None:
+        """The head must never speak of a block that is not there."""
+        folders = {each.root + each.key[: each.key.index("/", len(bundles.FOLDER)) + 1] for each in staged}
+        listed = await asyncio.gather(*(self._space.read(partial(keys_below, folder)) for folder in folders))
+        there = {key for keys in listed for key in keys}
+        if any(each.root + each.key not in there for each in staged):
+            raise StoreError("staged messages are gone: they were swept after an hour, or deleted; write them again")
+
+    def show_staged(self, session: Session, staged: Sequence[Staged]) -> None:
+        """One replaced object has to be enough: the head takes the blocks in, and the sink's mark with them."""
+        for each in staged:
+            if session.tx.now - (names.birth_of(each.key) or 0.0) > _STAGED_STALE:
+                raise StoreError(f"messages for queue {each.queue!r} were staged too long ago: write them again")
+        if staged:
+            session.do([Absorb([each.key for each in staged], "own")])
+
+    async def sweep_staged(self, older_than: float) -> int:
+        return await sweep(self._space, self._committer, self._cache, older_than=older_than)
+
+    async def maintain(self) -> int:
+        """Finish what other processes have buried, also where this one has never committed anything."""
+        if await self.undertaker.bury((await self._committer.ask(Expire())).head):
+            await self._committer.ask(Expire())  # whatever is committed next forgets them
+        return 0 if self._address.dead else await sweep(self._space, self._committer, self._cache)
+
+    async def close(self) -> None:
+        await self.undertaker.close()
+        await self.quarantine.close()
+
+    # Blocks that are not there.
+
+    def left(self, key: str) -> None:
+        return None  # the head may be older than what has been deleted since
+
+    def confirm_lost(self, tx: Transaction, seen: Seen, block: Block) -> None:
+        """Others may have ended what we have claimed, if we stood still for longer than the lease."""
+        key = seen.root + "head"
+        found = tx.get(key)
+        if found is None or damage.read(key, codec.decode, found.data).block_at(block.key) is None:
+            raise Unavailable(f"others have ended what was claimed from {seen.root}: this process was held up")
+
+
+def _demand(asked: Sequence[Asked]) -> int:
+    """How many messages are claimed."""
+    return sum(each.limit for request in asked for each in request.intents if type(each) is Claim)
+
+
+def _written(view: Reading, keys: WrittenKeys) -> tuple[list[str], list[str]] | None:
+    """What of a frozen set is there: what was written in time, and what was not; None: the set is gone."""
+    found = keys(view)
+    if found is None:
+        return None
+    there = [key for key in found[0] if view.list(key, limit=1)]
+    made = [key for key in there if repeat.fate(key, view.made(key), Head(), found[1]) == "admit"]
+    return made, [key for key in there if key not in made]
