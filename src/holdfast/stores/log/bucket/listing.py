@@ -104,7 +104,11 @@ class Late:
         follows = time.monotonic() - self.ownership.swapped_at < _STEADY
         if demand:
             self.demand, self._steady = demand, follows
-        return follows and self._steady and self._listing is not None and self.age() > _AGING
+        return follows and self._steady and self._listing is not None and self.is_aging()
+
+    def is_aging(self) -> bool:
+        """The last list will not be current much longer."""
+        return self.age() > _AGING
 
     def age(self) -> float:
         """Seconds since the last list."""

@@ -9,6 +9,7 @@ from __future__ import annotations
 import asyncio
 import contextlib
 import math
+import threading
 import time
 from collections.abc import Iterator, Sequence
 from functools import partial
@@ -78,6 +79,8 @@ class Window:
         self._cache = home.cache
         self._timeout = home.timeout
         self._looking: asyncio.Future[None] | None = None
+        self._no_list_under_way = threading.Event()
+        self._no_list_under_way.set()
         self._loop: asyncio.AbstractEventLoop | None = None  # where callers wait
         self._extending = 0  # calls of other threads that wait for the head
 
@@ -111,6 +114,7 @@ class Window:
 
     def _list_meanwhile(self) -> None:
         if self._looking is None:
+            self._no_list_under_way.clear()
             root = self._committer.root
             looking = partial(self._look_ahead, root=root, head=self._committer.stored(root))
             self._looking = asyncio.ensure_future(self._space.read(looking, deadline=self._timeout))
@@ -119,10 +123,14 @@ class Window:
     def _look_ahead(self, view: Reading, *, root: str, head: Head) -> None:
         """List for the claims that will follow, while the head is replaced."""
         additions, config = self.late.additions, names.config_key(self._address.queue)
-        self.late.listed(look_ahead(view, config, root, head, self.late.demand), additions)
+        try:
+            self.late.listed(look_ahead(view, config, root, head, self.late.demand), additions)
+        finally:
+            self._no_list_under_way.set()
 
     def _looked(self, looking: asyncio.Future[None]) -> None:
         self._looking = None
+        self._no_list_under_way.set()
         if not looking.cancelled():
             looking.exception()  # whoever needs a list asks again
 
@@ -145,7 +153,11 @@ class Window:
         view, root, waited = bucket_view(tx), self._committer.root, False
         if view.is_unsettled:
             return
-        head = self._committer.look(tx).head if view.is_fresh else self._committer.stored(root)
+        if self.late.ownership.is_outdated and not view.is_fresh:
+            view.read_again(root + "head")
+            head = self._look_again(tx, taken).head
+        else:
+            head = self._committer.look(tx).head if view.is_fresh else self._committer.stored(root)
         while seconds := self.late.ownership.wait_s(
             head, seen_at=view.known_since(root + "head"), store_now=tx.now, waiting_since=view.began
         ):
@@ -154,7 +166,7 @@ class Window:
             if extends:
                 break
             head = self._look_again(tx, taken).head
-        if waited and self.late.demand and self.late.listing() is None and self._loop is not None:
+        if waited and self.late.demand and self.late.is_aging() and self._loop is not None:
             self._loop.call_soon_threadsafe(self._list_meanwhile)  # claims will follow
 
     def _sleep(self, seconds: float, taken: Sequence[Asked]) -> bool:
@@ -176,7 +188,11 @@ class Window:
 
     def intake(self, survey: Survey, tx: Transaction, demand: int) -> Absorbable:
         bucket_view(tx).afterwards(self.late.ownership.swapped)
-        return absorbable_late(survey, tx, demand, self.late) if demand else intake.unlisted(survey, tx)
+        if not demand:
+            return intake.unlisted(survey, tx)
+        if self.late.listing() is None:  # one that is on its way is sooner here than another
+            self._no_list_under_way.wait(2 * self.late.ownership.trip_s)
+        return absorbable_late(survey, tx, demand, self.late)
 
     def tidying(self, head: Head) -> list[Intent]:
         return self.late.tidying(head)
@@ -187,6 +203,8 @@ class Window:
 
     def given(self, session: Session, results: Sequence[Result]) -> None:
         given = [each.block for result in results if isinstance(result, list) for each in result]
+        claims = [result for result in results[2:] if isinstance(result, list)]  # behind what is absorbed and expired
+        self.late.ownership.goes_on = any(claims) or not claims
         keys = map(session.key_of, dict.fromkeys(given))
         view, missing = bucket_view(session.tx), [key for key in keys if self._cache.get(key) is None]
         if self.late.ownership.lost <= _READ_BESIDE_LOST:
