@@ -28,8 +28,8 @@ _TOUCHED = 0.25  # seconds: who took so long, or failed, was hit by the fault
 _AT_ONCE = 6  # queues that are made at the same time
 _SILENT = ("stopped", "gone", "hung")
 _OUT_OF_REACH = (*_SILENT, "slow", "restarted")
-# A folder on a quick disk commits single calls in the thread of their caller, which may be an event loop: the first call
-# after the disk has stopped to answer holds it up.
+# A folder on a quick disk commits single calls in the thread of their caller, which may be an event loop: the first
+# call after the disk has stopped to answer holds it up.
 _MAY_HOLD_UP_A_LOOP = ("hung",)
 _AWAY = (holdfast.Unavailable, holdfast.UnknownOutcome)
 _REFUSED = (holdfast.StoreError, holdfast.ConfigError)  # full, read-only: whatever says so

@@ -6,6 +6,7 @@ import os
 import signal
 import subprocess
 import sys
+import threading
 import time
 from collections.abc import Iterator
 from datetime import UTC, datetime
@@ -17,6 +18,7 @@ import pytest
 import holdfast
 from holdfast import admin
 from holdfast.errors import Unavailable
+from holdfast.stores.log.folder import lock as lock_module
 from holdfast.stores.log.folder.lock import FolderLock
 
 HOLDER = """
@@ -155,6 +157,20 @@ def test_a_holder_that_does_not_sign_is_named_by_the_system(tmp_path: Path) -> N
         assert lock.holder() == f"process {other.pid} holds the folder's lock"
     finally:
         other.communicate("", timeout=10)
+        lock.close()
+
+
+def test_a_disk_that_does_not_answer_is_named(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(lock_module, "_state", lambda path: "D")  # `chaos frozen --fault hung` does it for real
+    lock = FolderLock(tmp_path / "lock")
+    try:
+        lock.acquire()
+        assert lock.holder() == ""
+        lock._held = (threading.get_native_id(), time.time() - 5)
+        assert lock.holder().startswith("its disk has not answered since 20")
+        lock.release()
+        assert lock.holder() == ""
+    finally:
         lock.close()
 
 

@@ -6,12 +6,14 @@ import contextlib
 import fcntl
 import os
 import struct
+import threading
 import time
 import weakref
 from datetime import UTC, datetime
 from pathlib import Path
 
 _HELD = struct.Struct("=qd")  # who took it last, and when by the wall clock
+_LONG_S = 1.0  # a write that has taken less may be an ordinary one
 
 
 class FolderLock:
@@ -21,6 +23,7 @@ class FolderLock:
         """`inside`: the descriptor of a directory that a relative path begins in."""
         self._fd = os.open(path, os.O_RDWR | os.O_CREAT | os.O_NOFOLLOW | os.O_CLOEXEC, 0o666, dir_fd=inside)
         self._waits = False
+        self._held: tuple[int, float] | None = None  # by which thread of ours, and since when
         _open_locks.add(self)
 
     def stat(self) -> os.stat_result:
@@ -46,17 +49,18 @@ class FolderLock:
 
     def _sign(self) -> None:
         """1 µs. Not in mapped memory: a file that somebody empties would end every process that looks at it."""
+        self._held = threading.get_native_id(), (now := time.time())
         with contextlib.suppress(OSError):  # a full disk: then only the system knows who holds it
-            os.pwrite(self._fd, _HELD.pack(os.getpid(), time.time()), 0)
+            os.pwrite(self._fd, _HELD.pack(os.getpid(), now), 0)
 
     def holder(self) -> str:
-        """Who keeps a thread of ours waiting, in words; "": nobody does. From any thread."""
+        """What keeps a thread of ours waiting, in words: another process, or the disk; "": neither. From any thread."""
         if not self._waits:
-            return ""
+            return _disk(self._held)
         try:
             there = self.stat()
             signed, since = _HELD.unpack(os.pread(self._fd, _HELD.size, 0))
-            when = datetime.fromtimestamp(since, UTC).isoformat(timespec="seconds")
+            when = _shown(since)
         except (struct.error, ValueError, OverflowError):  # emptied, or somebody's own bytes
             signed = 0
         except OSError:  # closed meanwhile
@@ -67,6 +71,7 @@ class FolderLock:
         return f"process {pid} holds the folder's lock{f' since {when}' if pid == signed else ''}{_condition(pid)}"
 
     def release(self) -> None:
+        self._held = None
         fcntl.flock(self._fd, fcntl.LOCK_UN)
 
     def close(self) -> None:
@@ -89,15 +94,33 @@ def _locked_by(file: os.stat_result) -> int:
 
 def _condition(pid: int) -> str:
     """What the system says of a process, where it matters to whoever waits for it."""
-    try:
-        state = Path(f"/proc/{pid}/stat").read_text().rpartition(")")[2].split()[0]
-    except FileNotFoundError:
+    state = _state(f"/proc/{pid}/stat")
+    if state is None:
         return "; it is not to be seen from here (in another container?)" if os.path.isdir("/proc/self") else ""
-    except (OSError, IndexError):
-        return ""
-    if state in "Tt":
+    if state and state in "Tt":
         return f" and is stopped: continue it (kill -CONT {pid}) or end it"
     return " and waits for the disk" if state == "D" else ""
+
+
+def _disk(held: tuple[int, float] | None) -> str:
+    """Of a thread of this process that has the lock."""
+    if held is None or time.time() - held[1] < _LONG_S or _state(f"/proc/self/task/{held[0]}/stat") != "D":
+        return ""
+    return f"its disk has not answered since {_shown(held[1])}"
+
+
+def _state(path: str) -> str | None:
+    """A letter of the system's; None: there is no such process. "": it does not say."""
+    try:
+        return Path(path).read_text().rpartition(")")[2].split()[0]
+    except FileNotFoundError:
+        return None
+    except (OSError, IndexError):
+        return ""
+
+
+def _shown(instant: float) -> str:
+    return datetime.fromtimestamp(instant, UTC).isoformat(timespec="seconds")
 
 
 _open_locks: weakref.WeakSet[FolderLock] = weakref.WeakSet()
