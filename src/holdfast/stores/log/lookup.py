@@ -110,18 +110,25 @@ class Glance:
     def load(self, block: Block) -> Rows | None:
         """The rows, or what stands for those that cannot be read; None: on a bucket it has left since the look.
 
-        Stale: the bytes may have gone after the snapshot was taken, so that only a later one can tell.
+        Stale: the bytes may have gone after the look began, so that only a later one can tell.
         """
         key = self.seen.root + block.key
         try:
             found = self._cache.load(self.view, key)
+            if found is None and not self._sure:
+                raise Stale(key)
             if found is None and not self.seen.rules.window:
-                if not self._sure:
-                    raise Stale(key)
                 raise damage.missing(key)
         except Damaged as error:
             return damage.substitute(error.key, error)
         return found
+
+    def archived(self, file: ArchiveName) -> tuple[list[Stored], list[str | None]]:
+        """The records of an archive file and their tokens; none when it was removed. Stale, as above."""
+        found = self.view.get(file.key)
+        if found is None and not self._sure:
+            raise Stale(file.key)
+        return archive.read(file.key, found.data) if found is not None else ([], [])
 
     def state(self, block: Block, place: int) -> State | None:
         now = self.view.now
@@ -236,15 +243,11 @@ def dead_sources(dead: Glance) -> list[Source]:
     return [(block.name.lowest, block.name.highest, loader(block)) for block in dead.blocks()]
 
 
-def archive_sources(glances: list[Glance], files: list[ArchiveName], view: Reading) -> list[Source]:
+def archive_sources(glances: list[Glance], files: list[ArchiveName]) -> list[Source]:
     """Archive files, and outcomes that still wait for their flush."""
 
     def from_file(file: ArchiveName) -> Callable[[], list[Stored]]:
-        def load() -> list[Stored]:
-            found = view.get(file.key)
-            return archive.read(file.key, found.data)[0] if found else []
-
-        return load
+        return lambda: glances[0].archived(file)[0]
 
     sources: list[Source] = [(file.first, file.last, from_file(file)) for file in files]
     for glance in glances:

@@ -62,8 +62,7 @@ class Finder:
 
     def _archived(self, view: Reading, lives: list[Glance], plain: str) -> tuple[Stored | None, str | None]:
         for file in archive.holding(self.files(view, *lives), plain):
-            stored = view.get(file.key)
-            for record, token in zip(*archive.read(file.key, stored.data), strict=True) if stored else ():
+            for record, token in zip(*lives[0].archived(file), strict=True):
                 if names.plain(record.id) == plain:
                     return record, token
         return None, None
@@ -79,7 +78,7 @@ class Finder:
     def page(self, view: Reading, wanted: View, *, after: str | None, limit: int) -> list[Stored]:
         lives, dead = self.both(view)
         if wanted == "archive":
-            sources = lookup.archive_sources([*lives, *dead], self.files(view, *lives), view)
+            sources = lookup.archive_sources([*lives, *dead], self.files(view, *lives))
         elif wanted == "dead":
             sources = [source for live in lives for source in lookup.dying_sources(live)]
             for glance in dead:

@@ -331,11 +331,12 @@ class LogStore(Ordinary):
     async def _read(self, finder: Finder, look: Callable[[Reading], T]) -> T:
         """Look; again when something has left in the middle. What a later look misses too is gone for good."""
         gone: set[str] = set()
+        until = time.monotonic() + self._timeout
         while True:
             try:
                 return await self._space.read(look, deadline=self._timeout)
             except Stale as stale:
-                finder.sure = str(stale) in gone
+                finder.sure = str(stale) in gone or time.monotonic() > until
                 gone.add(str(stale))
 
     async def watch(self, queue: str, timeout: float) -> None:
