@@ -93,7 +93,8 @@ def _disk(stack: contextlib.ExitStack, folder: Path) -> dict[str, Fault]:
     with image.open("wb") as file:
         file.truncate(_DISK_BYTES)
     stack.callback(image.unlink, missing_ok=True)
-    for command in (["mkfs.ext4", "-q", "-m", "0", image], ["mount", "-o", "loop", image, folder]):
+    making, mounting = ["mkfs.ext4", "-q", "-m", "0", str(image)], ["mount", "-o", "loop", str(image), str(folder)]
+    for command in (making, mounting):
         try:
             subprocess.run(command, capture_output=True, check=True)
         except (OSError, subprocess.CalledProcessError):
