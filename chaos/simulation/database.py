@@ -18,6 +18,7 @@ from holdfast.stores import formats
 from holdfast.stores.base import Check
 from holdfast.stores.log.calendar import Calendar, Reckoning
 from holdfast.stores.log.memory import _Objects, _View
+from holdfast.stores.log.repeat_window import Atomic, Home, RepeatWindow
 from holdfast.stores.log.space import Found
 from holdfast.stores.log.store import LogStore
 from holdfast.stores.log.topics import Topics, deliver
@@ -87,7 +88,7 @@ class _Work:
 class DatabaseSpace:
     """`Space`, of one process."""
 
-    window = 0.0
+    request_costs = False
     format = formats.LOG
 
     def __init__(self, base: OnDatabase, process: Process, options: StoreOptions) -> None:
@@ -106,6 +107,9 @@ class DatabaseSpace:
         self._reckoning = Reckoning(self.clock, base.world.time)
 
     # Time and signals.
+
+    def repeat_window(self, home: Home) -> RepeatWindow:
+        return Atomic(self, home)
 
     def clock(self) -> float:
         return EPOCH + self._world.now

@@ -6,7 +6,7 @@ import asyncio
 import hashlib
 from collections.abc import Awaitable, Callable, Sequence
 from functools import partial
-from typing import Any
+from typing import TYPE_CHECKING, Any
 
 import msgspec
 
@@ -19,6 +19,9 @@ from .calendar import Calendar
 from .names import BlockName
 from .space import Buffer, NewFiles, Reading, Space, Transaction
 from .topics import work_topic
+
+if TYPE_CHECKING:
+    from .repeat_window import RepeatWindow
 
 _NO_IDS: list[str] = []
 _DEDUP_KEY = 4  # its place among the terms
@@ -96,11 +99,19 @@ class Appender:
     """One per queue and process."""
 
     def __init__(
-        self, space: Space, queue: str, maker: Ids, *, timeout: float, step: Callable[[str], Awaitable[None]] | None
+        self,
+        space: Space,
+        queue: str,
+        maker: Ids,
+        window: RepeatWindow,
+        *,
+        timeout: float,
+        step: Callable[[str], Awaitable[None]] | None,
     ) -> None:
         self._space = space
         self._queue = queue
         self._ids = maker
+        self._window = window
         self._timeout = timeout
         self._step = step
         self._waiting: list[Call] = []
@@ -187,10 +198,13 @@ class Appender:
 
         None: it is written already.
         """
+        written = self._window.append(calls)
+        if written is not None:
+            return self._awaited(written)
         if any(call.has_dedup_keys for call in calls):
             return self._commit(partial(self._append_once, calls=calls))
         now, calendar = self._space.clock(), self._space.calendar()
-        blocks = self._blocks(calls, now, calendar)
+        blocks = blocks_of(calls, self._ids, now, calendar)
         threshold = self._space.file_threshold
         large = [block for block in blocks if threshold is not None and len(block.data) >= threshold]
         if alone and self._write_at_once(blocks, large):
@@ -216,7 +230,9 @@ class Appender:
         return [(self._root + block.key, block.data) for block in large]
 
     def _commit(self, step: Callable[[Transaction], object], files: NewFiles = ()) -> asyncio.Future[Any]:
-        written = asyncio.ensure_future(self._space.transact(step, deadline=self._timeout, files=files))
+        return self._awaited(asyncio.ensure_future(self._space.transact(step, deadline=self._timeout, files=files)))
+
+    def _awaited(self, written: asyncio.Future[Any]) -> asyncio.Future[Any]:
         return written if self._step is None else asyncio.ensure_future(self._stopped(written, self._step))
 
     @staticmethod
@@ -271,7 +287,7 @@ class Appender:
             new = [each for each, id in zip(call.messages, known, strict=True) if id is None]
             fresh.append(Call(new, None))
             answers.append(known)
-        blocks = self._blocks(fresh, tx.now, tx.calendar)
+        blocks = blocks_of(fresh, self._ids, tx.now, tx.calendar)
         hand_out(fresh, blocks, tx.now, tx.calendar)
         for block in blocks:
             tx.create(root + block.key, block.data)
@@ -286,15 +302,16 @@ class Appender:
                 call.ids.append(noted[id[1:]] if id.startswith("=") else id)
         tx.signal(work_topic(self._queue))
 
-    def _blocks(self, calls: list[Call], now: float, calendar: Calendar, *, carried: bool = False) -> list[Block]:
-        """Blocks for all messages of the calls, in order."""
-        blocks = []
-        for draft in drafts.drafts([call.messages for call in calls], now, calendar):
-            block = self._ids.block(now, draft.priority, carried=carried or draft.due != 0)
-            name = BlockName(f"{block:032x}", draft.count, draft.priority, draft.max_attempts, 0)
-            key = name.later_key(draft.due) if draft.due else name.inbox_key()
-            blocks.append(Block(key, rows.encode_at_once(draft.rows()), draft.kind, block, draft.count))
-        return blocks
+
+def blocks_of(calls: list[Call], maker: Ids, now: float, calendar: Calendar, *, carried: bool = False) -> list[Block]:
+    """Blocks for all messages of the calls, in order."""
+    blocks = []
+    for draft in drafts.drafts([call.messages for call in calls], now, calendar):
+        block = maker.block(now, draft.priority, carried=carried or draft.due != 0)
+        name = BlockName(f"{block:032x}", draft.count, draft.priority, draft.max_attempts, 0)
+        key = name.later_key(draft.due) if draft.due else name.inbox_key()
+        blocks.append(Block(key, rows.encode_at_once(draft.rows()), draft.kind, block, draft.count))
+    return blocks
 
 
 def _tell(calls: list[Call]) -> None:

@@ -70,10 +70,8 @@ class Finder:
     def files(self, view: Reading, *lives: Glance) -> list[ArchiveName]:
         """The queue's archive."""
         files = archive.files(view, self._shards[0].address.archive_root(lives[0].seen.config))
-        if lives[0].seen.rules.window:  # rows of an unfinished flush are still in its head
-            unfinished = {each.seen.head.frozen.origin for each in lives if each.seen.head.frozen}
-            files = [file for file in files if file.flush not in unfinished]
-        return files
+        unfinished = {each.seen.head.frozen.origin for each in lives if each.seen.head.frozen}
+        return [file for file in files if file.flush not in unfinished]  # their rows are still in the head
 
     def page(self, view: Reading, wanted: View, *, after: str | None, limit: int) -> list[Stored]:
         lives, dead = self.both(view)

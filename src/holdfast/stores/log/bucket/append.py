@@ -11,50 +11,44 @@ import time
 from collections.abc import Awaitable, Callable, Sequence
 from functools import partial
 from itertools import groupby
-from typing import Any
+from typing import TYPE_CHECKING
 
 from .... import ids
 from ....errors import UnknownOutcome
-from ....ids import Ids
 from ...records import Envelope
 from .. import bundles, queues, rows
-from ..append import Appender, Block, Call, dedup_key, hand_out
-from ..cache import BlockCache
+from ..append import Block, Call, blocks_of, dedup_key, hand_out
 from ..calendar import SAME
 from ..names import BlockName, due_of, plain
+from ..repeat_window import Home
 from ..rows import Rows
-from ..space import Reading, Space, Unclear
+from ..space import Reading, Transaction, Unclear
 from ..topics import work_topic
 from .promised import PromisedAppends
 from .promises import Promises
 from .repeat import Repeat
 from .replay import Replays
 
+if TYPE_CHECKING:
+    from .space import CloudSpace
+
 _CERTAIN = 2.0  # seconds for which the queue we write to is certainly the one we looked up
 _OFFERED = 1  # blocks of an append that are kept at hand
-Found = Callable[[Sequence[str]], Awaitable[list[bool]]]
 
 
-class LateAppender(Appender):
-    """`found` tells which ids are messages of the queue, in whatever state."""
+class Appends:
+    """One per log and process."""
 
-    def __init__(
-        self,
-        space: Space,
-        queue: str,
-        maker: Ids,
-        *,
-        timeout: float,
-        step: Callable[[str], Awaitable[None]] | None,
-        found: Found,
-        cache: BlockCache,
-        added: Callable[[Sequence[str]], None],
-    ) -> None:
-        super().__init__(space, queue, maker, timeout=timeout, step=step)
-        self._address = queues.address(queue)
-        self._found = found
-        self._cache = cache
+    def __init__(self, space: CloudSpace, home: Home, *, added: Callable[[Sequence[str]], None]) -> None:
+        self._space = space
+        self._address = home.address
+        self._ids = maker = home.ids
+        self._timeout = timeout = home.timeout
+        self._root = ""  # of the log, as last seen
+        self._found = home.found
+        self._cache = home.cache
         self._added = added
+        queue = home.address.text
         promises = Promises(space, timeout=timeout, topic=work_topic(queue))
         self._promised = PromisedAppends(
             space, queue, maker, promises, timeout=timeout, is_there=self._is_there, added=added
@@ -64,10 +58,8 @@ class LateAppender(Appender):
     async def _is_there(self, id: str) -> bool:
         return (await self._found([id]))[0]
 
-    def _write(self, calls: list[Call], *, alone: bool) -> asyncio.Future[Any]:
-        return asyncio.ensure_future(self._write_all(calls))
-
-    async def _write_all(self, calls: list[Call]) -> None:
+    async def write(self, calls: list[Call]) -> None:
+        """Every call has its ids or its error then."""
         keyed = [call for call in calls if call.has_dedup_keys]
         together = [call for call in calls if not call.has_dedup_keys]
         writing = [self._append_keyed(call) for call in keyed]
@@ -79,8 +71,6 @@ class LateAppender(Appender):
                 call.refuse(outcome)
         if together and isinstance(outcomes[-1], BaseException):
             self._refuse(together, outcomes[-1])
-        if self._step is not None:
-            await self._step("append.committed")
 
     def _refuse(self, calls: list[Call], error: BaseException) -> None:
         for call in calls:
@@ -104,15 +94,13 @@ class LateAppender(Appender):
 
     async def _append(self, calls: list[Call]) -> None:
         now = self._space.clock()
-        blocks = self._blocks(calls, now, SAME)
+        blocks = blocks_of(calls, self._ids, now, SAME)
         hand_out(calls, blocks, now, SAME)
         if len(blocks) > 1 and any(len({id[:-5] for id in call.ids}) > 1 for call in calls):
             blocks = self._bundled(calls, now)
         while True:
             looked = time.monotonic()
-            await self._space.transact(
-                partial(self._publish, blocks=blocks, large=[], root=None), deadline=self._timeout
-            )
+            await self._space.transact(partial(self._publish, blocks=blocks), deadline=self._timeout)
             self._added([block.key for block in blocks if due_of(block.key)])
             for block in blocks[:_OFFERED]:
                 self._cache.offer(self._root + block.key, block.data)
@@ -121,14 +109,17 @@ class LateAppender(Appender):
 
     def _bundled(self, calls: list[Call], now: float) -> list[Block]:
         """A call over several blocks: all of them or none. Its ids say that they may lie anywhere."""
-        blocks = self._blocks(calls, now, SAME, carried=True)
+        blocks = blocks_of(calls, self._ids, now, SAME, carried=True)
         hand_out(calls, blocks, now, SAME)
         number = self._ids.block(now)
         parts, bundle = bundles.bundle(number, [(block.key, block.data) for block in blocks])
         return [Block(key, data, (0, 0.0, 0), number, 0) for key, data in (*parts, bundle)]
 
-    def _look(self, view: Reading) -> None:
-        self._root = self._address.root(queues.read(view, self._address.queue))
+    def _publish(self, tx: Transaction, *, blocks: list[Block]) -> None:
+        self._root = self._address.root(queues.read(tx, self._address.queue))
+        for block in blocks:
+            tx.create(self._root + block.key, block.data)
+        tx.signal(work_topic(self._address.text))
 
     def _is_current(self, view: Reading) -> bool:
         """Whether we wrote to the queue that is there now: it may have been made anew meanwhile."""
@@ -138,7 +129,7 @@ class LateAppender(Appender):
         def write(places: list[int]) -> tuple[float, Awaitable[object]]:
             now = self._space.clock()
             blocks = [self._under_its_id(messages[place], made[place], now) for place in places]
-            publish = partial(self._publish, blocks=blocks, large=[], root=None)
+            publish = partial(self._publish, blocks=blocks)
             birth = max(ids.born_at(block.number) for block in blocks)
             return birth, self._space.transact(publish, deadline=self._timeout)
 

@@ -18,6 +18,7 @@ from ... import formats
 from ...base import Check
 from .. import names
 from ..calendar import Calendar
+from ..repeat_window import Atomic, Home, RepeatWindow
 from ..space import Buffer, NewFiles, Reading, Transaction
 from . import doctor
 from .commit import Committer, Reader
@@ -44,7 +45,7 @@ class FolderSpace:
     # Measured, both fsynced: up to 128 KiB a blob in the database is faster than a file and its row, at 256 KiB they
     # are equal, at 1 MiB the file is twice as fast, and it is cheaper to read and to delete.
     file_threshold: int | None = 256 * 1024
-    window = 0.0
+    request_costs = False
 
     def __init__(
         self,
@@ -120,6 +121,9 @@ class FolderSpace:
         run = with_second_look(reader.run, path / DATABASE, vfs)
         space._reads = Lane("holdfast-read", run, finish=reader.finish)
         return space
+
+    def repeat_window(self, home: Home) -> RepeatWindow:
+        return Atomic(self, home)
 
     def clock(self) -> float:
         return self._committer.clock.now()
