@@ -114,8 +114,10 @@ def _disk(stack: contextlib.ExitStack, folder: Path) -> dict[str, Fault]:
 def _protect(folder: Path, flag: str) -> None:
     """Also what is open cannot be written any more. The index of SQLite's log can: it is mapped, and a write to a
     mapped page that may not be written ends the process, whoever owns it."""
-    paths = [path for path in (folder / "store", *(folder / "store").rglob("*")) if not path.name.endswith("-shm")]
-    subprocess.run(["chattr", flag, *paths], check=True, capture_output=True)
+    store = folder / "store"
+    paths = [store, *(path for path in store.rglob("*") if path.is_dir() or path.parent == store)]
+    kept = [path for path in paths if not path.name.endswith("-shm")]
+    subprocess.run(["chattr", flag, *kept], check=False, capture_output=True)  # a file may be gone by now
 
 
 def _fill(filler: Path) -> None:

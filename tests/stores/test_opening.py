@@ -171,13 +171,12 @@ async def test_loading_an_engine_is_not_the_stores_time(monkeypatch):
     """On a busy machine it takes seconds, and the cause that a store would tell was never heard."""
 
     async def opens(place, options):
-        time.sleep(1.0)  # as an import does: nothing else happens meanwhile
+        time.sleep(1.0)  # noqa: ASYNC251 - as an import does: nothing else happens meanwhile
         await asyncio.sleep(0.01)
         return "open"
 
     monkeypatch.setattr(opening, "_found", lambda name: opens)
     assert await open_store(locate("memory://"), StoreOptions(connect_timeout=0.1)) == "open"
-
 
 
 _WITHOUT = """
