@@ -167,9 +167,10 @@ class Committer:
     def ask_from_thread(self, *intents: Intent) -> Answer:
         """The same, blocking, from any thread."""
         request = Request(intents)
-        self._space.transact_from_thread(
-            lambda tx: self._commit(tx, [request]), deadline=self._timeout, lane=self.address.text
-        )
+        with self.window.urgent():
+            self._space.transact_from_thread(
+                lambda tx: self._commit(tx, [request]), deadline=self._timeout, lane=self.address.text
+            )
         assert request.answer is not None
         return request.answer
 
@@ -230,7 +231,6 @@ class Committer:
     def _tell_all(self, taken: list[Request], head: Head | None, answered: list[Answer | None]) -> None:
         if head is not None:
             self._sure = (self._sure[0], head)
-            self.window.ended(head)
         # A step may have run several times; only the requests of the run that counts are answered.
         self._waiting[:0] = taken[len(answered) :]
         for request, answer in zip(taken, answered, strict=False):
@@ -283,7 +283,13 @@ class Committer:
 
     # What runs inside the transaction.
 
+    @property
+    def waiting(self) -> Sequence[Request]:
+        """What the next commit will carry out."""
+        return self._waiting
+
     def _step(self, taken: Group, tx: Transaction) -> Committed:
+        self.window.begin_step(tx, taken)
         with self._joining:
             if taken.is_over:
                 raise Unavailable("nobody waits for this commit any more")
@@ -369,18 +375,19 @@ class Committer:
     def _commit(self, tx: Transaction, requests: list[Request]) -> Head | None:
         """Apply everything; the new head, or None when nothing changed."""
         demand = sum(each.limit for request in requests for each in request.intents if type(each) is Claim)
-        seen, absorbed, next_due = self.window.intake(self.survey, tx, min(demand, _PAGE), requests)
+        seen, absorbed, next_due = self.window.intake(self.survey, tx, min(demand, _PAGE))
         session = Session(tx, seen, self._cache)
         intents: list[Intent] = [absorbed, Expire()]
         for request in requests:
             intents += request.intents
         intents += self.window.tidying(seen.head)
         results = session.do(intents)
-        self.window.given(session, requests, results)
+        self.window.given(session, results)
         self._answer(session, requests, results, next_due)
         return self._save(session)
 
     def _edit(self, tx: Transaction, change: Callable[[Session], T], demand: int) -> tuple[T, Head | None]:
+        self.window.begin_step(tx)
         seen, absorbed, _ = self.window.intake(self.survey, tx, demand)
         session = Session(tx, seen, self._cache)
         if absorbed.keys:
