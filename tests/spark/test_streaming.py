@@ -461,6 +461,26 @@ def test_from_queue_to_queue(spark, url, tmp_path):
     assert stats(url, "copies").pending == 2499, "nothing is added twice"
 
 
+def test_a_file_sink_that_skips_a_batch_completes_none_of_its_messages(spark, url, tmp_path):
+    """With a new checkpoint the batches count from 0 again, and the sink has seen those numbers."""
+
+    def copy(checkpoint, **options):
+        writing = live(spark, url, **options).select("id", "value").writeStream.format("parquet")
+        writing = writing.option("path", str(tmp_path / "out")).option("checkpointLocation", str(tmp_path / checkpoint))
+        query = writing.trigger(availableNow=True).start()
+        assert query.awaitTermination(120)
+
+    fill(url, 10)
+    copy("first")
+    fill(url, 10)
+    with pytest.raises(Exception, match=r"the checkpoint is new, and consumer 'etl'.*file sink"):
+        copy("second")
+    with pytest.raises(Exception, match=r"batch 2 of consumer 'etl' \(10 messages\).*never read"):
+        copy("third", newCheckpoint="true")
+    assert (stats(url).completed, stats(url).processing) == (10, 10)
+    assert spark.read.parquet(str(tmp_path / "out")).count() == 10
+
+
 def test_a_failing_task_is_tried_again(spark, url, tmp_path):
     """Every first attempt fails after it staged rows: what it left is never seen."""
     fill(url, 500)
