@@ -52,6 +52,9 @@ class LogBatches:
         plan = await self._space.read(scan.plan_of(finder, view, filters), deadline=self._timeout)
         return plan.slices(queue, view, sizing)
 
+    async def flush(self, queue: str) -> None:
+        await self._log(queue).flusher.flush_all()
+
     async def publish(self, queue: str, sink: str | None, batch: int, staged: Sequence[Staged]) -> bool:
         limit = (await self._space.read(lambda view: queues.read(view, queue))).options.max_messages
         room = None
