@@ -106,6 +106,17 @@ async def test_install_makes_old_streams_anew_and_loses_nothing(own: Server) -> 
         assert (await queue.stats()).completed == len(wanted)
 
 
+async def test_who_was_refused_works_on_once_another_has_converted(own: Server) -> None:
+    async with holdfast.connect(own.url) as broker:
+        wanted = await grown(broker)
+    async with holdfast.connect(own.url) as broker, holdfast.connect(own.url) as other:
+        queue = await broker.queue("jobs")
+        with pytest.raises(UnsafeStore, match="holdfast install"):
+            await queue.dequeue()
+        await other.install()
+        assert sorted(map(str, await values(queue, len(wanted)))) == sorted(map(str, wanted))
+
+
 async def test_old_streams_with_a_limit_are_refused(own: Server) -> None:
     async with holdfast.connect(own.url) as broker:
         await grown(broker)

@@ -14,6 +14,7 @@ from ..base import Check
 from . import names
 from .connection import Connection
 from .faults import Code, Denied, Ignored, Lost, Nobody, Refused
+from .queues import must_be_converted
 from .reading import Reader
 
 _LOG = logger_named("holdfast.nats")
@@ -112,19 +113,6 @@ def _danger(config: Mapping[str, Any]) -> str | None:
 def _is_outdated(config: Mapping[str, Any]) -> bool:
     """Whether an earlier version made it, and a limit would make it drop messages: `holdfast install` mends that."""
     return config.get("discard") != "new" or must_be_converted(config)
-
-
-def must_be_converted(config: Mapping[str, Any]) -> bool:
-    """Whether an upgrade of its queue has to be done or finished before anybody may work on it.
-
-    A stream of tasks with schedules, or with a place of its own for delayed messages, is older than the format before.
-    """
-    subjects = config.get("subjects") or []
-    return (
-        bool(config.get("allow_msg_schedules"))
-        or config["name"].endswith(f"={names.MOVING}")
-        or any(subject.split(".")[1:3] == ["_", "later"] for subject in subjects)
-    )
 
 
 async def _kept(connection: Connection, prefix: str) -> list[dict[str, Any]]:

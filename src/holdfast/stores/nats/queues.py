@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import time
+from collections.abc import Mapping
 from contextlib import suppress
 from functools import lru_cache
 from typing import Any
@@ -198,10 +199,7 @@ class Register:
     async def get(self, queue: str) -> QueueInfo:
         """The queue, as looked up a second ago at most; QueueNotFound, UnsafeStore."""
         if queue in self.unconverted:
-            raise UnsafeStore(
-                f"queue {queue!r}: its streams are of an earlier version, or their upgrade was interrupted; "
-                "run `holdfast install`"
-            )
+            await self._check_converted(queue)
         known = self._known.get(queue)
         if known is not None and time.monotonic() - known[0] < FRESH_S:
             return known[1]
@@ -209,6 +207,18 @@ class Register:
         if info is None:
             raise missing(queue)
         return info
+
+    async def _check_converted(self, queue: str) -> None:
+        """Another process may have done it since; UnsafeStore."""
+        n = self.names(queue)
+        for stream in (n.task_stream, n.moving_stream):
+            config = await self.config(stream)
+            if config is not None and must_be_converted(config):
+                raise UnsafeStore(
+                    f"queue {queue!r}: its streams are of an earlier version, or their upgrade was interrupted; "
+                    "run `holdfast install`"
+                )
+        self.unconverted.discard(queue)
 
     def forget(self, queue: str) -> None:
         """It has changed."""
@@ -251,6 +261,19 @@ class Register:
             for name, subjects in found.items()
             if any(each.startswith(own) for each in (name, *subjects))
         }
+
+
+def must_be_converted(config: Mapping[str, Any]) -> bool:
+    """Whether an upgrade of its queue has to be done or finished before anybody may work on it.
+
+    A stream of tasks with schedules, or with a place of its own for delayed messages, is older than the format before.
+    """
+    subjects = config.get("subjects") or []
+    return (
+        bool(config.get("allow_msg_schedules"))
+        or config["name"].endswith(f"={names.MOVING}")
+        or any(subject.split(".")[1:3] == ["_", "later"] for subject in subjects)
+    )
 
 
 @lru_cache(WINDOW)

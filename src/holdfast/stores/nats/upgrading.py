@@ -15,13 +15,14 @@ import msgspec
 
 from ...config import QueueOptions
 from ...errors import StoreError
-from . import doctor, state
+from . import state
 from .appending import Key, key_post
 from .connection import WINDOW
 from .faults import Code, Refused
 from .lookup import Looker
 from .names import LATER, id_of
 from .partition import Partition
+from .queues import must_be_converted
 from .reading import Found
 from .wire import Post
 
@@ -30,7 +31,7 @@ async def upgrade(partition: Partition) -> list[str]:
     """Make the streams of a queue what this version makes; what was done, in words. StoreError while it is in use."""
     names, done = partition.names, list[str]()
     old = await partition.register.config(names.task_stream)
-    if old is not None and doctor.must_be_converted(old):
+    if old is not None and must_be_converted(old):
         await _refuse_while_held(partition)
         await _move_out(partition, old)
         done.append(f"made stream {names.task_stream} anew, with discard=new")
