@@ -20,8 +20,8 @@ WRONG = "rejected, a priority is a whole number from 0 to 255"
 EXPECTED = {
     "ingest_csv.py": [
         "5 rows: 3 messages, 2 rejected",
-        f'{WRONG}: {{"order":3,"amount":12.0,"urgency":"urgent","country":"fr"}}',
-        f'{WRONG}: {{"order":4,"amount":3.0,"urgency":"300","country":"es"}}',
+        f"{WRONG}: 3,12,urgent,fr",
+        f"{WRONG}: 4,3,300,es",
         "loaded again: 0 messages",
         "first out: {'order': 1, 'amount': 20.5}, priority 9, headers {'land': 'it'}",
     ],
