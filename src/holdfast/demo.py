@@ -27,7 +27,7 @@ ORDERS = 300  # enough to see a rate, few enough for a minute
 PRIORITIES = (0, 5, 9)
 KINDS = {7: "bad", 21: "shaky", 34: "shaky"}  # of every 50 orders
 BAD = ORDERS // 50  # fail until "the bug is fixed"
-FEW_ORDERS = 5  # orders that are due in 2 s; as many in the hands of the worker that is killed
+FEW_ORDERS = 4  # orders that are due in 2 s; as many in the hands of the worker that is killed
 LEASE_S = 2.0  # short: the demo waits until it is over
 STEP_S = 30.0  # for one step; a slow machine takes some
 
