@@ -21,7 +21,7 @@ PINNED = "requirements/pythons.txt"
 FAST = [
     "tests/conformance/test_memory.py", "tests/conformance/test_file.py", "tests/test_app.py", "tests/test_codecs.py",
     "tests/test_queue.py", "tests/test_retry.py", "tests/test_sync.py", "tests/worker/test_worker.py",
-    "tests/worker/test_notify.py", "tests/worker/test_heartbeat.py",
+    "tests/worker/test_callbacks.py", "tests/worker/test_heartbeat.py",
     "-k", "not test_eight_ and not never_yields",  # many processes, and figures in milliseconds: once is enough
 ]  # fmt: skip
 AT_ONCE = "2"  # beside the whole suite
