@@ -129,19 +129,19 @@ async def test_queue_with_a_backlog(tmp_path: Path) -> None:
 
 async def test_store_is_for_the_log_engine(postgres: Database) -> None:
     with pytest.raises(ConfigError, match="what the log engine stands on"):
-        await store.open_space(postgres.url)
+        await store.open_log(postgres.url)
 
 
 @pytest.mark.parametrize("url", ["memory://", "file://{}", "slatedb+file://{}", "s3://"])
 async def test_store(tmp_path: Path, url: str, request: pytest.FixtureRequest) -> None:
     bucket = url == "s3://"
-    space = await store.open_space(request.getfixturevalue("s3").url if bucket else url.format(tmp_path))
+    log = await store.open_log(request.getfixturevalue("s3").url if bucket else url.format(tmp_path))
     try:
         load = store.Load(count=250, value_size=100, batch_size=50, test_get=20)
-        operations = await store.measure(space, load, Bar(None, 1))
-        left = await space.read(lambda reading: reading.list("bench/"))
+        operations = await store.measure(log, load, Bar(None, 1))
+        left = await log.space.read(lambda reading: reading.list("bench/"))
     finally:
-        await space.close()
+        await log.close()
     assert left == []
     assert len(operations) == 5
     assert operations[-1].objects == 250
