@@ -292,25 +292,6 @@ async def raise_format(store: Store, *, dry_run: bool = False) -> list[str]:
     return [step]
 
 
-SingleAppend: TypeAlias = Callable[[bytes, str, Terms], "Future[str] | None"]
-
-
-class AppendsSingly(Protocol):
-    """What a store may offer besides, for single calls by the thousand."""
-
-    def single_append(self, queue: str) -> SingleAppend | None:
-        """As `append` with one message (payload, content type, terms), without a coroutine or an envelope.
-
-        None instead of its id to come: `append` this one. None instead of the function: all of them.
-        """
-
-
-def single_append(store: Store, queue: str) -> SingleAppend | None:
-    """Asked of the store's class: whoever stands before a store and passes its calls on does not have it."""
-    found = getattr(type(store), "single_append", None)
-    return None if found is None else found(store, queue)
-
-
 def within(store: Store, connection: Any) -> Store:
     """The store with appends that join the connection's transaction; ConfigError where there are none."""
     if not store.capabilities.transactional:

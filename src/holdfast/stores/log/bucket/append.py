@@ -11,7 +11,6 @@ import time
 from collections.abc import Awaitable, Callable, Sequence
 from functools import partial
 from itertools import groupby
-from typing import Any
 
 from .... import ids
 from ....errors import UnknownOutcome
@@ -25,12 +24,14 @@ from ..names import BlockName, due_of, plain
 from ..rows import Rows
 from ..space import Reading, Space, Unclear
 from ..topics import work_topic
+from .gather import Gather, Group
 from .promised import PromisedAppends
 from .promises import Promises
 from .repeat import Repeat
 from .replay import Replays
 
 _CERTAIN = 2.0  # seconds for which the queue we write to is certainly the one we looked up
+_IN_FLIGHT = 3  # appends under way before further calls gather
 _OFFERED = 1  # blocks of an append that are kept at hand
 Found = Callable[[Sequence[str]], Awaitable[list[bool]]]
 
@@ -64,10 +65,11 @@ class LateAppender(Appender):
     async def _is_there(self, id: str) -> bool:
         return (await self._found([id]))[0]
 
-    def _write(self, calls: list[Call], *, alone: bool) -> asyncio.Future[Any]:
-        return asyncio.ensure_future(self._write_all(calls))
+    def _queue(self) -> Gather:
+        return Gather(self._write_all, most=_IN_FLIGHT)
 
-    async def _write_all(self, calls: list[Call]) -> None:
+    async def _write_all(self, calls: Group) -> None:
+        calls.join()
         keyed = [call for call in calls if call.has_dedup_keys]
         together = [call for call in calls if not call.has_dedup_keys]
         writing = [self._append_keyed(call) for call in keyed]
@@ -76,42 +78,40 @@ class LateAppender(Appender):
         )
         for call, outcome in zip(keyed, outcomes, strict=False):
             if isinstance(outcome, BaseException):
-                call.refuse(outcome)
+                call.error = outcome
         if together and isinstance(outcomes[-1], BaseException):
             self._refuse(together, outcomes[-1])
-        if self._step is not None:
-            await self._step("append.committed")
 
     def _refuse(self, calls: list[Call], error: BaseException) -> None:
         for call in calls:
-            if isinstance(error, UnknownOutcome | Unclear) and call.ids:
-                again = self._repeat(call.messages, call.ids)
-                call.refuse(UnknownOutcome(str(error), ids=call.ids, retry=again))
+            if isinstance(error, UnknownOutcome | Unclear) and call.result:
+                again = self._repeat(call.messages, call.result)
+                call.error = UnknownOutcome(str(error), ids=call.result, retry=again)
             else:
-                call.refuse(error)
+                call.error = error
 
     async def _append_keyed(self, call: Call) -> None:
         """Messages with dedup keys are promised one by one, those between them go together; in order of the call."""
         made: list[str] = []
         for is_plain, some in groupby(call.messages, key=lambda each: each.dedup_key is None):
             if is_plain:
-                part = Call(list(some), None)
+                part = Call(self, list(some))
                 await self._append([part])
-                made += part.ids
+                made += part.result
             else:
                 made += await self._promised.append(list(some), dedup_key)
-        call.ids = made
+        call.result = made
 
     async def _append(self, calls: list[Call]) -> None:
         now = self._space.clock()
         blocks = self._blocks(calls, now, SAME)
         hand_out(calls, blocks, now, SAME)
-        if len(blocks) > 1 and any(len({id[:-5] for id in call.ids}) > 1 for call in calls):
+        if len(blocks) > 1 and any(len({id[:-5] for id in call.result}) > 1 for call in calls):
             blocks = self._bundled(calls, now)
         while True:
             looked = time.monotonic()
             await self._space.transact(
-                partial(self._publish, blocks=blocks, large=[], root=None), deadline=self._timeout
+                partial(self._publish, blocks=blocks), deadline=self._timeout
             )
             self._added([block.key for block in blocks if due_of(block.key)])
             for block in blocks[:_OFFERED]:
@@ -138,7 +138,7 @@ class LateAppender(Appender):
         def write(places: list[int]) -> tuple[float, Awaitable[object]]:
             now = self._space.clock()
             blocks = [self._under_its_id(messages[place], made[place], now) for place in places]
-            publish = partial(self._publish, blocks=blocks, large=[], root=None)
+            publish = partial(self._publish, blocks=blocks)
             birth = max(ids.born_at(block.number) for block in blocks)
             return birth, self._space.transact(publish, deadline=self._timeout)
 

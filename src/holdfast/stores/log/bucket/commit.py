@@ -9,7 +9,7 @@ from __future__ import annotations
 import asyncio
 from collections.abc import Callable, Sequence
 from functools import partial
-from typing import Protocol, cast
+from typing import Protocol, TypeVar, cast
 
 from msgspec.structs import replace
 
@@ -17,17 +17,28 @@ from ....errors import HoldfastError, StoreError
 from .. import intake, names
 from ..cache import BlockCache
 from ..calendar import Calendar
-from ..commit import Committed, Committer, Group, Request
+from ..commit import Answer, Committer, Request
 from ..edit import Seen, Session
 from ..head.state import Block, Claim, Extend, Head, Intent, Result, Rules
 from ..queues import Address, Config
 from ..rows import Rows
 from ..space import Copyable, Later, Reading, Space, Transaction
 from . import sharding
+from .gather import Gather, Group
 from .listing import Late
 
+T = TypeVar("T")
 _STALE = 0.3  # seconds after which who is next in line lists anew
 _AGED = 0.1  # seconds after which a list is made anew beside the first replacement of a turn
+
+
+class Bucket(Space, Protocol):
+    """What a bucket's space can do besides."""
+
+    def transact_from_thread(
+        self, step: Callable[[Transaction], T], *, deadline: float | None = None, lane: str = ""
+    ) -> T:
+        """As `transact`, blocking, from any thread."""
 
 
 class _Far(Protocol):
@@ -48,6 +59,8 @@ class LateCommitter(Committer):
     """One per log and process."""
 
     late: Late
+    _commits: Gather
+    _space: Bucket
 
     def __init__(
         self, space: Space, address: Address, cache: BlockCache, *, timeout: float, written: Callable[[Head], None]
@@ -58,23 +71,54 @@ class LateCommitter(Committer):
         self._looking: asyncio.Future[None] | None = None
         self._loop: asyncio.AbstractEventLoop | None = None  # where callers wait
         self._hurry = False  # what is committed cannot wait for our turn
+        self._unreadable: dict[Request, Exception] = {}  # carried out, but its messages cannot be read
 
     def token(self) -> str:
         return sharding.token(self.late.token(), self.address.shard)
 
+    def ask_from_thread(self, *intents: Intent) -> Answer:
+        """As `ask`, blocking, from any thread."""
+        request = Request(self, intents)
+        self._space.transact_from_thread(
+            lambda tx: self._commit(tx, [request]), deadline=self._timeout, lane=self.address.text
+        )
+        return request.result
+
     # When to commit.
 
-    def _begin_soon(self) -> None:
-        self._under_way = True
-        asyncio.get_running_loop().call_later(self.late.turns.pause(), self._begin)
+    def _queue(self) -> Gather:
+        return Gather(self._carry_out, most=1, pause=lambda: self.late.turns.pause())
 
-    def _begin(self) -> None:
+    async def _carry_out(self, group: Group) -> None:
         self.late.turns.begun()
-        demand = sum(each.limit for request in self._waiting for each in request.intents if type(each) is Claim)
+        waiting = cast(list[Request], self._commits.waiting)
+        demand = sum(each.limit for request in waiting for each in request.intents if type(each) is Claim)
         self._loop = asyncio.get_running_loop()
         if self.late.is_list_due(demand):
             self._list_meanwhile()
-        super()._begin()
+        head, answers = await self._space.transact(
+            partial(self._joined, group), deadline=self._timeout, lane=self.address.text
+        )
+        group.end(len(answers))
+        if head is not None:
+            self._sure = (self._sure[0], head)
+            self.late.turns.ended(self.late.rivals(head))
+        self._answered(group, head, answers)
+
+    def _joined(self, group: Group, tx: Transaction) -> tuple[Head | None, list[Answer]]:
+        """In a thread, perhaps several times; only the answers of the run that counts are given."""
+        group.join()
+        head = self._commit(tx, group) if group else None
+        return head, [request.result for request in group]
+
+    def _answered(self, group: Group, head: Head | None, answers: list[Answer]) -> None:
+        for request, answer in zip(group, answers, strict=True):
+            request.result = answer
+            request.error = self._unreadable.pop(request, None)
+            if request.error is not None:
+                self.abandoned(request)
+        self._wrote = head
+        self.committed([request for request in group if request.error is None])
 
     def _list_meanwhile(self) -> None:
         if self._looking is None:
@@ -92,13 +136,6 @@ class LateCommitter(Committer):
         if not looking.cancelled():
             looking.exception()  # whoever needs a list asks again
 
-    def _ended(self, taken: Group, committed: asyncio.Future[Committed]) -> None:
-        head = committed.result()[0] if not committed.cancelled() and committed.exception() is None else None
-        if head is not None:
-            self._sure = (self._sure[0], head)
-            self.late.turns.ended(self.late.rivals(head))
-        super()._ended(taken, committed)
-
     # What runs inside the transaction.
 
     def _decoded(self, stored: bytes | None, root: str, calendar: Calendar) -> Head:
@@ -111,7 +148,7 @@ class LateCommitter(Committer):
         known, head = self._sure
         return head if known == root else Head()
 
-    def _commit(self, tx: Transaction, requests: list[Request]) -> Head | None:
+    def _commit(self, tx: Transaction, requests: Sequence[Request]) -> Head | None:
         self._hurry = any(type(each) is Extend for request in requests for each in request.intents)
         try:
             return super()._commit(tx, requests)
@@ -164,7 +201,9 @@ class LateCommitter(Committer):
         session.tx.put(session.seen.root + "head", data, proof=proof)
         return data
 
-    def _answer(self, session: Session, requests: list[Request], results: list[Result], later: float | None) -> None:
+    def _answer(
+        self, session: Session, requests: Sequence[Request], results: list[Result], later: float | None
+    ) -> None:
         given = [each.block for result in results if isinstance(result, list) for each in result]
         self.late.turns.goes_on = bool(given) or not any(
             type(each) is Claim for request in requests for each in request.intents
@@ -184,12 +223,12 @@ class LateCommitter(Committer):
             cast(_Far, session.tx).afterwards(partial(self._fill, session, request, numbers, blocks))
         return blocks
 
-    @staticmethod
-    def _fill(session: Session, request: Request, numbers: set[int], blocks: dict[int, tuple[Block, Rows]]) -> None:
+    def _fill(self, session: Session, request: Request, numbers: set[int], blocks: dict[int, tuple[Block, Rows]]) -> None:
         try:
             blocks.update((no, session.block(no)) for no in numbers)
         except HoldfastError as error:
-            request.failure = error
+            self._unreadable[request] = error
         except Exception as error:  # noqa: BLE001  whatever a block is, the others of this commit have their answers
-            request.failure = StoreError(f"a block of {session.seen.root} cannot be read: {type(error).__name__}")
-            request.failure.__cause__ = error
+            failure = StoreError(f"a block of {session.seen.root} cannot be read: {type(error).__name__}")
+            failure.__cause__ = error
+            self._unreadable[request] = failure
