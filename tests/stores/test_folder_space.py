@@ -8,7 +8,7 @@ from pathlib import Path
 
 import apsw
 import pytest
-from space_suite import SpaceSuite, keys, value
+from space_suite import SpaceSuite, blocking, keys, value
 
 from holdfast.errors import ConfigError, Unavailable
 from holdfast.stores.log.folder import FolderSpace
@@ -76,7 +76,7 @@ async def test_an_expired_step_never_runs(space: FolderSpace):
     with pytest.raises(Unavailable, match="nothing was done"):
         await space.transact(lambda tx: tx.put("late", b"x"), deadline=0.02)
     with pytest.raises(Unavailable, match="nothing was done"):
-        await asyncio.to_thread(space.transact_from_thread, lambda tx: tx.put("late", b"x"), deadline=0.02)
+        await asyncio.to_thread(blocking, space, lambda tx: tx.put("late", b"x"), deadline=0.02)
     cancelled = asyncio.ensure_future(space.transact(lambda tx: tx.put("late", b"x")))
     await asyncio.sleep(0)
     cancelled.cancel()
@@ -177,7 +177,7 @@ async def test_refused_after_a_fork(space: FolderSpace):
     if child == 0:
         status = 1
         try:
-            space.transact_from_thread(lambda tx: tx.put("a", b"child"))
+            blocking(space, lambda tx: tx.put("a", b"child"))
         except ConfigError as error:
             status = 0 if "fork" in str(error) else 2
         finally:

@@ -8,7 +8,7 @@ import resource
 from pathlib import Path
 
 import pytest
-from space_suite import SpaceSuite, keys, value
+from space_suite import SpaceSuite, blocking, keys, value
 
 from holdfast.config import StoreOptions
 from holdfast.errors import ConfigError, Fenced, StoreError, Unavailable
@@ -143,7 +143,7 @@ async def test_a_second_writer_fences_the_first(folder: Path):
             first.transact(lambda tx: tx.put("a", b"old")),
             first.read(value("a")),
             first.write_file("b", LARGE),
-            asyncio.to_thread(first.transact_from_thread, lambda tx: tx.put("a", b"old")),
+            asyncio.to_thread(blocking, first, lambda tx: tx.put("a", b"old")),
         ):
             with pytest.raises(Fenced, match="another process has opened"):
                 await call

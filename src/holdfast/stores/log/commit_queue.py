@@ -9,6 +9,7 @@ from __future__ import annotations
 
 import asyncio
 import atexit
+import os
 import threading
 import time
 from collections import deque
@@ -17,13 +18,14 @@ from functools import partial
 from queue import SimpleQueue
 from typing import Any, Generic, Protocol, TypeVar, cast
 
-from ...errors import Unavailable
+from ...errors import ConfigError, Unavailable
 from ...escaping import logger_named
 from .topics import call
 
 T = TypeVar("T")
 T_co = TypeVar("T_co", covariant=True)
 CLOSED = "the store is closed"
+FORKED = "this store was opened before a fork; open it again in the child process"
 INTERRUPTED = "the caller who committed for others was interrupted; whether it took effect is unknown"
 
 WAITING, RUNNING, DONE, GONE = range(4)  # GONE: its caller gave up
@@ -216,6 +218,7 @@ class CommitQueue:
         self._leader: object = None  # an entry whose caller leads, or `_THREAD`
         self._tokens: SimpleQueue[Callable[[], None] | None] = SimpleQueue()  # wake the thread
         self._deadlines: dict[asyncio.AbstractEventLoop, _Deadlines] = {}
+        self._process = os.getpid()
         self._ending = False
         self._closed = False
         # A daemon: stuck behind another process's lock, it must not keep the interpreter from exiting.
@@ -227,6 +230,8 @@ class CommitQueue:
 
     def put(self, entry: Entry[T], within: float) -> Awaitable[T]:
         """Its result, or after so many seconds Unavailable. In a thread without an event loop it is there on return."""
+        if os.getpid() != self._process:
+            raise ConfigError(FORKED)
         entry.within, entry.until = within, time.monotonic() + within
         loop = _running_loop()
         return Ready(self._call(entry)) if loop is None else self._submit(entry, loop)
@@ -234,7 +239,7 @@ class CommitQueue:
     def post(self, entry: Entry[Any]) -> None:
         """The same for nobody; from any thread."""
         with self._mutex:
-            if not self._closed:
+            if not self._closed and os.getpid() == self._process:
                 self._add(entry)
 
     def _submit(self, entry: Entry[T], loop: asyncio.AbstractEventLoop) -> asyncio.Future[T]:
@@ -268,7 +273,7 @@ class CommitQueue:
         return entry.outcome()
 
     def _refuse_closed(self) -> None:
-        if self._closed:
+        if self._ending:
             raise Unavailable(CLOSED)
 
     def _add(self, entry: Entry[Any]) -> None:

@@ -18,7 +18,7 @@ from ... import formats
 from ...base import Check
 from .. import names
 from ..calendar import Calendar
-from ..commit_queue import CLOSED, CommitQueue, Step
+from ..commit_queue import CLOSED, FORKED, CommitQueue, Step
 from ..space import Buffer, NewFiles, Reading, Transaction
 from . import doctor
 from .commit import Committer, Reader
@@ -283,7 +283,7 @@ class FolderSpace:
 
     def _usable(self) -> None:
         if os.getpid() != self._pid:
-            raise ConfigError("this store was opened before a fork; open it again in the child process")
+            raise ConfigError(FORKED)
         if self._closed:
             raise Unavailable(CLOSED)
 

@@ -13,7 +13,7 @@ from ....config import StoreOptions
 from ....errors import ConfigError, Unavailable
 from ...base import Check
 from ..calendar import Calendar
-from ..commit_queue import CLOSED, CommitQueue, Step
+from ..commit_queue import CLOSED, FORKED, CommitQueue, Step
 from ..space import Buffer, NewFiles, Reading, Transaction
 from ..topics import deliver
 from . import doctor
@@ -155,6 +155,6 @@ class SlateSpace:
 
     def _usable(self) -> None:
         if os.getpid() != self._core.pid:
-            raise ConfigError("this store was opened before a fork; open it again in the child process")
+            raise ConfigError(FORKED)
         if self._closed or self._core.ended:
             raise Unavailable(CLOSED)
