@@ -29,7 +29,7 @@ def ship(order: dict[str, str | int], context: holdfast.Context) -> int:
 
 def main(url: str, folder: str) -> None:
     from holdfast.spark import jobs
-    from servers.spark import local_cluster
+    from tests.servers.spark import local_cluster
 
     here = Path(__file__).resolve().parent.parent
     spark = local_cluster(Path(folder), paths=[str(here / "src"), str(here)])

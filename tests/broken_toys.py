@@ -9,7 +9,7 @@ import msgspec
 
 from holdfast.config import QueueOptions
 from holdfast.stores.records import Answer, Claimed, Claims, Envelope, Expired, Settlement, Stats, View
-from toy_store import Room, Row, ToyStore
+from tests.toy_store import Room, Row, ToyStore
 
 
 class NoTokenCheck(ToyStore):

@@ -1,4 +1,4 @@
-"""Shared by all tests. Being here puts this folder on the import path, for `toy_store`."""
+"""Shared by all tests."""
 
 from __future__ import annotations
 
@@ -11,13 +11,13 @@ from hypothesis import settings
 settings.register_profile("hostile", max_examples=10_000, deadline=None)  # see test_hostile_input.py
 
 # The suite is library code; without this its assertions would say nothing.
-pytest.register_assert_rewrite("holdfast.testing.contract", "toy_store")
+pytest.register_assert_rewrite("holdfast.testing.contract", "tests.toy_store")
 
 from holdfast.bench.environment import cache_folder  # noqa: E402
-from postgres.fixtures import postgres, postgres_server  # noqa: E402, F401 - fixtures for the tests on PostgreSQL
-from s3.fixtures import s3, s3_server  # noqa: E402, F401 - fixtures for the tests on buckets
-from scheduling import OneSpark, longest_first  # noqa: E402
-from servers import azure  # noqa: E402
+from tests.scheduling import OneSpark, longest_first  # noqa: E402
+from tests.servers import azure  # noqa: E402
+from tests.stores.log.bucket.fixtures import s3, s3_server  # noqa: E402, F401 - fixtures for the tests on buckets
+from tests.stores.postgres.fixtures import postgres, postgres_server  # noqa: E402, F401 - fixtures for the tests on PostgreSQL
 
 
 @pytest.fixture(scope="session", autouse=True)

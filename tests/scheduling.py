@@ -6,12 +6,11 @@ import pytest
 from xdist.scheduler import LoadScopeScheduling
 
 _LONG = 180  # seconds; who may take so long begins early, for the others not to wait for it at the end
-_OWN_DRIVER = "test_spark_killed.py"
 
 
 def _shares_spark(nodeid: str) -> bool:
     """Whether it works in the session that a process has once."""
-    return nodeid.startswith(("tests/spark/", "tests/spark_jobs/")) and _OWN_DRIVER not in nodeid
+    return nodeid.startswith("tests/spark/")
 
 
 class OneSpark(LoadScopeScheduling):

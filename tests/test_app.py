@@ -10,7 +10,7 @@ import msgspec
 import pytest
 
 import holdfast
-from worker_stores import finished, until
+from tests.worker_stores import finished, until
 
 
 class Email(msgspec.Struct):

@@ -21,8 +21,8 @@ from holdfast.bench.measure import Result, Sample, Side
 from holdfast.bench.opponents import Answer
 from holdfast.bench.show import Bar
 from holdfast.errors import ConfigError
-from postgres.fixtures import Database
-from s3.fixtures import Place
+from tests.stores.log.bucket.fixtures import Place
+from tests.stores.postgres.fixtures import Database
 
 TINY = bars.Scale(
     repeats=1, bulk=2000, classic=400, drain=200, together=300, single=20, waiting=2000, retries=1500, latency=5,

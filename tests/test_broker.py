@@ -9,7 +9,7 @@ import pytest
 import holdfast
 from holdfast import Broker, ConfigError, Fixed, QueueExists, QueueNotEmpty, QueueNotFound
 from holdfast.config import QueueOptions, Settings
-from toy_store import ToyStore
+from tests.toy_store import ToyStore
 
 
 @pytest.fixture

@@ -32,8 +32,8 @@ from holdfast.stores.log.head.repeat import MARGIN
 from holdfast.stores.log.head.state import FLUSH_MOST
 from holdfast.stores.log.partition import FLUSH_AGE, FLUSH_ROWS
 from holdfast.stores.nats.reserve import RESERVE_BYTES
+from tests import ROOT
 
-ROOT = Path(__file__).resolve().parent.parent
 DOCS = ROOT / "docs"
 PAGES = sorted(DOCS.rglob("*.md"))
 ALL = [ROOT / "README.md", *PAGES]

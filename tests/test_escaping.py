@@ -10,8 +10,8 @@ from pathlib import Path
 import pytest
 
 import holdfast
-from cli_runner import Cli
 from holdfast import escaping
+from tests.cli_runner import Cli
 
 HOSTILE = "no\x1b]0;owned\x07\x1b[2J\r\n2026-11-17 00:00:00 INFO holdfast all is well\x9b31m\u202egnp"
 STEERING = "\x1b\x07\r\x9b\u202e"

@@ -6,7 +6,7 @@ import logging
 import pytest
 
 from holdfast.errors import ConfigError
-from holdfast.events import LEVELS, Emitter
+from holdfast.events import LEVELS, Emitter, Event
 
 
 @pytest.fixture
@@ -17,11 +17,11 @@ def emitter():
 def test_a_subscriber_hears_its_event_until_it_leaves(emitter):
     heard = []
     off = emitter.on("message.dead", heard.append)
-    emitter.emit("message.dead", queue="q", id="1", attempts=3, error="boom")
-    emitter.emit("message.failed", queue="q", id="2", attempts=3, error="boom")
+    emitter.emit(Event("message.dead", {"queue": "q", "id": "1", "attempts": 3, "error": "boom"}))
+    emitter.emit(Event("message.failed", {"queue": "q", "id": "2", "attempts": 3, "error": "boom"}))
     off()
     off()
-    emitter.emit("message.dead", queue="q", id="3", attempts=3, error="boom")
+    emitter.emit(Event("message.dead", {"queue": "q", "id": "3", "attempts": 3, "error": "boom"}))
     (event,) = heard
     assert event == {"queue": "q", "id": "1", "attempts": 3, "error": "boom"}
     assert (event.name, event.queue, event["id"]) == ("message.dead", "q", "1")
@@ -34,7 +34,7 @@ def test_the_same_callback_twice_is_two_subscriptions(emitter):
     off = emitter.on("lease.lost", heard.append)
     emitter.on("lease.lost", heard.append)
     off()
-    emitter.emit("lease.lost", queue="q", id="1")
+    emitter.emit(Event("lease.lost", {"queue": "q", "id": "1"}))
     assert len(heard) == 1
 
 
@@ -66,7 +66,7 @@ def test_what_a_callback_raises_is_logged_not_felt(emitter, caplog):
 
     emitter.on("lease.lost", bad)
     emitter.on("lease.lost", heard.append)
-    emitter.emit("lease.lost", queue="q", id="1")
+    emitter.emit(Event("lease.lost", {"queue": "q", "id": "1"}))
     assert len(heard) == 1
     assert "callback broke" in caplog.text
 
@@ -83,7 +83,7 @@ async def test_async_callbacks(emitter, caplog):
 
     emitter.on("lease.lost", good)
     emitter.on("lease.lost", bad)
-    emitter.emit("lease.lost", queue="q", id="1")
+    emitter.emit(Event("lease.lost", {"queue": "q", "id": "1"}))
     await emitter.drain(5)
     assert heard == ["1"]
     assert "callback broke" in caplog.text
@@ -99,7 +99,7 @@ async def test_drain_ends_callbacks_that_never_end(emitter):
             ended.set()
 
     emitter.on("lease.lost", endless)
-    emitter.emit("lease.lost", queue="q", id="1")
+    emitter.emit(Event("lease.lost", {"queue": "q", "id": "1"}))
     await emitter.drain(0.01)
     await asyncio.wait_for(ended.wait(), 5)
 
@@ -108,7 +108,7 @@ def test_the_log_tells_every_event_but_no_results(emitter, caplog):
     caplog.set_level(logging.DEBUG, "holdfast")
     for event, level in LEVELS.items():
         caplog.clear()
-        emitter.emit(event, queue="q", id="1", result="canary")
+        emitter.emit(Event(event, {"queue": "q", "id": "1", "result": "canary"}))
         (line,) = caplog.records
         assert (line.levelno, line.name) == (level, "holdfast.events")
         assert line.getMessage() == f"{event} queue=q id=1"
@@ -116,9 +116,8 @@ def test_the_log_tells_every_event_but_no_results(emitter, caplog):
 
 def test_the_log_tells_an_error_of_several_lines_last_and_in_one(emitter, caplog):
     with caplog.at_level(logging.WARNING, "holdfast"):
-        emitter.emit(
-            "message.retry", queue="q", id="1", attempts=1, error="ValueError: x\n  File a", next_visible_at="soon"
-        )
+        said = {"queue": "q", "id": "1", "attempts": 1, "error": "ValueError: x\n  File a", "next_visible_at": "soon"}
+        emitter.emit(Event("message.retry", said))
     assert caplog.messages == [
         "message.retry queue=q id=1 attempts=1 next_visible_at=soon error=ValueError: x\\n  File a"
     ]

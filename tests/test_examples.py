@@ -10,7 +10,9 @@ from pathlib import Path
 
 import pytest
 
-EXAMPLES = Path(__file__).resolve().parent.parent / "examples"
+from tests import ROOT
+
+EXAMPLES = ROOT / "examples"
 
 EXPECTED = {
     "first_queue.py": [

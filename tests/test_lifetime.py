@@ -14,7 +14,7 @@ import pytest
 
 import holdfast
 from holdfast.errors import ConfigError
-from servers.nats import Server as NatsServer
+from tests.servers.nats import Server as NatsServer
 
 USE = """
 import asyncio, logging, sys, holdfast

@@ -13,8 +13,8 @@ from pathlib import Path
 import pytest
 
 import holdfast
+from tests import ROOT
 
-ROOT = Path(__file__).resolve().parent.parent
 PACKAGE = ROOT / "src" / "holdfast"
 SOURCES = sorted(path for path in PACKAGE.rglob("*.py") if not path.name.endswith("_pb2.py"))
 LONGEST_FILE = 450  # a file that tells one story may be long; one that keeps growing tells two

@@ -21,7 +21,7 @@ from holdfast import (
     Retry,
 )
 from holdfast.events import LEVELS
-from toy_store import ToyStore
+from tests.toy_store import ToyStore
 
 
 class Email(msgspec.Struct):

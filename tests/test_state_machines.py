@@ -23,7 +23,7 @@ from holdfast.stores.log import open_folder, open_memory, open_slate, slatedb
 from holdfast.stores.records import Envelope, Settlement
 from holdfast.testing.clock import ManualClock
 from holdfast.testing.model import Model
-from toy_store import ToyStore
+from tests.toy_store import ToyStore
 
 T = TypeVar("T")
 EXAMPLES = int(os.environ.get("HOLDFAST_EXAMPLES", "25"))

@@ -3,15 +3,14 @@
 from __future__ import annotations
 
 import re
-from pathlib import Path
 
 import pytest
 
 from holdfast.stores import formats
 from holdfast.stores.postgres.first_connection import OLDEST_SERVER
-from servers import azure
+from tests import ROOT
+from tests.servers import azure
 
-ROOT = Path(__file__).resolve().parent.parent
 PAGE = (ROOT / "docs" / "versions.md").read_text()
 ROWS = {row[0]: row[1:] for row in re.findall(r"^\| ([^|]+) \| ([^|]+) \| (?:([^|]+) )?\|$", PAGE, re.M)}
 MIGRATIONS = ROOT / "src" / "holdfast" / "stores" / "postgres" / "sql" / "migrations"

@@ -12,7 +12,7 @@ from typing import Any
 
 import holdfast
 from holdfast.broker import Broker
-from toy_store import ToyStore
+from tests.toy_store import ToyStore
 
 KINDS = ("toy", "memory", "file")
 

@@ -102,8 +102,8 @@ def ensure(
 
 def has_azurite() -> bool:
     """Whether Node's part is in the user's cache in the end; a test has not the minute that npm may take."""
-    sys.path.append(str(Path(__file__).resolve().parent.parent / "tests"))
-    from servers import azure
+    sys.path.append(str(Path(__file__).resolve().parent.parent))
+    from tests.servers import azure
 
     try:
         azure.program()

@@ -19,8 +19,8 @@ ROOT = Path(__file__).resolve().parent.parent
 PINNED = "requirements/pythons.txt"
 FAST = [
     "tests/conformance/test_memory.py", "tests/conformance/test_file.py", "tests/test_app.py", "tests/test_codecs.py",
-    "tests/test_queue.py", "tests/test_retry.py", "tests/test_sync.py", "tests/test_worker_basics.py",
-    "tests/test_worker_events.py", "tests/test_worker_leases.py",
+    "tests/test_queue.py", "tests/test_retry.py", "tests/test_sync.py", "tests/worker/test_worker.py",
+    "tests/worker/test_notify.py", "tests/worker/test_heartbeat.py",
     "-k", "not test_eight_ and not never_yields",  # many processes, and figures in milliseconds: once is enough
 ]  # fmt: skip
 AT_ONCE = "4"  # they wait for clocks more than they compute

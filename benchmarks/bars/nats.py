@@ -14,7 +14,7 @@ from typing import Any
 import holdfast
 from holdfast.bench.measure import Result, Sample, Side, alternate
 from holdfast.errors import ConfigError
-from servers.nats import Server
+from tests.servers.nats import Server
 
 from ..nats import __main__ as program
 from ..nats.sides import Figures

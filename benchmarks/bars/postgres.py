@@ -8,7 +8,7 @@ from collections.abc import Iterator
 from contextlib import contextmanager
 
 from holdfast.bench.measure import Result
-from servers.postgres import Server
+from tests.servers.postgres import Server
 
 from ..postgres import __main__ as program
 from ..postgres.pickup import pickups

@@ -6,8 +6,8 @@ from collections.abc import AsyncIterator
 from contextlib import asynccontextmanager
 
 from holdfast.bench.measure import Result
-from servers.proxy import Proxy
-from servers.s3 import Server
+from tests.servers.proxy import Proxy
+from tests.servers.s3 import Server
 
 from ..s3 import throughput, usage
 from ..s3.throughput import Shape, Turn

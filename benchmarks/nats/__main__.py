@@ -13,7 +13,7 @@ from statistics import median
 import msgspec
 
 from holdfast.bench.environment import peers_python, requirements
-from servers.nats import Server
+from tests.servers.nats import Server
 
 from .sides import Figures, ours, raw
 

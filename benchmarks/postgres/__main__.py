@@ -17,7 +17,7 @@ import msgspec
 
 from holdfast.bench.environment import peers_python, requirements
 from holdfast.bench.machine import Machine, machine
-from servers.postgres import Server
+from tests.servers.postgres import Server
 
 from . import sides
 from .pickup import Pickups, pickups

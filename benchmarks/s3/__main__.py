@@ -10,9 +10,9 @@ from pathlib import Path
 
 import msgspec
 
-from servers.bucket import BucketServer
-from servers.proxy import Proxy
-from servers.s3 import Server
+from tests.servers.bucket import BucketServer
+from tests.servers.proxy import Proxy
+from tests.servers.s3 import Server
 
 from . import throughput, usage
 from .throughput import Shape, Turn

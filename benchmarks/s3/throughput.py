@@ -10,7 +10,7 @@ import msgspec
 
 from holdfast.bench.child import Spec
 from holdfast.bench.processes import drain, run
-from servers.proxy import Proxy
+from tests.servers.proxy import Proxy
 
 PUBLISHED = 326.0  # messages a second: the best published figure of a queue on an object store (pgqrs)
 _TIMEOUT = 1800.0

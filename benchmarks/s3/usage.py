@@ -14,7 +14,7 @@ import holdfast
 from holdfast.bench.child import Spec
 from holdfast.bench.load import enqueue_batches, take_batches
 from holdfast.bench.processes import children
-from servers.proxy import Counts, Proxy
+from tests.servers.proxy import Counts, Proxy
 
 _HOUR = 3600.0
 

@@ -15,9 +15,9 @@ from urllib.parse import urlsplit
 
 import psutil
 
-from servers import nats, postgres, s3
-from servers.http import Request, Response
-from servers.proxy import Proxy
+from tests.servers import nats, postgres, s3
+from tests.servers.http import Request, Response
+from tests.servers.proxy import Proxy
 
 from .wire import Wire
 

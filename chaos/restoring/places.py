@@ -16,7 +16,7 @@ import psycopg
 from obstore.exceptions import PreconditionError
 from psycopg import sql
 
-from servers import azure, nats, postgres, s3
+from tests.servers import azure, nats, postgres, s3
 
 
 class Place(Protocol):

@@ -20,8 +20,8 @@ from typing import Any
 import msgspec
 
 import holdfast
-from servers import azure, nats, postgres, s3
-from servers.proxy import Faults, Proxy
+from tests.servers import azure, nats, postgres, s3
+from tests.servers.proxy import Faults, Proxy
 
 from ..histories import quiet
 from ..histories.calls import Hurt, Log, now, read

@@ -6,7 +6,7 @@ from collections.abc import Iterator
 from contextlib import contextmanager
 
 from holdfast.retry import Fixed
-from servers import azure
+from tests.servers import azure
 
 from ..settings import Settings
 from ..stage import Stage, staged

@@ -12,7 +12,7 @@ from typing import Any
 import holdfast
 from holdfast.retry import Fixed
 from holdfast.stores.nats.faults import Refused
-from servers.nats import Cluster, Server
+from tests.servers.nats import Cluster, Server
 
 from ..child import QUEUE
 from ..fleet import Fleet

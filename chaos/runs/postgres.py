@@ -13,7 +13,7 @@ from typing import Protocol, Self
 import asyncpg
 
 from holdfast.retry import Fixed
-from servers.postgres import Server
+from tests.servers.postgres import Server
 
 from ..settings import Settings
 from ..stage import Stage, staged

@@ -6,13 +6,10 @@ import importlib
 import sys
 import time
 from collections.abc import Iterable
-from pathlib import Path
 from typing import Any
 
 from ..settings import Settings
 from ..verdict import EXAMPLES, Verdict
-
-_TESTS = Path(__file__).resolve().parents[2] / "tests"
 
 
 class _Tally:
@@ -48,10 +45,8 @@ class _Tally:
 
 async def protocol(settings: Settings) -> Verdict:
     """`--messages` is the number of random schedules; the short form allows one deviation, the full one two."""
-    if str(_TESTS) not in sys.path:
-        sys.path.insert(0, str(_TESTS))  # the model is a test and belongs to the tests
-    search = importlib.import_module("protocol.search")
-    rules = importlib.import_module("protocol.rules").Rules()
+    search = importlib.import_module("tests.protocol.search")
+    rules = importlib.import_module("tests.protocol.rules").Rules()
     tally = _Tally(settings, search)
     first = (settings.seed - 1) * settings.messages
     seeds = range(first, first + settings.messages)

@@ -3,8 +3,8 @@
 from __future__ import annotations
 
 from holdfast.retry import Fixed
-from servers.proxy import Faults, Proxy
-from servers.s3 import Server
+from tests.servers.proxy import Faults, Proxy
+from tests.servers.s3 import Server
 
 from ..settings import Settings
 from ..stage import Stage, staged

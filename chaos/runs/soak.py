@@ -11,7 +11,7 @@ from contextlib import contextmanager
 import msgspec
 import psycopg
 
-from servers import nats, postgres, s3
+from tests.servers import nats, postgres, s3
 
 from ..settings import Settings
 from ..soak.judging import Sample, failures, finding

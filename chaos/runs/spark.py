@@ -14,7 +14,7 @@ from pathlib import Path
 from typing import Any
 
 import holdfast
-from servers.spark import kill_executor
+from tests.servers.spark import kill_executor
 
 from ..settings import Settings
 from ..spark_job import QUEUE

@@ -32,12 +32,12 @@ _START = 120.0  # seconds until a driver must have settled something
 async def place(store: str, root: Path) -> AsyncIterator[str]:
     """The URL of a fresh store, as Spark takes it: keys are in the environment."""
     if store == "postgres":
-        from servers.postgres import Server as Database
+        from tests.servers.postgres import Server as Database
 
         with Database() as database:
             yield database.url()
     elif store == "s3":
-        from servers import s3
+        from tests.servers import s3
 
         os.environ["AWS_ACCESS_KEY_ID"], os.environ["AWS_SECRET_ACCESS_KEY"] = s3.LIMITED
         with s3.Server() as server:

@@ -19,7 +19,7 @@ import msgspec
 import holdfast
 from holdfast.retry import Fixed
 from holdfast.stores.formats import Format
-from servers import nats, postgres, s3
+from tests.servers import nats, postgres, s3
 
 from ..child import QUEUE
 from ..fleet import Member, until

@@ -130,9 +130,7 @@ class DatabaseSpace:
     ) -> Awaitable[Any]:
         self._usable()
         before = partial(self.write_files, files) if files else None
-        return self.commits.put(
-            commit_queue.Step(step, before=before), self._timeout if deadline is None else deadline
-        )
+        return self.commits.put(commit_queue.Step(step, before=before), self._timeout if deadline is None else deadline)
 
     def _is_free(self) -> bool:
         rows = self._base.rows

@@ -84,17 +84,18 @@ class Emitter:
         """Whether anybody listens, the log included."""
         return bool(self._callbacks.get(event)) or _LOG.isEnabledFor(LEVELS[event])
 
-    def emit(self, event: str, **fields: Any) -> None:
+    def emit(self, event: Event) -> None:
         """Tell everybody who listens; what they raise is logged, never felt."""
-        if _LOG.isEnabledFor(LEVELS[event]):
-            _tell_log(event, fields)
-        for callback in self._callbacks.get(event, ()):
+        name = event.name
+        if _LOG.isEnabledFor(LEVELS[name]):
+            _tell_log(event)
+        for callback in self._callbacks.get(name, ()):
             try:
-                answer = callback(Event(event, fields))
+                answer = callback(Event(name, event))  # each has its own: a callback may change it
                 if inspect.isawaitable(answer):
-                    self._follow(event, answer)
+                    self._follow(name, answer)
             except Exception:  # noqa: BLE001 - the user's callback
-                _LOG.exception("a callback of %s failed", event)
+                _LOG.exception("a callback of %s failed", name)
 
     def _follow(self, event: str, answer: Awaitable[object]) -> None:
         """Let an async callback run beside us, and hear of its end."""
@@ -119,7 +120,7 @@ class Emitter:
             self.ends.pop()()
 
 
-def _tell_log(event: str, fields: dict[str, Any]) -> None:
-    told = sorted(fields.items(), key=lambda field: field[0] == "error")  # it may be long, so it is the last
+def _tell_log(event: Event) -> None:
+    told = sorted(event.items(), key=lambda field: field[0] == "error")  # it may be long, so it is the last
     said = " ".join(f"{key}={value}" for key, value in told if key not in _UNLOGGED)
-    _LOG.log(LEVELS[event], "%s %s", event, said)
+    _LOG.log(LEVELS[event.name], "%s %s", event.name, said)

@@ -56,7 +56,7 @@ class Portal:
 
     @property
     def is_passable(self) -> bool:
-        """Whether a call may be carried out in this thread instead: not in the child of a fork, nor in an event loop."""
+        """Whether a call may be carried out in this very thread: not in the child of a fork, nor in an event loop."""
         return _running_loop() is None and self._process == os.getpid()
 
     def keeps(self, loop: asyncio.AbstractEventLoop) -> bool:

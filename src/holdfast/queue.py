@@ -7,7 +7,7 @@ from collections.abc import Callable, Iterable, Mapping, Sequence
 from datetime import datetime
 from typing import TYPE_CHECKING, Any, Generic, TypeVar, cast
 
-from . import config, ids, limits
+from . import config, ids, limits, message_events
 from .archive import Archive
 from .codecs import Codec, encode_result
 from .config import QueueOptions, StoreOptions
@@ -17,7 +17,7 @@ from .errors import ConfigError, HoldfastError, MessageNotFound
 from .events import Emitter
 from .messages import Message, envelopes, sealed, terms
 from .outcome import decide, describe
-from .queue_state import Holder, Opened, shown
+from .queue_state import Holder, Opened, attempt_of, shown
 from .stores.base import Store
 from .stores.records import Answer, Claimed, Settlement, Stats, Status, Uniform
 
@@ -147,7 +147,7 @@ class Queue(Generic[T]):
         _check_keep(keep)
         holder = delivery if isinstance(delivery, Delivery) else await self._holder(delivery)
         done = Settlement(holder.id, holder.token, "complete", 0.0, stored, None, keep)
-        await self._settle(done, holder, results=(result,))
+        await self._settle(done, holder, result)
 
     async def complete_many(
         self, deliveries: Sequence[Delivery[T] | str], results: Sequence[Any] | None = None, *, keep: bool | None = None
@@ -217,7 +217,7 @@ class Queue(Generic[T]):
         if done and self.events.wants("message.failed"):
             record = await self.get(id)
             attempts = 0 if record is None else record.attempts
-            self.events.emit("message.failed", queue=self.name, id=id, attempts=attempts, error="cancelled")
+            self.events.emit(message_events.cancelled(self.name, id, attempts))
         return done
 
     async def wait(self, id: str, timeout: float | None = None) -> Record[T]:
@@ -292,8 +292,8 @@ class Queue(Generic[T]):
             raise await self._opened.stranger(cast(str, delivery))
         return holder
 
-    async def _settle(self, settlement: Settlement, holder: Holder, *, results: Sequence[Any] | None = None) -> None:
-        answer = (await self._opened.settle((settlement,), (holder,), results=results))[0]
+    async def _settle(self, settlement: Settlement, holder: Holder, result: Any = None) -> None:
+        answer = (await self._opened.settle((settlement,), lambda _: attempt_of(holder, result)))[0]
         if answer == "lost":
             raise self._opened.lost(holder.id)
         if answer == "unknown":
@@ -319,7 +319,9 @@ class Queue(Generic[T]):
             for index, holder in enumerate(found)
             if holder is not None
         ]
-        answers = await self._opened.settle(settlements, holders, results=results)
+        answers = await self._opened.settle(
+            settlements, lambda index: attempt_of(holders[index], None if results is None else results[index])
+        )
         return _in_places(found, answers)
 
     def _failure(self, holder: Holder | Claimed, error: BaseException | str, retry_in: float | None) -> Settlement:

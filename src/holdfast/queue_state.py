@@ -6,13 +6,14 @@ import asyncio
 import copy
 import threading
 import time
-from collections.abc import Awaitable, Collection, Mapping, Sequence
+from collections.abc import Awaitable, Callable, Mapping, Sequence
 from typing import TYPE_CHECKING, Any, TypeAlias
 
+from . import message_events
 from .config import QueueOptions, StoreOptions
-from .deliveries import Delivery, Lease, moment, read_receipt
+from .deliveries import Delivery, Lease, read_receipt
 from .errors import ConfigError, Damaged, LeaseLost, MessageNotFound, QueueFull
-from .events import Emitter
+from .events import Emitter, Event
 from .ids import is_id
 from .lifetime import Lifetime
 from .repeats import Repeats
@@ -119,8 +120,7 @@ class Opened:
         else:
             ids = await self._room.append(store, self.name, messages, limit=limit)
         if self.events.wants("message.enqueued"):
-            for id in ids:
-                self.events.emit("message.enqueued", queue=self.name, id=id)
+            self._tell(*(message_events.enqueued(self.name, id) for id in ids))
         return ids
 
     async def claim(self, handle: Queue[Any], limit: int, *, lease: float, wait: float) -> list[Delivery[Any]]:
@@ -150,75 +150,70 @@ class Opened:
                 raise
             suspects.add(error.key)
             return None
-        self._tell_claims(claims)
+        self._tell(*message_events.claimed(self.name, claims))
         return claims
 
     async def extend(self, holder: Holder, seconds: float) -> float:
         """The new end of the lease; LeaseLost."""
         end = (await self.store.extend(self.name, [(holder.id, holder.token)], seconds))[0]
         if end is None:
-            self.events.emit("lease.lost", queue=self.name, id=holder.id)
+            self._tell(message_events.lost(self.name, holder.id))
             raise self.lost(holder.id)
         if isinstance(held := self.held.find(holder.id, holder.token) or holder, Delivery):
             held._claimed.expires_at = end
         return end
 
     async def settle(
-        self, settlements: Sequence[Settlement], holders: Sequence[Holder], *, results: Sequence[Any] | None = None
+        self, settlements: Sequence[Settlement], attempt: Callable[[int], message_events.Attempt]
     ) -> list[Answer]:
-        """Settle, forget what was in hand, tell what happened. All settlements of a call have one kind of action."""
+        """Settle, forget what was in hand, tell what happened; `attempt` knows the run that each of them ends."""
+        told = self._told(settlements)
+        # Asked before: once the outcome is durable, nothing may fail any more.
+        is_dated = any(settlements[index].action == "retry" for index in told) and self.events.wants("message.retry")
+        now = await self.store.clock() if is_dated else 0.0
         answers = await self.store.settle(self.name, settlements)
-        alike = settlements[0]
-        repeated = self._recognise(settlements, answers, all_places=self._is_told(alike))
-        if self._is_noted(alike):
-            self._note(settlements, answers)
+        if answers.count("ok") < len(answers):
+            told = sorted({*told, *(index for index, answer in enumerate(answers) if answer != "ok")})
+        repeated = self._recognise(settlements, answers, told)
+        self._note(settlements, answers)
         self.held.drop(settlements)
-        if "lost" in answers:
-            for settlement, answer in zip(settlements, answers, strict=True):
-                if answer == "lost":
-                    self.events.emit("lease.lost", queue=self.name, id=settlement.id)
-        if alike.action == "complete":
-            self._tell_completed(holders, answers, results, repeated)
-        elif alike.action != "release":
-            await self._tell_failed(settlements, holders, answers, repeated)
+        kept = self.info.options.dead_letter
+        for index in told:
+            if index not in repeated:
+                settlement, answer = settlements[index], answers[index]
+                self._tell(
+                    message_events.settled(self.name, settlement, answer, attempt(index), now=now, dead_letter=kept)
+                )
         return answers
 
-    async def settle_for_worker(self, settlements: Sequence[Settlement]) -> list[Answer]:
-        """The same, of any kind, for a worker: it knows what it holds and tells events itself."""
-        answers = await self.store.settle(self.name, settlements)
-        self._recognise(settlements, answers, all_places=False)
-        noted = [(each, answer) for each, answer in zip(settlements, answers, strict=True) if self._is_noted(each)]
-        if noted:
-            self._note(*zip(*noted, strict=True))
-        return answers
+    def _told(self, settlements: Sequence[Settlement]) -> list[int]:
+        """The indexes of those that are news when they succeed."""
+        silent = ("release",) if self.events.wants("message.completed") else ("release", "complete")
+        return [index for index, settlement in enumerate(settlements) if settlement.action not in silent]
 
     # A repeat of what this process has settled is success, whatever the store still knows of it, and it is no news.
 
-    def _recognise(self, settlements: Sequence[Settlement], answers: list[Answer], *, all_places: bool) -> set[int]:
-        """The places of repeats, or, unless all are looked at, of those the store refuses; their answers become ok."""
-        if not all_places and answers.count("ok") == len(answers):
+    def _recognise(self, settlements: Sequence[Settlement], answers: list[Answer], among: Sequence[int]) -> set[int]:
+        """The indexes of repeats; their answers become ok."""
+        if not among:
             return set()
-        looked_at = [place for place, answer in enumerate(answers) if all_places or answer != "ok"]
-        known = self._repeats.among([settlements[at] for at in looked_at], [answers[at] for at in looked_at])
-        repeated = {looked_at[place] for place in known}
-        for place in repeated:
-            answers[place] = "ok"
+        known = self._repeats.among([settlements[at] for at in among], [answers[at] for at in among])
+        repeated = {among[index] for index in known}
+        for index in repeated:
+            answers[index] = "ok"
         return repeated
 
     def _note(self, settlements: Sequence[Settlement], answers: Sequence[Answer]) -> None:
-        if answers.count("ok") < len(answers):
-            settlements = [each for each, answer in zip(settlements, answers, strict=True) if answer == "ok"]
-        self._repeats.note(settlements)
-
-    def _is_told(self, settlement: Settlement) -> bool:
-        """Whether there is an event that a repeat must not tell again."""
-        action = settlement.action
-        return action != "release" and (action != "complete" or self.events.wants("message.completed"))
-
-    def _is_noted(self, settlement: Settlement) -> bool:
         """All but completions that the store has on record: a message that lives on is soon held by another token."""
-        is_kept = self.info.options.archive if settlement.keep is None else settlement.keep
-        return not is_kept or settlement.action != "complete" or self._is_told(settlement)
+        archive, is_told = self.info.options.archive, self.events.wants("message.completed")
+        noted = [
+            each
+            for each, answer in zip(settlements, answers, strict=True)
+            if answer == "ok"
+            and (each.action != "complete" or is_told or not (archive if each.keep is None else each.keep))
+        ]
+        if noted:
+            self._repeats.note(noted)
 
     def holder(self, delivery: Delivery[Any] | str) -> Holder | None:
         """Who may settle: a delivery, the id of one in hand, or a receipt; None: none of these."""
@@ -240,53 +235,16 @@ class Opened:
     def lost(self, id: str) -> LeaseLost:
         return LeaseLost(f"{self.name}: the lease of {id} is lost; somebody else holds or has finished the message")
 
-    def _tell_claims(self, claims: Claims) -> None:
-        """Leases that had expired: what came back, and what had no attempt left."""
-        for message in claims.messages:
-            if message.recovered:
-                self.events.emit("message.recovered", queue=self.name, id=message.id, attempts=message.attempt)
-        for gone in claims.expired:
-            event = "message.dead" if gone.status == "dead" else "message.failed"
-            self.events.emit(event, queue=self.name, id=gone.id, attempts=gone.attempts, error=gone.error)
+    def _tell(self, *events: Event | None) -> None:
+        for event in events:
+            if event is not None:
+                self.events.emit(event)
 
-    def _tell_completed(
-        self,
-        holders: Sequence[Holder],
-        answers: Sequence[Answer],
-        results: Sequence[Any] | None,
-        repeated: Collection[int],
-    ) -> None:
-        if not self.events.wants("message.completed"):
-            return
-        now = time.monotonic()
-        for index, (holder, answer) in enumerate(zip(holders, answers, strict=True)):
-            if answer == "ok" and index not in repeated:
-                self.events.emit(
-                    "message.completed",
-                    queue=self.name,
-                    id=holder.id,
-                    attempts=holder.attempt,
-                    duration=now - holder._since if isinstance(holder, Delivery) else None,
-                    result=None if results is None else results[index],
-                )
 
-    async def _tell_failed(
-        self,
-        settlements: Sequence[Settlement],
-        holders: Sequence[Holder],
-        answers: Sequence[Answer],
-        repeated: Collection[int],
-    ) -> None:
-        ended = "message.dead" if self.info.options.dead_letter else "message.failed"
-        now = await self.store.clock() if self.events.wants("message.retry") else 0.0
-        for index, (settlement, holder, answer) in enumerate(zip(settlements, holders, answers, strict=True)):
-            if answer != "ok" or index in repeated:
-                continue
-            facts = {"queue": self.name, "id": holder.id, "attempts": holder.attempt, "error": settlement.error}
-            if settlement.action == "retry":
-                self.events.emit("message.retry", **facts, next_visible_at=moment(now + settlement.delay))
-            else:
-                self.events.emit(ended, **facts)
+def attempt_of(holder: Holder, result: Any = None) -> message_events.Attempt:
+    """The run that its holder ends now."""
+    duration = time.monotonic() - holder._since if isinstance(holder, Delivery) else None
+    return message_events.Attempt(holder.attempt, duration, result)
 
 
 def shown(id: str) -> str:

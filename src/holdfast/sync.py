@@ -41,8 +41,8 @@ NAMES: dict[type, str] = {
     _app.AppHandler: "queue_name queue enqueue enqueue_many worker",
 }
 
-_SETTLING = frozenset("complete complete_many fail fail_many release kill extend".split())
-_DRIVEN = frozenset("enqueue enqueue_many dequeue dequeue_many".split()) | _SETTLING
+_SETTLING = frozenset(["complete", "complete_many", "fail", "fail_many", "release", "kill", "extend"])
+_DRIVEN = frozenset(["enqueue", "enqueue_many", "dequeue", "dequeue_many"]) | _SETTLING
 
 _FACES: dict[type, type[Face]] = {}
 

@@ -10,7 +10,7 @@ import pytest
 import holdfast
 from holdfast.broker import Broker
 from holdfast.testing import contract
-from servers import azure
+from tests.servers import azure
 
 
 @pytest.fixture(scope="module")

@@ -11,7 +11,7 @@ import pytest
 import holdfast
 from holdfast.broker import Broker
 from holdfast.testing import contract
-from servers.nats import Server, free_port
+from tests.servers.nats import Server, free_port
 
 pytest.importorskip("nats", reason="the extra nats is not installed")
 

@@ -9,7 +9,7 @@ import pytest
 import holdfast
 from holdfast.broker import Broker
 from holdfast.testing import contract
-from postgres.fixtures import Database
+from tests.stores.postgres.fixtures import Database
 
 
 class OnPostgres(contract.StoreContract):

@@ -7,8 +7,8 @@ import pytest
 import holdfast
 from holdfast.broker import Broker
 from holdfast.testing import contract
-from s3.fixtures import Place
-from servers import s3 as servers
+from tests.servers import s3 as servers
+from tests.stores.log.bucket.fixtures import Place
 
 
 class OnS3(contract.StoreContract):

@@ -9,7 +9,7 @@ import pytest
 import holdfast
 from holdfast.broker import Broker
 from holdfast.testing import contract
-from s3.fixtures import Place
+from tests.stores.log.bucket.fixtures import Place
 
 pytest.importorskip("slatedb", reason="the extra slatedb is not installed")
 

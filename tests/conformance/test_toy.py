@@ -9,7 +9,7 @@ import pytest
 from holdfast.broker import Broker
 from holdfast.testing import contract
 from holdfast.testing.clock import ManualClock
-from toy_store import ToyStore
+from tests.toy_store import ToyStore
 
 
 class TestToy(contract.Workers, contract.Disturbances, contract.Concurrency):

@@ -1,49 +1,54 @@
-"""One Spark session per process, started by the first test that needs it."""
+"""One Spark session per process, without UI, started by the first test that needs it."""
 
 from __future__ import annotations
 
 import os
-import sys
+from collections.abc import Iterator
 from pathlib import Path
 
 import pytest
+from pyspark.sql import SparkSession
 
-from servers.s3 import LIMITED
+import holdfast.spark
+from holdfast.spark.jobs.session import session
+from tests import ROOT
+from tests.servers.s3 import LIMITED
 
-SOURCES = Path(__file__).parents[2] / "src"
+HERE = Path(__file__).parent
+
+
+# Tests run everything once: what makes long jobs fast only makes them slow.
+FOR_SMALL_JOBS = {
+    "spark.driver.extraJavaOptions": "-XX:TieredStopAtLevel=1 -XX:+UseSerialGC",
+    "spark.driver.memory": "1g",
+    "spark.sql.codegen.wholeStage": "false",
+    "spark.sql.codegen.factoryMode": "NO_CODEGEN",
+    "spark.sql.shuffle.partitions": "2",
+    "spark.log.level": "OFF",
+}
 
 
 @pytest.fixture(scope="session", autouse=True)
-def keys():
+def keys() -> None:
     """Where Spark's processes find the keys of the test bucket; set before any of them starts."""
     os.environ["AWS_ACCESS_KEY_ID"], os.environ["AWS_SECRET_ACCESS_KEY"] = LIMITED
 
 
 @pytest.fixture(scope="session")
-def spark(keys, tmp_path_factory):
+def spark(keys: None, tmp_path_factory: pytest.TempPathFactory) -> Iterator[SparkSession]:
     """A session with two lanes in which a failed task is tried three times."""
-    from pyspark.sql import SparkSession
+    scratch = str(tmp_path_factory.mktemp("spark"))
+    places = {"spark.local.dir": scratch, "spark.sql.warehouse.dir": f"{scratch}/warehouse"}
+    # Executors, and Spark's planner of reads, import what tests define.
+    os.environ["PYTHONPATH"] = os.pathsep.join([str(ROOT / "src"), str(ROOT), os.environ.get("PYTHONPATH", "")])
+    made = session("local[2,3]", {**FOR_SMALL_JOBS, **places})
+    holdfast.spark.register(made)
+    yield made
+    made.stop()
 
-    import holdfast.spark
 
-    scratch = tmp_path_factory.mktemp("spark")
-    os.environ["PYSPARK_PYTHON"] = sys.executable
-    found = (str(SOURCES), str(Path(__file__).parent), os.environ.get("PYTHONPATH", ""))
-    os.environ["PYTHONPATH"] = os.pathsep.join(found)
-    session = (
-        SparkSession.builder.master("local[2,3]")
-        .config("spark.ui.enabled", "false")
-        .config("spark.sql.shuffle.partitions", "2")
-        .config("spark.local.dir", str(scratch))
-        .config("spark.sql.warehouse.dir", str(scratch / "warehouse"))
-        .config("spark.driver.memory", "1g")
-        # Tests run everything once: what makes long jobs fast only makes them slow.
-        .config("spark.driver.extraJavaOptions", "-XX:TieredStopAtLevel=1 -XX:+UseSerialGC")
-        .config("spark.sql.codegen.wholeStage", "false")
-        .config("spark.sql.codegen.factoryMode", "NO_CODEGEN")
-        .getOrCreate()
-    )
-    session.sparkContext.setLogLevel("ERROR")
-    holdfast.spark.register(session)
-    yield session
-    session.stop()
+def pytest_collection_modifyitems(items: list[pytest.Item]) -> None:
+    """A JVM on a busy machine needs more than the usual minute to start."""
+    for item in items:
+        if HERE in item.path.parents and item.get_closest_marker("timeout") is None:
+            item.add_marker(pytest.mark.timeout(240))

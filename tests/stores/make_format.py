@@ -1,4 +1,4 @@
-"""Makes a small store of the present format: `python tests/stores/make_format.py [slate]`.
+"""Makes a small store of the present format: `python -m tests.stores.make_format [slate]`.
 
 It writes `tests/formats/v<number>/` or `tests/formats/slate-v<number>/`: `store/`, a folder or a SlateDB database with
 messages in every state, and `expected.json`, what must be found in it. A format that was released is never made again;

@@ -3,7 +3,7 @@
 `tests/formats/v<number>/` holds a small folder store with messages in every state, and what must be found in it;
 `tests/formats/slate-v<number>/` a SlateDB store. Each was made by the version that brought the format, with
 
-    python tests/stores/make_format.py [slate]
+    python -m tests.stores.make_format [slate]
 
 and is never made again once that version is released. A change of what is stored comes with a new number and a new
 folder; the old ones stay and must still open.
@@ -20,8 +20,6 @@ import msgspec
 import pyarrow as pa
 import pyarrow.parquet as pq
 import pytest
-from log_bench import Bed
-from make_format import FORMATS, QUIET, Expected, open_kept
 
 from holdfast.config import QueueOptions
 from holdfast.errors import StoreError
@@ -32,6 +30,8 @@ from holdfast.stores.log.head import codec
 from holdfast.stores.log.store import LogStore
 from holdfast.stores.records import Envelope, Settlement
 from holdfast.testing.clock import ManualClock
+from tests.stores.log.log_bench import Bed
+from tests.stores.make_format import FORMATS, QUIET, Expected, open_kept
 
 RELEASED = sorted(path.name for path in FORMATS.glob("*v*"))
 

@@ -13,9 +13,9 @@ Rules every engine keeps, each with a test in `holdfast.testing.contract`:
 
 from __future__ import annotations
 
-from asyncio import Future, Semaphore, gather
+from asyncio import Semaphore, gather
 from collections.abc import Callable, Sequence
-from typing import TYPE_CHECKING, Any, Protocol, TypeAlias, cast
+from typing import TYPE_CHECKING, Any, Protocol, cast
 
 import msgspec
 
@@ -23,7 +23,7 @@ from ..config import QueueOptions
 from ..errors import ConfigError, QueueNotFound
 from .capabilities import Capabilities
 from .formats import Format
-from .records import Answer, Claims, Envelope, Settlement, Stats, Stored, Terms, View
+from .records import Answer, Claims, Envelope, Settlement, Stats, Stored, View
 
 if TYPE_CHECKING:
     from .batches import Batches

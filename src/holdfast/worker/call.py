@@ -26,7 +26,7 @@ class Call:
         timeout: float | None,
         threads: Threads,
     ) -> None:
-        self.decode = site.source.decode
+        self.decode = site.queue.codec.decode
         self.is_async = handler.is_async
         self.late: dict[Job, asyncio.Future[Any]] = {}
         self._timeout = timeout

@@ -3,17 +3,19 @@
 from __future__ import annotations
 
 import asyncio
-from collections.abc import Sequence
+from collections.abc import Callable, Sequence
 from time import monotonic
+from typing import Any
 
+from .. import message_events
+from ..queue import Queue
 from ..stores.records import Claims
 from .in_flight import Hands, Job
-from .notify import Herald
+from .isolation import Gate
 from .outage import Outage, Patience
 from .prefetch import PATIENCE, Prefetch
 from .settler import Settler
 from .slots import Lanes
-from .source import Source
 
 LONG_POLL = 20.0  # seconds a claim waits for the first message
 _BREATH = 0.05  # seconds between claims that come back empty without having waited, as on a paused queue
@@ -27,30 +29,32 @@ class Claimer:
 
     def __init__(
         self,
-        source: Source,
+        queue: Queue[Any],
+        gate: Gate,
         hands: Hands,
         lanes: Lanes,
         settler: Settler,
-        herald: Herald,
         outage: Outage,
         *,
+        lease: Callable[[], float],
         prefetch: Prefetch,
         at_work: int,
         per_lane: int,
         most: int,
         calls: int = 1,
     ) -> None:
-        self._source = source
+        self._queue = queue
+        self._gate = gate
         self._hands = hands
         self._lanes = lanes
         self._settler = settler
-        self._herald = herald
+        self._lease = lease  # seconds
         self._prefetch = prefetch
         self._at_work = at_work
         self._per_lane = per_lane
         self._most = most  # messages of one call
         self._calls = calls  # at once, where all of them cost one trip
-        self._patience = Patience(outage, f"claim from {source.name}")
+        self._patience = Patience(outage, f"claim from {queue.name}")
         self._wait = 0.0
         self._claimed_before = False  # whether the last answer was full
         self._breath = 0.0
@@ -62,8 +66,8 @@ class Claimer:
         self._thinning: asyncio.TimerHandle | None = None
 
     def start(self) -> asyncio.Task[None]:
-        self._source.gate.join(self)
-        self._task = asyncio.create_task(self._run(), name=f"holdfast-claimer-{self._source.name}")
+        self._gate.join(self)
+        self._task = asyncio.create_task(self._run(), name=f"holdfast-claimer-{self._queue.name}")
         return self._task
 
     def close(self) -> None:
@@ -94,19 +98,19 @@ class Claimer:
             while not self._closing:
                 await self._turn()
         finally:
-            self._source.gate.leave(self)
+            self._gate.leave(self)
 
     async def _turn(self) -> None:
         """Wait until there is reason to claim, claim, pass on what came."""
-        await self._source.gate.opened()
-        await self._source.gate.calm()
+        await self._gate.opened()
+        await self._gate.calm()
         await self._settler.well.wait()  # what cannot be settled must not pile up
         self._crowd = await self._patience.until_done(self._company)  # as the last claim found it
         room = await self._room()
-        if not self._source.gate.is_open:
+        if not self._gate.is_open:
             return
         claims = await self._patience.until_done(lambda: self._claim(room))
-        self._herald.claimed(claims)
+        self._tell(claims)
         self._learn(claims, full=len(claims.messages) >= room)
         jobs = self._hands.take(claims.messages, monotonic())
         if self._closing:
@@ -120,7 +124,7 @@ class Claimer:
         dangerous = [job for job in jobs if job.message.alone]
         others = [job for job in jobs if not job.message.alone]
         if others:
-            self._source.gate.suspect(job for job in others if job.message.recovered)
+            self._gate.suspect(job for job in others if job.message.recovered)
             self._lanes.put(others)
             self._thin_later()
         for job in dangerous:
@@ -148,10 +152,14 @@ class Claimer:
             claims = Claims([])
         finally:
             self._call = None
-            self._source.gate.changed()
+            self._gate.changed()
         in_vain = not (claims.messages or claims.expired) and monotonic() - asked_at < min(self._wait, _BREATH)
         self._breath = min(_LONGEST_BREATH, self._breath * 2 or _BREATH) if in_vain else 0.0
         return claims
+
+    def _tell(self, claims: Claims) -> None:
+        for event in message_events.claimed(self._queue.name, claims):
+            self._queue.events.emit(event)
 
     async def _ask(self, limit: int) -> Claims:
         if limit <= self._most:
@@ -168,10 +176,10 @@ class Claimer:
         )
 
     async def _ask_once(self, limit: int) -> Claims:
-        return await self._source.store.claim(self._source.name, limit, self._source.lease, wait=self._wait)
+        return await self._queue.store.claim(self._queue.name, limit, self._lease(), wait=self._wait)
 
     async def _company(self) -> int:
-        return min(_CROWD, self._source.store.crowd(self._source.name))
+        return min(_CROWD, self._queue.store.crowd(self._queue.name))
 
     async def _pace(self, got: int, asked: int) -> None:
         """After a full answer ask again at once; else let the next claim wait for a message."""
@@ -212,7 +220,7 @@ class Claimer:
     async def _meet(self, job: Job) -> None:
         """A message that must run alone. Unless this process is idle it goes back first: whatever runs here now may
         be just what kills processes, and this message has no attempt to lose."""
-        gate, self._alone = self._source.gate, job
+        gate, self._alone = self._gate, job
         try:
             if gate.is_open and gate.is_quiet():
                 async with gate.alone():
@@ -226,10 +234,10 @@ class Claimer:
 
     async def _claim_when_quiet(self) -> None:
         """Let everything else end, then claim again: most likely the same message."""
-        async with self._source.gate.alone():
+        async with self._gate.alone():
             self._wait = 0.0
             claims = await self._patience.until_done(lambda: self._claim(1))
-            self._herald.claimed(claims)
+            self._tell(claims)
             for job in self._hands.take(claims.messages, monotonic()):
                 await self._run_alone(job)
 

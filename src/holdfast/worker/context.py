@@ -8,8 +8,8 @@ from collections.abc import Awaitable, Callable, Coroutine, Generator
 from typing import Any
 
 from ..errors import LeaseLost
+from ..queue import Queue
 from .in_flight import Job
-from .source import Source
 
 
 class Done:
@@ -23,9 +23,15 @@ class Site:
     """What all contexts of one worker share."""
 
     def __init__(
-        self, source: Source, worker_id: str, extend: Callable[[Job, float], Coroutine[Any, Any, bool]]
+        self,
+        queue: Queue[Any],
+        worker_id: str,
+        *,
+        lease: Callable[[], float],
+        extend: Callable[[Job, float], Coroutine[Any, Any, bool]],
     ) -> None:
-        self.source = source
+        self.queue = queue
+        self.lease = lease  # seconds
         self.worker_id = worker_id
         self.extend = extend
         self.loop = asyncio.get_running_loop()
@@ -47,7 +53,7 @@ class Context:
 
     @property
     def queue(self) -> str:
-        return self._site.source.name
+        return self._site.queue.name
 
     @property
     def message_id(self) -> str:
@@ -76,7 +82,7 @@ class Context:
 
         Workers do this by themselves. Await it in an async handler; in a sync handler the call itself blocks.
         """
-        work = self._extend(self._site.source.lease if seconds is None else seconds)
+        work = self._extend(self._site.lease() if seconds is None else seconds)
         if threading.get_ident() == self._site.thread:
             return work
         asyncio.run_coroutine_threadsafe(work, self._site.loop).result()

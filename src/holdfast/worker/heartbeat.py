@@ -7,10 +7,11 @@ import asyncio
 import threading
 from collections.abc import Callable, Sequence
 from time import monotonic
+from typing import Any
 
+from ..queue import Queue
 from .in_flight import Hands, Job
 from .outage import Outage
-from .source import Source
 
 _PART = 3  # a lease is looked at so many times in its life
 _MOST = 1000  # leases per call
@@ -19,11 +20,20 @@ _MOST = 1000  # leases per call
 class Keeper:
     """Looks every third of a lease; extends what is a third of a lease old."""
 
-    def __init__(self, source: Source, hands: Hands, outage: Outage, *, lost: Callable[[Job], None]) -> None:
-        self._source = source
+    def __init__(
+        self,
+        queue: Queue[Any],
+        hands: Hands,
+        outage: Outage,
+        *,
+        lease: Callable[[], float],
+        lost: Callable[[Job], None],
+    ) -> None:
+        self._queue = queue
+        self._lease = lease  # seconds
         self._hands = hands
         self._outage = outage
-        self._doing = f"extend leases of {source.name}"
+        self._doing = f"extend leases of {queue.name}"
         self._lost = lost
         self._closing = threading.Event()
         self._loop: asyncio.AbstractEventLoop | None = None
@@ -33,7 +43,7 @@ class Keeper:
     def start(self) -> None:
         self._loop = asyncio.get_running_loop()
         self._ended = self._loop.create_future()
-        threading.Thread(target=self._watch, name=f"holdfast-keeper-{self._source.name}", daemon=True).start()
+        threading.Thread(target=self._watch, name=f"holdfast-keeper-{self._queue.name}", daemon=True).start()
 
     async def stop(self, deadline: float) -> None:
         """Nothing is extended after this."""
@@ -67,7 +77,7 @@ class Keeper:
         """False: this store cannot."""
         for part in _parts(jobs):
             try:
-                ends = self._source.store.extend_from_thread(self._source.name, _leases(part), self._source.lease)
+                ends = self._queue.store.extend_from_thread(self._queue.name, _leases(part), self._lease())
             except Exception as error:  # noqa: BLE001 - the store may be away; the next look tries again
                 self._failed(error)
                 return True
@@ -96,7 +106,7 @@ class Keeper:
         while True:
             for part in _parts(jobs):
                 try:
-                    ends = await self._source.store.extend(self._source.name, _leases(part), self._source.lease)
+                    ends = await self._queue.store.extend(self._queue.name, _leases(part), self._lease())
                 except Exception as error:  # noqa: BLE001 - the store may be away; the next look tries again
                     self._failed(error)
                     break
@@ -109,7 +119,7 @@ class Keeper:
 
     @property
     def _interval(self) -> float:
-        return self._source.lease / _PART
+        return self._lease() / _PART
 
     def _due(self) -> list[Job]:
         old = monotonic() - self._interval

@@ -10,7 +10,11 @@ from typing import Any
 
 from ..config import WorkerOptions
 from ..escaping import logger_named
+from ..events import Event
+from ..message_events import lost
+from ..queue import Queue
 from ..retry import RetryFunction, RetryPolicy
+from ..stores.base import DEAD, Store
 from .batches import BatchLanes
 from .call import Call
 from .claimer import Claimer
@@ -18,13 +22,13 @@ from .context import Site
 from .handler import Handler
 from .heartbeat import Keeper
 from .in_flight import Hands, Job
+from .isolation import gate_of
 from .notify import Herald, OnComplete, OnError
 from .outage import Outage, Patience
 from .prefetch import Prefetch
 from .settlement import Judge
 from .settler import Settler
 from .slots import Lanes
-from .source import Source
 from .threads import Threads
 
 _LOG = logger_named("holdfast.worker")
@@ -42,30 +46,35 @@ class Crew:
 
     def __init__(
         self,
-        source: Source,
+        queue: Queue[Any],
         handler: Handler,
         options: WorkerOptions,
         *,
         worker_id: str,
+        lease: float | None,
+        maintenance_interval: float,
         retry: RetryPolicy | RetryFunction | None,
         on_error: OnError | None,
         on_complete: OnComplete | None,
         gone: Callable[[], None],
     ) -> None:
-        self._source = source
+        self._queue = queue
+        self._own_lease = lease
+        self._maintenance_interval = maintenance_interval
         self._gone = gone
         self._worker_id = worker_id
         self._concurrency = options.concurrency
-        self._hands = Hands(source.gate.settled)
-        self._threads = Threads(options.concurrency, f"holdfast-{source.name}")
-        self._callback_threads = None if handler.is_async else Threads(1, f"holdfast-{source.name}-callbacks")
-        judge = Judge(source, worker_id, retry=retry)
-        self._herald = Herald(source, on_error=on_error, on_complete=on_complete, threads=self._callback_threads)
+        self._gate = gate_of(queue.store)
+        self._hands = Hands(self._gate.settled)
+        self._threads = Threads(options.concurrency, f"holdfast-{queue.name}")
+        self._callback_threads = None if handler.is_async else Threads(1, f"holdfast-{queue.name}-callbacks")
+        judge = Judge(queue, worker_id, retry=retry)
+        self._herald = Herald(queue, on_error=on_error, on_complete=on_complete, threads=self._callback_threads)
         self._outage = Outage()
-        self._settler = Settler(source, self._hands, judge, self._herald, self._outage)
+        self._settler = Settler(queue, self._hands, judge, self._herald, self._outage)
         self._lanes = self._make_lanes(handler, options, judge)
         self._claimer = self._make_claimer(options)
-        self._keeper = Keeper(source, self._hands, self._outage, lost=self._lose)
+        self._keeper = Keeper(queue, self._hands, self._outage, lease=self._lease, lost=self._lose)
         self._claiming: asyncio.Task[None] | None = None
         self._settling: asyncio.Task[None] | None = None
         self._running: list[asyncio.Task[None]] = []
@@ -79,21 +88,22 @@ class Crew:
         per_lane = options.batch or 1
         at_work = options.concurrency * per_lane
         return Claimer(
-            self._source,
+            self._queue,
+            self._gate,
             self._hands,
             self._lanes,
             self._settler,
-            self._herald,
             self._outage,
-            prefetch=_prefetch(self._source, options, at_work),
+            lease=self._lease,
+            prefetch=_prefetch(self._queue.store, options, at_work),
             at_work=at_work,
             per_lane=per_lane,
-            most=max(_batch_size(self._source, options), at_work),
-            calls=_CALLS if self._source.store.capabilities.prefetch else 1,
+            most=max(_batch_size(self._queue.store, options), at_work),
+            calls=_CALLS if self._queue.store.capabilities.prefetch else 1,
         )
 
     def _make_lanes(self, handler: Handler, options: WorkerOptions, judge: Judge) -> Lanes:
-        site = Site(self._source, self._worker_id, self._extend)
+        site = Site(self._queue, self._worker_id, lease=self._lease, extend=self._extend)
         call = Call(handler, site, timeout=options.timeout, threads=self._threads)
         common: dict[str, Any] = {"concurrency": options.concurrency, "keep_values": self._herald.keeps_values}
         if options.batch is not None:
@@ -106,12 +116,10 @@ class Crew:
         self._settling = self._settler.start()
         self._claiming = self._claimer.start()
         self._keeper.start()
-        self._maintaining = asyncio.create_task(self._maintain(), name=f"holdfast-maintain-{self._source.name}")
+        self._maintaining = asyncio.create_task(self._maintain(), name=f"holdfast-maintain-{self._queue.name}")
         for task in (*self._running, self._settling, self._claiming):
             task.add_done_callback(self._ended_early)
-        self._source.events.emit(
-            "workers.started", queue=self._source.name, concurrency=self._concurrency, worker_id=self._worker_id
-        )
+        self._tell("workers.started", concurrency=self._concurrency)
 
     def is_lane(self, task: asyncio.Task[Any] | None) -> bool:
         return task in self._running
@@ -123,39 +131,46 @@ class Crew:
             self._deadline = deadline
             self._hurry.set()
         if self._stopping is None:
-            self._stopping = asyncio.create_task(self._stop(), name=f"holdfast-stop-{self._source.name}")
+            self._stopping = asyncio.create_task(self._stop(), name=f"holdfast-stop-{self._queue.name}")
         return self._stopping
 
     # ------------------------------------------------------------------ while it runs
 
+    def _lease(self) -> float:
+        """Seconds: the worker's own, or the queue's, which may change."""
+        return self._queue.options.lease if self._own_lease is None else self._own_lease
+
+    def _tell(self, event: str, **fields: Any) -> None:
+        self._queue.events.emit(Event(event, {"queue": self._queue.name, **fields, "worker_id": self._worker_id}))
+
     def _lose(self, job: Job) -> None:
         self._lanes.lose(job)
-        self._herald.lost(job)
+        self._queue.events.emit(lost(self._queue.name, job.message.id))
 
     async def _extend(self, job: Job, seconds: float) -> bool:
         lease = (job.message.id, job.message.token)
-        (end,) = await self._source.store.extend(self._source.name, [lease], seconds)
+        (end,) = await self._queue.store.extend(self._queue.name, [lease], seconds)
         if end is None and not job.lost and job.settlement is None:
             self._lose(job)
         return end is not None
 
     async def _maintain(self) -> None:
-        patience = Patience(self._outage, f"maintain {self._source.name}")
-        interval = self._source.maintenance_interval
+        patience = Patience(self._outage, f"maintain {self._queue.name}")
+        interval = self._maintenance_interval
         while True:
             await asyncio.sleep(interval * random.uniform(0.75, 1.25))  # so that processes do not all come at once
-            if self._source.store.is_resting(self._source.name):
+            if self._queue.store.is_resting(self._queue.name):
                 continue
-            await patience.until_done(self._source.refresh)
-            if not self._source.is_letters:  # the queue's own workers maintain its dead letters too
-                await patience.until_done(lambda: self._source.store.maintain(self._source.name))
+            await patience.until_done(self._queue.refresh)
+            if not self._queue.name.endswith(DEAD):  # the queue's own workers maintain its dead letters too
+                await patience.until_done(lambda: self._queue.store.maintain(self._queue.name))
 
     def _ended_early(self, task: asyncio.Task[None]) -> None:
         """A loop that ends by an error ends the worker: half a worker helps nobody."""
         if task.cancelled() or (error := task.exception()) is None:
             return
         if not self.ended.done():
-            _LOG.critical("the worker of %s stops: %s: %s", self._source.name, type(error).__name__, error)
+            _LOG.critical("the worker of %s stops: %s: %s", self._queue.name, type(error).__name__, error)
             self.ended.set_exception(error)
             self.ended.exception()  # seen: it was logged, and `run` raises it
         self.stop(0.0)
@@ -210,20 +225,20 @@ class Crew:
         if self._callback_threads is not None:
             self._callback_threads.close()
         if left := len(self._hands.held):
-            _LOG.warning("%d outcomes of %s could not be settled; their leases will expire", left, self._source.name)
-        self._source.events.emit("workers.stopped", queue=self._source.name, worker_id=self._worker_id)
+            _LOG.warning("%d outcomes of %s could not be settled; their leases will expire", left, self._queue.name)
+        self._tell("workers.stopped")
         self._gone()
         if not self.ended.done():
             self.ended.set_result(None)
 
 
-def _prefetch(source: Source, options: WorkerOptions, at_work: int) -> Prefetch:
+def _prefetch(store: Store, options: WorkerOptions, at_work: int) -> Prefetch:
     if options.prefetch is not None:
         return Prefetch(options.prefetch, step=0, most=0)
-    known = source.store.capabilities.prefetch
-    return Prefetch(known, step=at_work, most=max(_batch_size(source, options), _LEARNED * known))
+    known = store.capabilities.prefetch
+    return Prefetch(known, step=at_work, most=max(_batch_size(store, options), _LEARNED * known))
 
 
-def _batch_size(source: Source, options: WorkerOptions) -> int:
+def _batch_size(store: Store, options: WorkerOptions) -> int:
     """Messages of one call: a store whose calls cost much and whose messages little takes more of them."""
-    return source.store.capabilities.batch_size if options.batch_size is None else options.batch_size
+    return store.capabilities.batch_size if options.batch_size is None else options.batch_size

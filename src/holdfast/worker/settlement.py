@@ -3,15 +3,17 @@
 from __future__ import annotations
 
 from collections.abc import Iterator
+from typing import Any
 
 import msgspec
 
 from ..limits import check_result, in_ascii, kept_text
 from ..outcome import Decision, decide, describe
+from ..queue import Queue
 from ..retry import RetryFunction, RetryPolicy
+from ..stores.base import DEAD
 from ..stores.records import Settlement
 from .in_flight import Job
-from .source import Source
 
 _WHEN_REFUSED = 60.0  # seconds until a message runs again of which the store takes no outcome
 _WHEN_THE_POLICY_ENDS = 300.0  # seconds until a dead letter is shown again though its policy has no further try
@@ -20,23 +22,24 @@ _WHEN_THE_POLICY_ENDS = 300.0  # seconds until a dead letter is shown again thou
 class Judge:
     """Makes the settlement of a job. Dead letters never die again: they are shown again later."""
 
-    def __init__(self, source: Source, worker_id: str, *, retry: RetryPolicy | RetryFunction | None) -> None:
-        self._source = source
+    def __init__(self, queue: Queue[Any], worker_id: str, *, retry: RetryPolicy | RetryFunction | None) -> None:
+        self._queue = queue
+        self._is_letters = queue.name.endswith(DEAD)
         self._worker_id = worker_id
         self._retry = retry  # the worker's own; None: the queue's
 
     def completed(self, job: Job, result: bytes | None) -> Settlement:
         """MessageTooLarge: the result is beyond its limit, and the attempt has failed."""
         if result is not None:
-            check_result(result, self._source.options.max_message_size)
+            check_result(result, self._queue.options.max_message_size)
         message = job.message
         return Settlement(message.id, message.token, "complete", 0.0, result, None, None, self._worker_id)
 
     def failed(self, job: Job, error: BaseException) -> Settlement:
-        message, stored = job.message, self._source.options.retry
+        message, stored = job.message, self._queue.options.retry
         policy = stored if self._retry is None else self._retry
         # a dead letter has no last attempt
-        most = message.attempt + 1 if self._source.is_letters else message.max_attempts
+        most = message.attempt + 1 if self._is_letters else message.max_attempts
         decision = decide(error, attempt=message.attempt, max_attempts=most, policy=policy, fallback=stored)
         return self._settlement(job, decision)
 
@@ -60,12 +63,12 @@ class Judge:
 
     def _settlement(self, job: Job, decision: Decision) -> Settlement:
         message, action, delay = job.message, decision.action, decision.delay
-        if self._source.is_letters and action == "dead":
+        if self._is_letters and action == "dead":
             action, delay = "retry", self._backoff(message.attempt)
         return Settlement(message.id, message.token, action, delay=delay, error=decision.error, worker=self._worker_id)
 
     def _backoff(self, attempt: int) -> float:
-        delay = self._source.options.retry.after(attempt)
+        delay = self._queue.options.retry.after(attempt)
         return _WHEN_THE_POLICY_ENDS if delay is None else delay
 
 

@@ -5,15 +5,17 @@ from __future__ import annotations
 import asyncio
 from collections.abc import Iterable, Sequence
 from contextlib import suppress
+from typing import Any
 
 from ..errors import HoldfastError, MessageError, QueueNotFound
 from ..escaping import logger_named
+from ..message_events import Attempt, lost
+from ..queue import Queue
 from ..stores.records import Answer, Settlement
 from .in_flight import Hands, Job
 from .notify import Herald
 from .outage import FINAL, LONGEST_PAUSE, PASSING, Outage, Patience, Refused
 from .settlement import Judge
-from .source import Source
 
 _LOG = logger_named("holdfast.worker")
 _FIRST_PAUSE = 0.05  # seconds until an outcome that was refused is tried again, doubled each time
@@ -27,13 +29,13 @@ class Settler:
     An outcome that the store refuses for good must not hold up the others: it is found by halves, and ends otherwise.
     """
 
-    def __init__(self, source: Source, hands: Hands, judge: Judge, herald: Herald, outage: Outage) -> None:
-        self._source = source
+    def __init__(self, queue: Queue[Any], hands: Hands, judge: Judge, herald: Herald, outage: Outage) -> None:
+        self._queue = queue
         self._hands = hands
         self._judge = judge
         self._herald = herald
         self._outage = outage
-        self._doing = f"settle in {source.name}"
+        self._doing = f"settle in {queue.name}"
         self._patience = Patience(outage, self._doing)
         self._aside: list[Job] = []  # refused, and nobody knows yet whether the store or the outcome is to blame
         self._rounds = 0
@@ -45,7 +47,7 @@ class Settler:
         return self._patience.well
 
     def start(self) -> asyncio.Task[None]:
-        return asyncio.create_task(self._run(), name=f"holdfast-settler-{self._source.name}")
+        return asyncio.create_task(self._run(), name=f"holdfast-settler-{self._queue.name}")
 
     def close(self) -> None:
         """End when everything is settled."""
@@ -117,7 +119,7 @@ class Settler:
     async def _taken(self, jobs: Sequence[Job]) -> list[tuple[Job, Exception]]:
         """Tell the store; those it refuses, found by halves, and why."""
         try:
-            answers = await self._told([job.settlement for job in jobs if job.settlement is not None])
+            answers = await self._told(jobs, [job.settlement for job in jobs if job.settlement is not None])
         except MessageError as error:
             return await self._apart(jobs) if len(jobs) > 1 else await self._too_much(jobs[0], error)
         except Refused as refusal:
@@ -148,7 +150,7 @@ class Settler:
 
     async def _is_taken(self, job: Job, settlement: Settlement, error: Exception) -> bool:
         try:
-            answers = await self._told([settlement])
+            answers = await self._told((job,), [settlement])
         except (MessageError, Refused):
             return False
         if settlement is not job.settlement:
@@ -160,15 +162,21 @@ class Settler:
         await self._herald.settled((job,), answers)
         return True
 
-    async def _told(self, settlements: Sequence[Settlement]) -> list[Answer]:
-        return await self._patience.until_done(lambda: self._tell(settlements))
+    async def _told(self, jobs: Sequence[Job], settlements: Sequence[Settlement]) -> list[Answer]:
+        return await self._patience.until_done(lambda: self._tell(jobs, settlements))
 
-    async def _tell(self, settlements: Sequence[Settlement]) -> list[Answer]:
+    async def _tell(self, jobs: Sequence[Job], settlements: Sequence[Settlement]) -> list[Answer]:
         try:
-            return await self._source.settle(settlements)
+            return await self._queue._opened.settle(settlements, lambda index: _attempt(jobs[index]))
         except QueueNotFound:  # the messages went with their queue
+            for job in jobs:
+                self._queue.events.emit(lost(self._queue.name, job.message.id))
             return ["unknown"] * len(settlements)
         except (*PASSING, *FINAL):
             raise
         except Exception as error:  # whatever a store says no with
             raise Refused(error) from error
+
+
+def _attempt(job: Job) -> Attempt:
+    return Attempt(job.message.attempt, job.finished_at - job.started_at, job.result)

@@ -11,16 +11,13 @@ from types import TracebackType
 from typing import TYPE_CHECKING, Any, TypeVar
 
 from .. import config
-from ..deliveries import Delivery
 from ..errors import ConfigError
 from ..retry import RetryFunction, RetryPolicy, policy_from
 from . import signals
 from .handler import Handler
 from .in_flight import Job
-from .isolation import gate_of
 from .notify import OnComplete, OnError
 from .run import Crew
-from .source import Source
 
 if TYPE_CHECKING:
     from ..queue import Queue
@@ -74,10 +71,12 @@ class Worker:
         """Begin to claim and run, in the background; a second start is harmless."""
         if self._crew is None:
             self._crew = Crew(
-                self._source(),
+                self._queue,
                 self._handler,
                 self._options,
                 worker_id=self.worker_id,
+                lease=self._lease,
+                maintenance_interval=self._maintenance_interval,
                 retry=self._retry,
                 on_error=self._on_error,
                 on_complete=self._on_complete,
@@ -127,29 +126,6 @@ class Worker:
     def _forget(self) -> None:
         self._crew = None
         self._queue._opened.life.workers.discard(self)
-
-    def _source(self) -> Source:
-        queue = self._queue
-        return Source(
-            queue.name,
-            store=lambda: queue.store,
-            options=lambda: queue.options,
-            settle=queue._opened.settle_for_worker,
-            refresh=queue._opened.refresh,
-            lease=self._lease,
-            decode=queue.codec.decode,
-            delivery=self._delivery,
-            events=queue.events,
-            gate=gate_of(queue.store),
-            maintenance_interval=self._maintenance_interval,
-        )
-
-    def _delivery(self, job: Job) -> Delivery[Any]:
-        """What callbacks get; the value of a payload that could not be decoded says why when asked for."""
-        delivery: Delivery[Any] = Delivery(job.message, self._queue, job.since)  # `Delivery[Any](…)` takes a µs longer
-        if job.value is not None:
-            delivery._value = job.value
-        return delivery
 
     async def __aenter__(self) -> Worker:
         await self.start()

@@ -11,7 +11,7 @@ from typing import TypeAlias, TypeVar, cast
 import msgspec
 
 from ...config import QueueOptions
-from ...errors import QueueNotFound, Unavailable
+from ...errors import QueueNotFound
 from .. import formats
 from . import damage, intake, names, queues, topics
 from .bucket.listing import Late

@@ -1,8 +1,8 @@
 """Group commit: callers queue what they want done, one of them leads and commits for all who wait.
 
-A caller that blocks leads in its own thread, one group, and then passes the lead on: to the first who waits, if that
-blocks too, else to the queue's thread. Callers in an event loop never lead, so that no loop waits for a disk. The thread
-also leads when the space is not free at once, and clears up after a leader that was interrupted.
+A caller that blocks leads in its own thread, one group, and then passes the lead on: to the first that waits, if it
+blocks too, else to the queue's thread. Callers in an event loop never lead, so that no loop waits for a disk. The
+thread also leads when the space is not free at once, and clears up after a leader that was interrupted.
 """
 
 from __future__ import annotations
@@ -101,7 +101,9 @@ class Step(Entry[T]):
 
     __slots__ = ("_step",)
 
-    def __init__(self, step: Callable[[Any], T], *, durable: bool = True, before: Callable[[], None] | None = None):
+    def __init__(
+        self, step: Callable[[Any], T], *, durable: bool = True, before: Callable[[], None] | None = None
+    ) -> None:
         super().__init__(self, durable=durable, before=before)
         self._step = step
 

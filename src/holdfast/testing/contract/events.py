@@ -9,6 +9,7 @@ from typing import Any
 import pytest
 
 from ...errors import ConfigError, LeaseLost
+from ...outcome import Dead
 from ...retry import Fixed
 from .base import LONG, PATIENCE, SHORT, StoreContract, eventually, working
 
@@ -72,6 +73,29 @@ class Events(StoreContract):
         assert [(event.name, dict(event)) for event in heard] == [
             (name, {"queue": "jobs", "id": id, "attempts": 1, "error": "broken"})
         ]
+
+    async def test_worker_and_caller_tell_the_same(self) -> None:
+        """Whoever ended an attempt: the same events in the same words, and due by the store's clock."""
+        heard = self.listen("message.completed", "message.retry", "message.dead")
+        queue = await self.queue(retry=Fixed(LONG))
+        values = ["complete", "retry", "dead"]
+        by_value = dict(zip(await queue.enqueue_many(values), values, strict=True))
+        for delivery in await self.take_all(queue, 3):
+            await {
+                "complete": lambda one: one.complete({"n": 1}),
+                "retry": lambda one: one.fail("later"),
+                "dead": lambda one: one.kill("broken"),
+            }[by_value[delivery.id]](delivery)
+        await self.hear(heard, 3)
+        by_value |= dict(zip(await queue.enqueue_many(values), values, strict=True))
+        async with working(queue.worker(_end_as)):
+            await self.hear(heard, 6)
+        now = await self.clock()
+        for event in heard:
+            if event.name == "message.retry":
+                assert abs(event.next_visible_at.timestamp() - now - LONG) < 5
+        caller, worker = ({by_value[event.id]: _alike(event) for event in part} for part in (heard[:3], heard[3:]))
+        assert caller == worker
 
     async def test_cancel_is_an_event(self) -> None:
         heard = self.listen(*MESSAGE_EVENTS[1:])
@@ -176,3 +200,17 @@ class Events(StoreContract):
     async def test_unknown_event_is_refused(self) -> None:
         with pytest.raises(ConfigError, match=r"message\.completed"):
             self.broker.on("message.complete", print)
+
+
+async def _end_as(value: str) -> dict[str, int]:
+    if value == "complete":
+        return {"n": 1}
+    raise Dead("broken") if value == "dead" else RuntimeError("later")
+
+
+def _alike(event: Any) -> tuple[str, dict[str, Any]]:
+    """What must be equal: all but whose it is, how long it ran, the instant, and the exception's type and frames."""
+    told = {field: value for field, value in event.items() if field not in ("id", "duration", "next_visible_at")}
+    if "error" in told:
+        told["error"] = told["error"].splitlines()[0].removeprefix("RuntimeError: ")
+    return event.name, told

@@ -110,9 +110,7 @@ class LateAppender(Appender):
             blocks = self._bundled(calls, now)
         while True:
             looked = time.monotonic()
-            await self._space.transact(
-                partial(self._publish, blocks=blocks), deadline=self._timeout
-            )
+            await self._space.transact(partial(self._publish, blocks=blocks), deadline=self._timeout)
             self._added([block.key for block in blocks if due_of(block.key)])
             for block in blocks[:_OFFERED]:
                 self._cache.offer(self._root + block.key, block.data)

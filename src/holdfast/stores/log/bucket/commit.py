@@ -223,7 +223,9 @@ class LateCommitter(Committer):
             cast(_Far, session.tx).afterwards(partial(self._fill, session, request, numbers, blocks))
         return blocks
 
-    def _fill(self, session: Session, request: Request, numbers: set[int], blocks: dict[int, tuple[Block, Rows]]) -> None:
+    def _fill(
+        self, session: Session, request: Request, numbers: set[int], blocks: dict[int, tuple[Block, Rows]]
+    ) -> None:
         try:
             blocks.update((no, session.block(no)) for no in numbers)
         except HoldfastError as error:

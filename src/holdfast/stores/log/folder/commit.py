@@ -57,7 +57,7 @@ class Committer:
         self.made: list[str] = []  # what opening had to make, in words
 
     def is_free(self) -> bool:
-        """For a caller's own thread: take the lock for `run`, if neither that nor opening the database means waiting."""
+        """For a caller's own thread: take the lock for `run`, if neither that nor opening the database is a wait."""
         if self._lock is None or self._view is None or not self._lock.try_acquire():
             return False
         self._is_locked = True
