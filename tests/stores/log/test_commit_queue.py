@@ -523,21 +523,29 @@ class Company:
         self.stop.set()
 
     def end(self) -> None:
-        while any(thread.is_alive() for thread in self.threads):
-            with contextlib.suppress(KeyboardInterrupt):
-                for thread in self.threads:
-                    thread.join(LONG)
+        for thread in self.threads:
+            thread.join(LONG)
 
 
 def calls_until(stop: threading.Event, disk: Disk) -> tuple[list[object], int]:
-    """What the main thread was answered, and how often it was interrupted."""
+    """What the main thread was answered, and how often it was interrupted: only inside its calls."""
     answered: list[object] = []
     count = interrupted = 0
+    calls = [False]
+
+    def interrupt(*_: object) -> None:
+        is_inside, calls[0] = calls[0], False
+        if is_inside:
+            raise KeyboardInterrupt
+
+    signal.signal(signal.SIGINT, interrupt)
     while not stop.is_set():
+        count += 1
         try:
-            while not stop.is_set():
-                count += 1
-                answered.append(blocking(disk, ("main", count)))
+            calls[0] = True
+            answer = blocking(disk, ("main", count))
+            calls[0] = False
+            answered.append(answer)
         except KeyboardInterrupt:
             interrupted += 1
     return answered, interrupted
