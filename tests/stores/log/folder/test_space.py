@@ -71,7 +71,7 @@ async def test_an_expired_step_never_runs(space: FolderSpace):
         entered.set()
         assert leave.wait(10)
 
-    blocking = asyncio.ensure_future(space.transact(block))
+    first = asyncio.ensure_future(space.transact(block))
     assert await asyncio.to_thread(entered.wait, 10)
     with pytest.raises(Unavailable, match="nothing was done"):
         await space.transact(lambda tx: tx.put("late", b"x"), deadline=0.02)
@@ -82,7 +82,7 @@ async def test_an_expired_step_never_runs(space: FolderSpace):
     cancelled.cancel()
     await asyncio.wait([cancelled])  # a caller that is gone has taken its step back; one that is going has not yet
     leave.set()
-    await blocking
+    await first
     assert await space.transact(keys()) == []
 
 
