@@ -86,7 +86,7 @@ async def test_pages(broker: Broker) -> None:
 
 
 async def test_replay_in_steps(broker: Broker, monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr(admin, "PAGE", 3)
+    monkeypatch.setattr(admin, "PAGE_ROWS", 3)
     queue = await broker.queue("q")
     ids = await dead_letters(queue, 8)
     steps: list[int] = []
@@ -137,7 +137,7 @@ async def test_doctor_looks_at_the_queues(tmp_path: Path, monkeypatch: pytest.Mo
         await dead_letters(queue, 2)
         await queue.enqueue(1)
         await queue.pause()
-    monkeypatch.setattr(admin, "OLD", 0.0)
+    monkeypatch.setattr(admin, "OLD_MESSAGE_S", 0.0)
     found = await examine(url)
     assert found["queues"] == ("ok", "1 queues keep 3 messages")
     assert found["paused"][0] == "warn"
@@ -169,12 +169,6 @@ async def test_doctor_says_who_named_the_store(tmp_path: Path, monkeypatch: pyte
     assert (await examine(None))["configuration"][1] == "HOLDFAST_URL names the store"
     (tmp_path / "holdfast.yaml").write_text("stor: {}\n")
     assert (await examine(None))["configuration"][0] == "fail"
-
-
-def test_every_store_that_can_be_opened_says_what_survives() -> None:
-    from holdfast.stores import opening
-
-    assert set(opening._NOW) <= set(admin.SURVIVAL)
 
 
 async def test_a_queue_that_goes_meanwhile_is_no_error(broker: Broker, monkeypatch: pytest.MonkeyPatch) -> None:

@@ -10,7 +10,7 @@ import pytest
 
 import holdfast
 from holdfast.errors import LeaseLost, MessageNotFound
-from holdfast.repeats import REMEMBERED_LEAST, Marks, Repeats
+from holdfast.repeats import REMEMBERED_SETTLEMENTS, Marks, Repeats
 from holdfast.stores.records import Settlement
 
 
@@ -38,7 +38,7 @@ def test_a_hundred_thousand_cost_a_few_megabytes():
     try:
         marks = Marks()
         most = 0
-        for start in range(0, 3 * REMEMBERED_LEAST, 1000):
+        for start in range(0, 3 * REMEMBERED_SETTLEMENTS, 1000):
             marks.add([hash((start, number)) for number in range(1000)])
             assert start not in marks
             most = max(most, tracemalloc.get_traced_memory()[0])

@@ -8,7 +8,7 @@ import signal
 import subprocess
 import sys
 import tempfile
-from collections.abc import Callable, Iterator
+from collections.abc import Callable, Iterator, Sequence
 from pathlib import Path
 from typing import Any
 from urllib.parse import urlsplit
@@ -119,13 +119,31 @@ def _read_only(server: postgres.Server, state: str) -> None:
         admin.execute("SELECT pg_reload_conf()")
 
 
+_WRITES = (
+    *("holdfast.>", "$O.>", "$JS.API.STREAM.CREATE.>", "$JS.API.STREAM.UPDATE.>", "$JS.API.STREAM.DELETE.>"),
+    *("$JS.API.STREAM.PURGE.>", "$JS.API.STREAM.MSG.DELETE.>", "$JS.API.CONSUMER.CREATE.>"),
+    "$JS.API.CONSUMER.DELETE.>",
+)
+
+
 def _nats(stack: contextlib.ExitStack) -> Place:
-    server = nats.Server()
+    server = nats.Server(_user(denied=()))
     disk = _small_disk(stack, server.folder)
     stack.enter_context(server)
     wire = stack.enter_context(contextlib.closing(Wire(urlsplit(server.url).port or 0)))
     faults = _server_faults(server, lambda: server._process.pid)  # type: ignore[union-attr] # it runs
-    return Place(f"nats://127.0.0.1:{wire.port}", faults | {"slow": _slow(wire)} | disk)
+    faults |= {
+        "slow": _slow(wire),
+        "read-only": (lambda: server.reload(_user(denied=_WRITES)), lambda: server.reload(_user(denied=()))),
+    }
+    return Place(f"nats://127.0.0.1:{wire.port}", faults | disk)
+
+
+def _user(denied: Sequence[str]) -> str:
+    """Everybody is this one, and may do all but publish there."""
+    deny = ", ".join(f'"{subject}"' for subject in denied)
+    rights = f'permissions: {{publish: {{allow: ">", deny: [{deny}]}}, subscribe: ">"}}'
+    return f"no_auth_user: all\nauthorization {{users: [{{user: all, password: all, {rights}}}]}}"
 
 
 class Refusing(Proxy):

@@ -44,7 +44,7 @@ async def nats_cluster(settings: Settings) -> Verdict:
 
         async def kill_leader(stage: Stage) -> None:
             api: Any = stage.broker.store
-            info = await api.link.api(f"STREAM.INFO.holdfast={QUEUE}=tasks")
+            info = await api.connection.api(f"STREAM.INFO.holdfast={QUEUE}=tasks")
             leader = info["cluster"]["leader"]
             [victim] = [server for number, server in enumerate(cluster.servers) if f"n{number}" == leader]
             await asyncio.to_thread(victim.kill)
@@ -105,7 +105,7 @@ async def _delete_consumer(stage: Stage) -> None:
     """As an operator's mistake would; one that is not there yet again is left alone."""
     store: Any = stage.broker.store
     try:
-        await store.link.api(f"CONSUMER.DELETE.{store.prefix}={QUEUE}=tasks.0")
+        await store.connection.api(f"CONSUMER.DELETE.{store.prefix}={QUEUE}=tasks.0")
     except Refused:
         pass
 
@@ -113,9 +113,9 @@ async def _delete_consumer(stage: Stage) -> None:
 async def _judge(stage: Stage, verdict: Verdict) -> None:
     """Nothing may be left with a consumer: neither waiting for one that stalled, nor given up by the server."""
     store: Any = stage.broker.store
-    lanes = (await store.link.api(f"CONSUMER.LIST.{store.prefix}={QUEUE}=tasks")).get("consumers") or []
-    stalled = [lane["name"] for lane in lanes if lane["num_pending"]]
-    state = (await store.link.api(f"STREAM.INFO.{store.prefix}={QUEUE}=tasks"))["state"]
+    consumers = (await store.connection.api(f"CONSUMER.LIST.{store.prefix}={QUEUE}=tasks")).get("consumers") or []
+    stalled = [consumer["name"] for consumer in consumers if consumer["num_pending"]]
+    state = (await store.connection.api(f"STREAM.INFO.{store.prefix}={QUEUE}=tasks"))["state"]
     verdict.notes |= {"stalled consumers": len(stalled), "stranded tasks": state["messages"]}
     verdict.expect(not stalled, f"consumers with a backlog that nobody gets: {stalled}")
     verdict.expect(state["messages"] == 0, f"{state['messages']} tasks are left in their stream")

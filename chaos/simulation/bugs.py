@@ -16,7 +16,8 @@ from holdfast.errors import QueueNotFound
 from holdfast.stores.log import commit as committer
 from holdfast.stores.log import flush_rows, intake, names, rows, tokens, topics
 from holdfast.stores.log.append import Appender
-from holdfast.stores.log.bucket import clock, requests, transaction
+from holdfast.stores.log.bucket import append as appends
+from holdfast.stores.log.bucket import clock, repeat_window, requests, transaction
 from holdfast.stores.log.bucket import listing as late
 from holdfast.stores.log.bucket.faults import Doubt, Refused
 from holdfast.stores.log.edit import Seen
@@ -41,11 +42,11 @@ class Bug(msgspec.Struct, frozen=True):
 def _survey(honest: Any) -> Any:
     """An old list is judged by a new head: whoever holds more blocks than we knew is not asked what it forgot."""
 
-    def survey(self: Any, view: Any, ranges_of: Any = None) -> Any:
+    def survey(self: Any, view: Any, ranges_of: Any) -> Any:
         known = self._known
         while True:
-            before = self._stored(known.root)
-            ranges = ranges_of(known.root, before.held) if ranges_of and known.root else []
+            before = self.stored(known.root)
+            ranges = ranges_of(known.root, before.held) if known.root else []
             heads = [known.root + "head"] if known.root else []
             (stored, *found), keys = view.survey([names.config_key(self.address.queue), *heads], ranges)
             if stored is None:
@@ -55,12 +56,12 @@ def _survey(honest: Any) -> Any:
                 if root != known.root:
                     continue
             new = self._decoded(found[0], known.root, view.calendar)
-            if ranges_of and new.held > before.held:
+            if ranges and new.held > before.held:
                 keys = view.survey([], ranges_of(known.root, new.held))[1]
-            elif ranges_of and new.ticket() != before.ticket():
+            elif ranges and new.ticket() != before.ticket():
                 continue
-            rules = self._rules(known.config, view.calendar)
-            return Seen(known.config, rules, known.root, new, new.ticket()), keys
+            rules = self._rules(known.config, view)
+            return Seen(known.config, rules, known.root, new, new.ticket(), self.window), keys
 
     return survey
 
@@ -89,13 +90,13 @@ def _marks_used(honest: Any) -> Any:
 def _used_list(honest: Any) -> Any:
     """A list that some claim has chosen from is not looked at again while the head has anything to give."""
 
-    def absorbable_late(survey: Any, tx: Any, demand: int, late: Any, look: Any) -> Any:
+    def absorbable_late(survey: Any, tx: Any, demand: int, late: Any) -> Any:
         listing = late.listing()
         if listing is not None and _used[0] is listing:
-            seen = look(tx)
+            seen, _ = survey(tx, intake.no_ranges)
             if not seen.rules.paused and machine.wanted(seen.head, [], demand)[1]:
                 return seen, Absorb([], seen.ticket), listing.next_due
-        return honest(survey, tx, demand, late, look)
+        return honest(survey, tx, demand, late)
 
     return absorbable_late
 
@@ -241,7 +242,7 @@ def _repeat_is_success(honest: Any) -> Any:
 _BUCKET = ("bucket",)
 BUGS: dict[str, Bug] = {
     "an old list is judged by a newer head": Bug(
-        [(committer.Committer, "_survey", _survey)],
+        [(committer.Committer, "survey", _survey)],
         _BUCKET,
         ("absorbed twice", "came back", "completed twice"),
     ),
@@ -249,7 +250,9 @@ BUGS: dict[str, Bug] = {
         [(repeat, "fate", _dates_decide), (repeat, "is_copied", _always(False))], _BUCKET, ("lost",)
     ),
     "a used list hides better blocks": Bug(
-        [(intake, "absorbable_late", _used_list), (late.Late, "choose", _marks_used)], _BUCKET, ("priority", "order")
+        [(repeat_window, "absorbable_late", _used_list), (late.Late, "choose", _marks_used)],
+        _BUCKET,
+        ("priority", "order"),
     ),
     "409 taken as taken": Bug([(requests.Wire, "create", _taken_for_done(Refused))], _BUCKET),
     "503 taken as done": Bug([(requests.Wire, "create", _taken_for_done(Doubt))], _BUCKET),
@@ -262,7 +265,9 @@ BUGS: dict[str, Bug] = {
     "no token check": Bug([(machine, "_settle", _any_token)]),
     "settle before durable": Bug([(LogStore, "settle", _every(7, _says_done))]),
     "repeat not recognised": Bug([(LogStore, "append", _every(5, _twice))]),
-    "enqueue loses every nth": Bug([(Appender, "_publish", _every(7, _forgets_block))]),
+    "enqueue loses every nth": Bug(
+        [(where, "_publish", _every(7, _forgets_block)) for where in (Appender, appends.Appends)]
+    ),
     "attempt counted at failure": Bug([(machine, "_lease_out", _uncounted)]),
     "archive misses one": Bug([(flush_rows, "encode", _every(3, _misses_one))]),
     "payload spoiled": Bug([(rows, "encode", _every(7, _spoils))]),

@@ -21,6 +21,7 @@ from holdfast.stores.log import commit_queue
 from holdfast.stores.log.calendar import Calendar, Reckoning
 from holdfast.stores.log.commit_queue import CommitQueue, Work
 from holdfast.stores.log.memory import _Objects, _View
+from holdfast.stores.log.repeat_window import Atomic, Home, RepeatWindow
 from holdfast.stores.log.space import Found
 from holdfast.stores.log.store import LogStore
 from holdfast.stores.log.topics import Topics, deliver
@@ -78,7 +79,7 @@ class _Snapshot(_View):
 class DatabaseSpace:
     """`Space`, of one process."""
 
-    window = 0.0
+    request_costs = False
     format = formats.LOG
 
     def __init__(self, base: OnDatabase, process: Process, options: StoreOptions) -> None:
@@ -105,6 +106,9 @@ class DatabaseSpace:
         commit_queue._alive.pop(self.commits)  # nobody waits for a simulated thread when the real process ends
 
     # Time and signals.
+
+    def repeat_window(self, home: Home) -> RepeatWindow:
+        return Atomic(self, home)
 
     def clock(self) -> float:
         return EPOCH + self._world.now

@@ -15,14 +15,13 @@ from .config import QueueOptions
 from .errors import CodecError, ConfigError, HoldfastError, MessageNotFound, QueueNotFound, StoreError
 from .queue import Queue
 from .stores import base, opening
-from .stores.base import Check, QueueInfo
+from .stores.base import PAGE_ROWS, Check, QueueInfo
 from .stores.formats import Format
 from .stores.opening import Location, locate, unmade
 from .stores.records import Stats, Status
 
-PAGE = 1000
-CLOCK_TOLERANCE = 2.0  # seconds
-OLD = 3600.0  # seconds a message may wait before the doctor wonders whether a worker runs
+CLOCK_TOLERANCE_S = 2.0  # a wrong clock of a machine is off by more, a slow answer by less
+OLD_MESSAGE_S = 3600.0  # a message may wait so long before the doctor wonders whether a worker runs
 
 
 class QueueReport(msgspec.Struct, frozen=True):
@@ -157,7 +156,7 @@ async def replay_dead(
         return await queue.dead.replay(ids)
     left, moved, after = await queue.dead.count(), 0, None
     while left > 0:  # a count from the start: letters that die again meanwhile must not keep us here
-        records = await queue.dead.list(limit=min(PAGE, left), after=after)
+        records = await queue.dead.list(limit=min(PAGE_ROWS, left), after=after)
         if not records:
             break
         moved += await queue.dead.replay([record.id for record in records])
@@ -188,32 +187,6 @@ def _value(one: Any) -> Any:
         return one.value
     except CodecError:
         return one.payload
-
-
-class Survival(msgspec.Struct, frozen=True):
-    """What an acknowledged message survives in a store, in words."""
-
-    process: str
-    system: str
-    disk: str
-
-
-_ELSEWHERE = "yes, as the provider promises"
-SURVIVAL = {
-    "memory": Survival("no: it lives and dies with its process", "no", "no"),
-    "file": Survival("yes", "yes, what is acknowledged is synced", "no: one copy, back the folder up"),
-    "slatedb+file": Survival("yes", "yes, what SlateDB writes is synced", "no: one copy"),
-    **dict.fromkeys(("slatedb+s3", "slatedb+gs", "slatedb+az"), Survival("yes", "yes", _ELSEWHERE)),
-    "s3": Survival("yes", "yes", _ELSEWHERE),
-    "gs": Survival("yes", "yes", _ELSEWHERE),
-    "az": Survival("yes", "yes", _ELSEWHERE),
-    **dict.fromkeys(
-        ("postgresql", "postgres"), Survival("yes", "yes, while fsync is on", "with a replica or a backup")
-    ),
-    **dict.fromkeys(
-        ("nats", "tls"), Survival("yes", "only with sync_interval: always, or with replicas", "with replicas")
-    ),
-}
 
 
 async def install(
@@ -262,7 +235,7 @@ async def doctor(url: str | None = None) -> list[Check]:
         async with connect(url) as broker:
             took = (time.monotonic() - started) * 1000
             checks.append(Check("store", "ok", f"{broker.url or location.scheme} opened in {took:.0f} ms"))
-            checks.append(_survives(location.scheme))
+            checks.append(_survives(location))
             checks += await _look_into(broker)
     except HoldfastError as error:
         checks.append(Check("store", "fail", str(error) or type(error).__name__))
@@ -279,13 +252,10 @@ def _where(url: str | None) -> tuple[Location, str]:
     return locate(config.DEFAULT_URL), f"nothing names a store, so it is {config.DEFAULT_URL}"
 
 
-def _survives(scheme: str) -> Check:
-    known = SURVIVAL.get(scheme)
-    if known is None:
-        return Check("survives", "warn", f"unknown for {scheme}://")
-    state = "warn" if known.process.startswith("no") else "ok"
-    detail = f"killed processes: {known.process}; a crash of the system: {known.system}; loss of the disk: {known.disk}"
-    return Check("survives", state, detail)
+def _survives(location: Location) -> Check:
+    process, system, disk = location.kind.survives
+    detail = f"killed processes: {process}; a crash of the system: {system}; loss of the disk: {disk}"
+    return Check("survives", "warn" if process.startswith("no") else "ok", detail)
 
 
 async def _look_into(broker: Broker) -> list[Check]:
@@ -311,7 +281,7 @@ def _format(broker: Broker) -> list[Check]:
 
 async def _clock(broker: Broker) -> Check:
     ahead = await broker.store.clock() - time.time()
-    state = "ok" if abs(ahead) <= CLOCK_TOLERANCE else "warn"
+    state = "ok" if abs(ahead) <= CLOCK_TOLERANCE_S else "warn"
     return Check("clock", state, f"the store's clock is {ahead:+.3f} s from the wall clock")
 
 
@@ -328,7 +298,7 @@ def _age(reports: Sequence[QueueReport]) -> Check:
     if not waiting:
         return Check("oldest message", "ok", "nothing waits")
     age, name = max(waiting)
-    if age > OLD:
+    if age > OLD_MESSAGE_S:
         return Check("oldest message", "warn", f"one in {name} waits for {age:,.0f} s: does a worker run?")
     return Check("oldest message", "ok", f"one in {name} waits for {age:,.1f} s")
 

@@ -16,19 +16,17 @@ from .config import QueueOptions, Settings, StoreOptions
 from .errors import ConfigError, QueueExists, QueueNotFound, Unavailable
 from .escaping import logger_named
 from .events import Callback, Emitter
-from .lifetime import Lifetime
+from .lifetime import CLOSING_S, Lifetime
 from .queue import Queue
 from .queue_state import Opened
 from .stores import base
 from .stores.base import Check, QueueInfo, Store, sharing
-from .stores.opening import locate, open_store, redact, store_options
+from .stores.opening import WINDING_UP_S, locate, open_store, redact, store_options
 from .stores.records import Stats
 
 T = TypeVar("T")
 
 _LOG = logger_named("holdfast.broker")
-_GRACE = 0.5  # seconds after its timeout in which a store says itself what was wrong
-_CALLBACKS_END = 5.0  # seconds running callbacks get on close
 
 
 def connect(url: str | os.PathLike[str] | None = None, **options: Any) -> Connecting:
@@ -210,7 +208,7 @@ class Broker:
         """What takes several calls to the store has the time of one."""
         seconds = self.options.operation_timeout
         try:
-            async with asyncio.timeout(seconds + _GRACE):
+            async with asyncio.timeout(seconds + WINDING_UP_S):
                 return await work
         except TimeoutError:
             raise Unavailable(f"{self.url or self._kind} did not answer within {seconds:g} s") from None
@@ -298,7 +296,7 @@ class Broker:
     async def _close(self) -> None:
         try:
             await self._stop_workers()
-            await self.events.drain(_CALLBACKS_END, besides=self._closers)
+            await self.events.drain(CLOSING_S, besides=self._closers)
             store = self._retire("this broker is closed")
             await store.close()
         finally:

@@ -18,7 +18,7 @@ from .validate import positive as positive
 from .validate import seconds as seconds
 from .validate import whole as whole
 
-MIB = 1 << 20
+MIB = 1 << 20  # bytes
 FILE = "holdfast.yaml"
 DEFAULT_URL = "./holdfast-data"
 PREFIX = "HOLDFAST_"
@@ -28,8 +28,8 @@ _AT_KEY = re.compile(r"(.*) - at `\$\.(.+)`")
 _PREFIX_TOKEN = re.compile(r"[A-Za-z0-9_-]{1,64}")
 _NAME = re.compile(r"[A-Za-z0-9][A-Za-z0-9_.-]{0,127}")
 _SCHEMA = re.compile(r"[A-Za-z_][A-Za-z0-9_]{0,47}")
-_MOST_ATTEMPTS = 2**31 - 1
-_MOST_HANDLERS = 100_000  # each has its place from the start
+MOST_ATTEMPTS = 2**31 - 1  # what every store can count to
+_MOST_HANDLERS = 100_000  # each has its slot from the start
 _SECTIONS = ("url", "store", "worker", "queues", "log_level")
 
 S = TypeVar("S", bound="_Options")
@@ -58,7 +58,7 @@ class QueueOptions(_Options, frozen=True, kw_only=True, forbid_unknown_fields=Tr
 
     def check(self) -> None:
         positive("lease", self.lease)
-        whole("max_attempts", self.max_attempts, most=_MOST_ATTEMPTS)
+        whole("max_attempts", self.max_attempts, most=MOST_ATTEMPTS)
         if isinstance(self.dead_letter, str):
             queue_name(self.dead_letter, what="dead_letter: bad queue name")
         positive("archive_days", self.archive_days)

@@ -23,17 +23,13 @@ from .retry import Fixed
 from .stores.opening import locate
 from .stores.records import Stats
 
-ORDERS = 300
+ORDERS = 300  # enough to see a rate, few enough for a minute
 PRIORITIES = (0, 5, 9)
 KINDS = {7: "bad", 21: "shaky", 34: "shaky"}  # of every 50 orders
 BAD = ORDERS // 50  # fail until "the bug is fixed"
-SHAKY = 2 * BAD  # fail once
-LATER = 5
-DOOMED = 3  # messages in the hands of the worker that is killed
-LEASE = 2.0
-PATIENCE = 30.0
-PIPELINE = {"file", "s3", "gs", "az", "postgresql", "postgres"}  # stores that Spark works on
-ALONE = {"memory"}  # stores that only one process can see
+FEW = 5  # orders that are due in 2 s; as many in the hands of the worker that is killed
+LEASE_S = 2.0  # short: the demo waits until it is over
+STEP_S = 30.0  # for one step; a slow machine takes some
 
 Order = dict[str, Any]
 
@@ -64,7 +60,7 @@ class Story:
 
     async def tell(self) -> Stats:
         """All chapters, and the counts at the end; the queue is gone afterwards, whatever happened."""
-        if locate(self.url).scheme in ALONE:
+        if locate(self.url).kind.owner == "process":
             raise DemoFailed("the demo needs a store that two processes can share; leave --url out for a folder")
         try:
             async with connect(self.url) as broker:
@@ -89,29 +85,29 @@ class Story:
 
     async def send(self, broker: Broker) -> Queue[Any]:
         self.chapter("Send")
-        queue: Queue[Any] = await broker.queue(self.name, lease=LEASE, max_attempts=3, retry=Fixed(0.2))
+        queue: Queue[Any] = await broker.queue(self.name, lease=LEASE_S, max_attempts=3, retry=Fixed(0.2))
         started = time.monotonic()
         for place, priority in enumerate(PRIORITIES):
             numbers = range(place, ORDERS, len(PRIORITIES))
             await queue.enqueue_many([_order(number, priority) for number in numbers], priority=priority)
-        await queue.enqueue_many([_order(ORDERS + number) for number in range(LATER)], delay=2.0)
+        await queue.enqueue_many([_order(ORDERS + number) for number in range(FEW)], delay=2.0)
         took = time.monotonic() - started
-        self.say(f"{ORDERS} orders in three priorities, {LATER} more due in 2 s; durable after {took * 1000:.0f} ms")
+        self.say(f"{ORDERS} orders in three priorities, {FEW} more due in 2 s; durable after {took * 1000:.0f} ms")
         stats = await queue.stats()
-        self.check((stats.pending, stats.delayed) == (ORDERS, LATER), f"stored as sent: {stats}")
+        self.check((stats.pending, stats.delayed) == (ORDERS, FEW), f"stored as sent: {stats}")
         return queue
 
     async def work(self, queue: Queue[Any]) -> None:
         self.chapter("Work")
-        self.say(f"a worker takes 20 at a time; {SHAKY} orders fail once, {BAD} fail every time")
+        self.say(f"a worker takes 20 at a time; {2 * BAD} orders fail once, {BAD} fail every time")
         worker = queue.worker(self.handle, concurrency=20)
         await worker.start()
-        await self.until(lambda: self.finished(queue, ORDERS + LATER))
+        await self.until(lambda: self.finished(queue, ORDERS + FEW))
         await worker.stop()
         stats = await queue.stats()
         urgent = ORDERS // len(PRIORITIES)
         self.check(self.met[:urgent] == [max(PRIORITIES)] * urgent, "the highest priority went first")
-        self.check(stats.completed == ORDERS + LATER - BAD, f"{stats.completed} are completed")
+        self.check(stats.completed == ORDERS + FEW - BAD, f"{stats.completed} are completed")
         self.say(f"{stats.completed} completed: urgent ones first, delayed ones when due, shaky ones at the second try")
 
     async def bury_and_replay(self, queue: Queue[Any]) -> None:
@@ -124,7 +120,7 @@ class Story:
         self.say(f"the bug is fixed; {replayed} replayed")
         worker = queue.worker(self.handle)
         await worker.start()
-        await self.until(lambda: self.finished(queue, ORDERS + LATER))
+        await self.until(lambda: self.finished(queue, ORDERS + FEW))
         await worker.stop()
         self.check(await queue.dead.count() == 0, "no dead letter is left")
         self.say("all of them are completed now, nobody typed them in again")
@@ -132,13 +128,13 @@ class Story:
     async def look_back(self, queue: Queue[Any]) -> None:
         self.chapter("Archive")
         count = await queue.archive.count()
-        self.check(count == ORDERS + LATER, f"the archive has every order: {count}")
+        self.check(count == ORDERS + FEW, f"the archive has every order: {count}")
         record = (await queue.archive.list(limit=1))[0]
         self.say(f"{count} finished orders are kept for 7 days, each with its result, such as {record.result}")
 
     async def kill_a_worker(self, queue: Queue[Any]) -> None:
         self.chapter("Crash")
-        await queue.enqueue_many([_order(ORDERS + LATER + number) for number in range(DOOMED)])
+        await queue.enqueue_many([_order(ORDERS + FEW + number) for number in range(FEW)])
         # The URL may hold a password: in the environment other users cannot read it, on a command line they can.
         child = await asyncio.create_subprocess_exec(
             *(sys.executable, "-m", "holdfast.demo", self.name),
@@ -147,32 +143,32 @@ class Story:
         )
         assert child.stdout is not None
         try:
-            async with asyncio.timeout(PATIENCE):
-                lines = [await child.stdout.readline() for _ in range(DOOMED)]
+            async with asyncio.timeout(STEP_S):
+                lines = [await child.stdout.readline() for _ in range(FEW)]
         except TimeoutError:
             lines = []
         finally:
             with suppress(ProcessLookupError):  # it ended by itself
                 child.kill()
             await child.wait()
-        self.check(bool(lines) and all(lines), f"another process takes the orders within {PATIENCE:.0f} s")
+        self.check(bool(lines) and all(lines), f"another process takes the orders within {STEP_S:.0f} s")
         killed = time.monotonic()
-        self.say(f"another process had {DOOMED} orders in hand; it was killed (SIGKILL), with no chance to say so")
-        self.check((await queue.stats()).processing == DOOMED, "the orders are still leased")
+        self.say(f"another process had {FEW} orders in hand; it was killed (SIGKILL), with no chance to say so")
+        self.check((await queue.stats()).processing == FEW, "the orders are still leased")
         attempts: list[int] = []
         worker = queue.worker(self.handle, on_complete=lambda delivery, result: attempts.append(delivery.attempt))
         await worker.start()
-        await self.until(lambda: self.finished(queue, ORDERS + LATER + DOOMED))
+        await self.until(lambda: self.finished(queue, ORDERS + FEW + FEW))
         await worker.stop()
-        self.check(attempts == [2] * DOOMED, f"each ran a second time: {attempts}")
+        self.check(attempts == [2] * FEW, f"each ran a second time: {attempts}")
         took = time.monotonic() - killed
-        self.say(f"their leases of {LEASE:.0f} s ended, they came back by themselves and were done {took:.1f} s later")
+        self.say(f"their leases of {LEASE_S:.0f} s ended, they came back by themselves, done {took:.1f} s later")
 
     async def reopen(self, broker: Broker) -> Stats:
         self.chapter("Reopen")
         queue: Queue[Any] = await broker.queue(self.name, create=False)
         stats = await queue.stats()
-        everything = ORDERS + LATER + DOOMED
+        everything = ORDERS + FEW + FEW
         self.check((stats.completed, stats.archived) == (everything, everything), f"all is there: {stats}")
         self.check(stats.pending + stats.processing + stats.retry + stats.dead == 0, f"nothing is left over: {stats}")
         self.say(f"closed and opened again: {stats.completed} completed, 0 lost, 0 waiting")
@@ -181,12 +177,12 @@ class Story:
     async def keep_and_measure(self) -> None:
         self.chapter("Lake and report")
         lacking = _lacking()
-        if lacking is not None or locate(self.url).scheme not in PIPELINE:
+        if lacking is not None or not locate(self.url).kind.serves_spark:
             return self.say(f"left out: {lacking or 'Spark works on file, s3 and postgresql stores'}")
         folder = tempfile.mkdtemp(prefix="holdfast-report-")
         started = time.monotonic()
         kept, page = await asyncio.to_thread(_keep_and_measure, self.url, self.name, folder)
-        everything = ORDERS + LATER + DOOMED
+        everything = ORDERS + FEW + FEW
         self.check(kept == everything, f"the lake has every order once: {kept}")
         took = time.monotonic() - started
         self.say(f"Spark kept {kept} orders as Parquet and measured them in {took:.0f} s")
@@ -206,9 +202,9 @@ class Story:
         return stats.completed + stats.dead == count
 
     async def until(self, holds: Callable[[], Awaitable[bool]]) -> None:
-        deadline = time.monotonic() + PATIENCE
+        deadline = time.monotonic() + STEP_S
         while not await holds():
-            self.check(time.monotonic() < deadline, f"done within {PATIENCE:.0f} s")
+            self.check(time.monotonic() < deadline, f"done within {STEP_S:.0f} s")
             await asyncio.sleep(0.05)
 
     def chapter(self, title: str) -> None:
@@ -255,7 +251,7 @@ async def hold(name: str) -> None:
 
     async with connect() as broker:
         queue: Queue[Any] = await broker.queue(name, create=False)
-        await queue.worker(never, concurrency=DOOMED).run()
+        await queue.worker(never, concurrency=FEW).run()
 
 
 if __name__ == "__main__":

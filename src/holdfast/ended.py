@@ -9,14 +9,13 @@ from . import config
 from .deliveries import Record
 from .errors import ConfigError
 from .ids import is_id
+from .stores.base import PAGE_ROWS
 from .stores.records import Stored
 
 if TYPE_CHECKING:
     from .queue import Queue
 
 T = TypeVar("T")
-
-_PAGE = 1000
 
 
 class Ended(Generic[T]):
@@ -46,7 +45,7 @@ class Ended(Generic[T]):
 
     async def _pages(self) -> AsyncIterator[Sequence[Stored]]:
         after: str | None = None
-        while page := await self._queue.store.scan(self._queue.name, self._view, after=after, limit=_PAGE):
+        while page := await self._queue.store.scan(self._queue.name, self._view, after=after, limit=PAGE_ROWS):
             yield page
             after = page[-1].id
 
@@ -55,7 +54,7 @@ class Ended(Generic[T]):
 
     async def _replay_these(self, ids: Iterable[str]) -> int:
         given = _ids(ids)
-        return sum([await self._replay(given[start : start + _PAGE]) for start in range(0, len(given), _PAGE)])
+        return sum([await self._replay(given[start : start + PAGE_ROWS]) for start in range(0, len(given), PAGE_ROWS)])
 
     def __repr__(self) -> str:
         return f"{type(self).__name__}({self._queue.name!r})"

@@ -15,15 +15,12 @@ import re
 import threading
 from collections.abc import Collection
 
-PLACES = 1 << 20
-_SUFFIXES = 1000
-_PLACE_MASK = PLACES - 1
-_RANDOM_BITS = 33
-_RANDOM_MASK = ((1 << _RANDOM_BITS) - 1) << 20
-_CARRIED_BIT = 1 << 53
-_PRIORITY_SHIFT = 54
-_VERSION = 0x7 << 76
-_VARIANT = 0b10 << 62
+PLACES = 1 << 20  # in a block: the low bits of an id
+_CARRIED_BIT = 1 << 53  # see above
+_RANDOM_MASK = _CARRIED_BIT - PLACES  # the bits between the two
+_PRIORITY_SHIFT = 54  # bits
+_UUID7 = 0x7 << 76 | 0b10 << 62  # version and variant
+_READY_SUFFIXES = 1000  # made once: as many as a block has messages
 _SHAPE = re.compile(r"[0-9a-f]{8}-[0-9a-f]{4}-7[0-9a-f]{3}-[89ab][0-9a-f]{3}-[0-9a-f]{12}")
 
 
@@ -38,9 +35,9 @@ class Ids:
         """A fresh block id: time-ordered, above every earlier one of this maker."""
         with self._lock:
             self._last = tick = max(self._last + 1, int(now * 1000) << 12)
-        random = int.from_bytes(os.urandom(5)) & ((1 << _RANDOM_BITS) - 1)
-        number = (tick >> 12) << 80 | _VERSION | (tick & 0xFFF) << 64 | _VARIANT
-        return number | priority << _PRIORITY_SHIFT | (_CARRIED_BIT if carried else 0) | random << 20
+        random = int.from_bytes(os.urandom(5)) << 20 & _RANDOM_MASK
+        number = (tick >> 12) << 80 | _UUID7 | (tick & 0xFFF) << 64
+        return number | priority << _PRIORITY_SHIFT | (_CARRIED_BIT if carried else 0) | random
 
 
 def text(number: int) -> str:
@@ -52,14 +49,14 @@ def text(number: int) -> str:
 def texts(block: int, count: int) -> list[str]:
     """The ids of a whole block, in order of place."""
     prefix = text(block)[:-5]
-    ends = suffixes() if count <= _SUFFIXES else [f"{place:05x}" for place in range(count)]
+    ends = suffixes() if count <= _READY_SUFFIXES else [f"{place:05x}" for place in range(count)]
     return [prefix + end for end in ends[:count]]
 
 
 @functools.cache
 def suffixes() -> list[str]:
     """The last digits of the first places, made once: every message needs them, in and out."""
-    return [f"{place:05x}" for place in range(_SUFFIXES)]
+    return [f"{place:05x}" for place in range(_READY_SUFFIXES)]
 
 
 def is_id(text: str) -> bool:
@@ -73,11 +70,11 @@ def number(id: str) -> int | None:
 
 
 def block_of(number: int) -> int:
-    return number & ~_PLACE_MASK
+    return number & -PLACES
 
 
 def place_of(number: int) -> int:
-    return number & _PLACE_MASK
+    return number & (PLACES - 1)
 
 
 def priority_of(number: int) -> int:

@@ -23,6 +23,7 @@ if TYPE_CHECKING:
     from .worker import Worker
 
 _LOG = logger_named("holdfast.broker")
+CLOSING_S = 5.0  # what is under way gets so long to end by itself when a broker or worker closes
 _ELSEWHERE = "a broker belongs to the event loop it was opened in"
 _running_loop = asyncio._get_running_loop  # None instead of an error where there is none
 

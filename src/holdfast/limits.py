@@ -21,11 +21,11 @@ CONTENT_TYPE_BYTES = 1024  # a media type with its parameters; twice the name of
 TEXT_BYTES = 8 * 1024  # kept of an error or a reason, in UTF-8
 CUT_MARK = " … (cut)"
 
-# Whoever reads JSON is that much deeper in calls of their own than whoever wrote it; the parser counts these as well.
-_READER_FRAMES = 100
+_READER_FRAMES = 100  # who reads JSON is deeper in calls than who wrote it; the parser counts these as well
 _SURE_LEVELS = 512  # what every parser reads, wherever it is called: half of Python's usual 1,000 levels
 SURE_BYTES = 2 * _SURE_LEVELS  # a payload that is no longer has not the brackets to be nested deeper
-_MOST_LEVELS = 1 << 20
+_MOST_LEVELS = 1 << 20  # beyond any payload's
+SHOWN_CHARS = 100  # of a name or an id that is not ours to know, in an error
 _skim = msgspec.json.Decoder(msgspec.Raw).decode  # finds the end of a value and makes nothing of it
 
 

@@ -16,9 +16,9 @@ from .errors import ConfigError
 T = TypeVar("T")
 _running_loop = asyncio._get_running_loop  # None instead of an error where there is none
 
-_LISTEN = 0.1  # seconds for which a signal may go unheard
+_SIGNAL_S = 0.1  # for which a signal may go unheard
 _NO_MORE = "cannot schedule new futures after"
-_LAST_WORDS = 1.0  # seconds the loop gets to end when the interpreter does
+_EXIT_S = 1.0  # the loop gets so long to end when the interpreter does
 
 
 class Portal:
@@ -119,7 +119,7 @@ def _stop(loop: asyncio.AbstractEventLoop | None, thread: threading.Thread | Non
     if loop is not None and thread is not None:
         loop.call_soon_threadsafe(loop.stop)
         if thread is not threading.current_thread():
-            thread.join(_LAST_WORDS)
+            thread.join(_EXIT_S)
 
 
 def _wind_up(loop: asyncio.AbstractEventLoop) -> None:
@@ -200,7 +200,7 @@ def _got(answer: SimpleQueue[T]) -> T:
         return answer.get()
     while True:
         try:
-            return answer.get(timeout=_LISTEN)
+            return answer.get(timeout=_SIGNAL_S)
         except Empty:
             continue
 

@@ -15,9 +15,6 @@ from .stores.records import JSON, Envelope, Terms, Uniform
 
 T = TypeVar("T")
 
-_MOST_ATTEMPTS = 2**31 - 1
-_SHOWN = 100  # characters of a header's name in an error
-
 
 class _Valued(msgspec.Struct, Generic[T], frozen=True):
     value: T
@@ -55,7 +52,7 @@ def terms(
         if not dedup_key:
             raise ConfigError("dedup_key must not be empty")
     if max_attempts is not None:
-        config.whole("max_attempts", max_attempts, most=_MOST_ATTEMPTS)
+        config.whole("max_attempts", max_attempts, most=config.MOST_ATTEMPTS)
     return (
         None if headers is None else _headers(headers),
         priority,
@@ -148,7 +145,7 @@ def _headers(headers: Mapping[str, str]) -> dict[str, str]:
     size = 0
     for key, value in headers.items():
         size += _text("headers", key)
-        size += _text(f"headers[{key[:_SHOWN]!r}]", value)
+        size += _text(f"headers[{key[: limits.SHOWN_CHARS]!r}]", value)
     limits.check_headers(size)
     return dict(headers)
 

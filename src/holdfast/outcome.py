@@ -12,7 +12,7 @@ from .limits import kept_text
 from .retry import Exponential, RetryFunction, RetryPolicy
 from .validate import seconds
 
-_FRAMES = 4
+_KEPT_FRAMES = 4  # of the user's code: where it broke and who called it
 _DEFAULT_POLICY = Exponential()
 _LOG = logger_named("holdfast.outcome")
 
@@ -125,4 +125,4 @@ def _frames(traceback: TracebackType | None) -> list[str]:
         if not str(traceback.tb_frame.f_globals.get("__name__")).startswith("holdfast."):
             lines.append(f'  File "{code.co_filename}", line {traceback.tb_lineno}, in {code.co_qualname}')
         traceback = traceback.tb_next
-    return lines[-_FRAMES:]
+    return lines[-_KEPT_FRAMES:]

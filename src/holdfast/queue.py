@@ -18,7 +18,7 @@ from .events import Emitter
 from .messages import Message, envelopes, sealed, terms
 from .outcome import decide, describe
 from .queue_state import Holder, Opened, attempt_of, shown
-from .stores.base import Store
+from .stores.base import LOOK_AGAIN_S, Store
 from .stores.records import Answer, Claimed, Settlement, Stats, Status, Uniform
 
 if TYPE_CHECKING:
@@ -28,7 +28,6 @@ T = TypeVar("T")
 U = TypeVar("U")
 
 _FINISHED = ("completed", "failed", "dead")
-_LOOK_AGAIN = 1.0  # seconds between looks in `wait`, should the store's wake-up not reach us
 
 
 class Queue(Generic[T]):
@@ -229,10 +228,10 @@ class Queue(Generic[T]):
                 raise MessageNotFound(f"{self.name}: there is no message {shown(id)}, or it ended and was not kept")
             if record.status in _FINISHED:
                 return record
-            left = _LOOK_AGAIN if deadline is None else deadline - time.monotonic()
+            left = LOOK_AGAIN_S if deadline is None else deadline - time.monotonic()
             if left <= 0:
                 raise TimeoutError(f"{self.name}: {id} is still {record.status} after {timeout} s")
-            await self.store.watch(self.name, min(left, _LOOK_AGAIN))
+            await self.store.watch(self.name, min(left, LOOK_AGAIN_S))
 
     async def status(self, id: str) -> Status | None:
         """Its state, or None when nothing is known of it."""

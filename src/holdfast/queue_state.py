@@ -6,7 +6,8 @@ import asyncio
 import copy
 import threading
 import time
-from collections.abc import Awaitable, Callable, Mapping, Sequence
+from collections.abc import AsyncIterator, Awaitable, Callable, Mapping, Sequence
+from contextlib import asynccontextmanager
 from typing import TYPE_CHECKING, Any, TypeAlias
 
 from . import message_events
@@ -16,18 +17,15 @@ from .errors import ConfigError, Damaged, LeaseLost, MessageNotFound, QueueFull
 from .events import Emitter, Event
 from .ids import is_id
 from .lifetime import Lifetime
+from .limits import SHOWN_CHARS
 from .repeats import Repeats
-from .stores.base import DEAD, QueueInfo, Store, within
+from .stores.base import DEAD, LOOK_AGAIN_S, QueueInfo, Store, transactional
 from .stores.records import Answer, Claims, Envelope, Settlement
 
 if TYPE_CHECKING:
     from .queue import Queue
 
 Holder: TypeAlias = "Delivery[Any] | Lease"  # both know id, token, attempt and max_attempts
-
-_FRESH = 1.0  # seconds for which a queue that was just looked up is not looked up again
-_SHOWN = 100  # characters of an id in an error
-_COUNT_AGE = 1.0  # seconds a count of the queue is believed
 
 
 class Opened:
@@ -71,7 +69,7 @@ class Opened:
 
     def is_known(self, said: Mapping[str, Any]) -> bool:
         """Whether this was just said and seen to, so that opening a queue for every message costs nothing."""
-        return said == self._said and time.monotonic() - self._read_at < _FRESH
+        return said == self._said and time.monotonic() - self._read_at < LOOK_AGAIN_S
 
     def current(self) -> QueueOptions | None:
         """The stored options; None: it is time to look again, for others may change them at run time."""
@@ -113,15 +111,20 @@ class Opened:
         return self.info.options.max_messages is None and not self.events.wants("message.enqueued")
 
     async def _append(self, messages: Sequence[Envelope], connection: Any) -> list[str]:
-        store = self.store if connection is None else within(self.store, connection)
         limit = self.info.options.max_messages
         if limit is None:
-            ids = await store.append(self.name, messages)
+            ids = await self._append_now(messages, connection)
         else:
-            ids = await self._room.append(store, self.name, messages, limit=limit)
+            async with self._room.for_these(self.store, self.name, len(messages), limit=limit):
+                ids = await self._append_now(messages, connection)
         if self.events.wants("message.enqueued"):
             self._tell(*(message_events.enqueued(self.name, id) for id in ids))
         return ids
+
+    async def _append_now(self, messages: Sequence[Envelope], connection: Any) -> list[str]:
+        if connection is None:
+            return await self.store.append(self.name, messages)
+        return await transactional(self.store).append(self.name, messages, connection=connection)
 
     async def claim(self, handle: Queue[Any], limit: int, *, lease: float, wait: float) -> list[Delivery[Any]]:
         began = time.monotonic()
@@ -249,7 +252,7 @@ def attempt_of(holder: Holder, result: Any = None) -> message_events.Attempt:
 
 def shown(id: str) -> str:
     """An id in an error; a text that is none may be of any length."""
-    return repr(id) if len(id) <= _SHOWN else f"{id[:_SHOWN]!r}…"
+    return repr(id) if len(id) <= SHOWN_CHARS else f"{id[:SHOWN_CHARS]!r}…"
 
 
 class Held:
@@ -301,21 +304,23 @@ class Room:
         self._counted_at = float("-inf")
         self._added = 0
 
-    async def append(self, store: Store, name: str, messages: Sequence[Envelope], *, limit: int) -> list[str]:
+    @asynccontextmanager
+    async def for_these(self, store: Store, name: str, count: int, *, limit: int) -> AsyncIterator[None]:
+        """So many are appended inside; QueueFull."""
         async with self._lock:
-            await self._make_sure(store, name, len(messages), limit=limit)
-            self._added += len(messages)
+            await self._make_sure(store, name, count, limit=limit)
+            self._added += count
             self._flying += 1
             self._landed.clear()
         try:
-            return await store.append(name, messages)
+            yield
         finally:
             self._flying -= 1
             if not self._flying:
                 self._landed.set()
 
     async def _make_sure(self, store: Store, name: str, count: int, *, limit: int) -> None:
-        if time.monotonic() - self._counted_at >= _COUNT_AGE:
+        if time.monotonic() - self._counted_at >= LOOK_AGAIN_S:
             await self._count(store, name)
         if self._counted + self._added + count > limit:
             await self._count(store, name)  # some may have been finished since

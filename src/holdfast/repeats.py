@@ -12,8 +12,8 @@ from typing import get_args
 
 from .stores.records import Action, Answer, Settlement
 
-REMEMBERED_LEAST = 100_000  # settlements of this process
-_BUCKETS = 4096
+REMEMBERED_SETTLEMENTS = 100_000  # of this process, at least: what the contract says
+_BUCKETS = 4096  # of marks: some twenty in each
 _EMPTY = array("q")
 
 
@@ -45,7 +45,7 @@ class Marks:
     interpreter's, and should two begin a generation at the same time, one may lose what it is just noting.
     """
 
-    def __init__(self, least: int = REMEMBERED_LEAST) -> None:
+    def __init__(self, least: int = REMEMBERED_SETTLEMENTS) -> None:
         self._half = -(-least // 2)
         self._generations: tuple[_Generation, ...] = (_Generation(),)
 
@@ -74,15 +74,15 @@ class Repeats:
         self._marks.add(self._marked(settlements))
 
     def among(self, settlements: Iterable[Settlement], answers: Iterable[Answer]) -> set[int]:
-        """The places of repeats: the same decision over the same message by the same token succeeded before.
+        """The indexes of repeats: the same decision over the same message by the same token succeeded before.
 
         That may have been earlier in the same call.
         """
         repeated: set[int] = set()
         here: set[int] = set()
-        for place, (mark, answer) in enumerate(zip(self._marked(settlements), answers, strict=True)):
+        for index, (mark, answer) in enumerate(zip(self._marked(settlements), answers, strict=True)):
             if mark in here or mark in self._marks:
-                repeated.add(place)
+                repeated.add(index)
             elif answer == "ok":
                 here.add(mark)
         return repeated

@@ -6,15 +6,15 @@ import math
 
 from .errors import ConfigError
 
-MOST_SECONDS = 100 * 365 * 86400.0  # a century: beyond it a number of seconds is a mistake
+CENTURY_S = 100 * 365 * 86400.0  # beyond it a number of seconds is a mistake
 
 
 def seconds(name: str, value: object) -> float:
     """A number of seconds from 0 up."""
     if isinstance(value, bool) or not isinstance(value, int | float):
         raise ConfigError(f"{name}: seconds are a number, not {value!r}")
-    if not 0 <= value <= MOST_SECONDS or math.isnan(value):
-        raise ConfigError(f"{name} must be from 0 to {MOST_SECONDS:.0f}, not {value!r}")
+    if not 0 <= value <= CENTURY_S or math.isnan(value):
+        raise ConfigError(f"{name} must be from 0 to {CENTURY_S:.0f}, not {value!r}")
     return float(value)
 
 

@@ -13,6 +13,7 @@ from pathlib import Path
 from types import TracebackType
 
 _START = 30.0  # seconds until it must listen
+_RELOADED = "Reloaded server configuration"  # its word in the log
 
 
 class Server:
@@ -46,8 +47,7 @@ class Server:
 
     def start(self) -> Server:
         """Start it, or start it again with what it kept."""
-        config = self.folder / "server.conf"
-        config.write_text("\n".join([*self._lines, self.config]))
+        config = self._write_config()
         command = [str(_binary()), "-c", str(config), "-l", str(self.folder / "log")]
         self._process = subprocess.Popen(command, stdout=subprocess.DEVNULL, stderr=subprocess.DEVNULL)
         deadline = time.monotonic() + _START
@@ -59,6 +59,24 @@ class Server:
                 if self._process.poll() is not None or time.monotonic() > deadline:
                     raise RuntimeError((self.folder / "log").read_text()[-2000:]) from None
                 time.sleep(0.01)
+
+    def _write_config(self) -> Path:
+        path = self.folder / "server.conf"
+        path.write_text("\n".join([*self._lines, self.config]))
+        return path
+
+    def reload(self, config: str) -> None:
+        """Another configuration for the server as it runs; it hears of it a moment later."""
+        assert self._process is not None
+        self.config = config
+        self._write_config()
+        log = self.folder / "log"
+        reloads, deadline = log.read_text().count(_RELOADED), time.monotonic() + _START
+        self._process.send_signal(signal.SIGHUP)
+        while log.read_text().count(_RELOADED) <= reloads:
+            if time.monotonic() > deadline:
+                raise RuntimeError(log.read_text()[-2000:])
+            time.sleep(0.01)
 
     def stop(self, how: signal.Signals = signal.SIGTERM) -> None:
         """End it; its data stays."""

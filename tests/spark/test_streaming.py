@@ -162,7 +162,7 @@ def test_two_queries_cannot_share_a_consumer(url, monkeypatch):
     first = streamed(url)
     first.initialOffset()
     monkeypatch.setattr(holder, "myself", lambda: "elsewhere:1:x-1")
-    monkeypatch.setattr(owning, "_PATIENCE", -29.5)
+    monkeypatch.setattr(owning, "_OWNER_GRACE_S", -29.5)
     with pytest.raises(Fenced, match="'etl' is in use by another query"):
         streamed(url).initialOffset()
     first.stop()

@@ -10,7 +10,7 @@ import textwrap
 import pytest
 
 import holdfast
-from holdfast.worker.isolation import gate_of
+from holdfast.worker.isolation import isolation_of
 from tests.worker_stores import KINDS, broker_on, finished, until
 
 
@@ -61,7 +61,7 @@ async def test_it_runs_when_everything_else_is_settled_and_before_anything_else(
         await until(lambda: len(running) == 3)
         async with queue.worker(handle, concurrency=5):
             healthy = await queue.enqueue_many(["healthy"] * 20)
-            await until(lambda: not gate_of(broker.store).is_open)
+            await until(lambda: not isolation_of(broker.store).is_open)
             await asyncio.sleep(0.2)  # the others of the process are in its way: nothing new is begun
             assert not {"poison", "healthy"} & set(order)
             free.set()
@@ -106,7 +106,7 @@ async def test_stop_while_it_waits_gives_it_back(broker):
         await asyncio.wait_for(started.wait(), 20)
         worker = queue.worker(forever)
         await worker.start()
-        await until(lambda: not gate_of(broker.store).is_open)
+        await until(lambda: not isolation_of(broker.store).is_open)
         await asyncio.wait_for(worker.stop(grace=0), 20)
         record = await queue.get(poison)
         assert (record.status, record.attempts) == ("pending", 1)

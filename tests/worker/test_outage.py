@@ -156,7 +156,7 @@ async def test_a_fenced_store_ends_the_worker(broker, store, caplog):
 
 
 async def test_stop_has_a_deadline_even_when_nothing_can_be_settled(broker, store, monkeypatch, caplog):
-    monkeypatch.setattr("holdfast.worker.run._SETTLE_DEADLINE", 0.2)
+    monkeypatch.setattr("holdfast.worker.run.SETTLE_S", 0.2)
     queue = await broker.queue("q")
     store.calls = ("settle",)
     store.trouble = holdfast.Unavailable("away")

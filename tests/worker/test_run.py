@@ -131,7 +131,7 @@ async def test_a_second_stop_can_shorten_the_grace(broker):
 
 
 async def test_a_handler_that_will_not_end_is_given_back_all_the_same(monkeypatch):
-    monkeypatch.setattr("holdfast.worker.run._CANCEL_DEADLINE", 0.1)
+    monkeypatch.setattr("holdfast.worker.run.CLOSING_S", 0.1)
     async with Broker(ToyStore()) as broker:
         queue = await broker.queue("q", lease=600)
         free, started = asyncio.Event(), asyncio.Event()

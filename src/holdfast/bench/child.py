@@ -19,9 +19,7 @@ import holdfast
 from . import load
 from .load import Timed
 from .machine import resident_bytes, written_bytes
-
-_REPORT_EVERY = 0.1  # seconds between two lines of progress
-_SHARED_WAIT = 0.5  # seconds a consumer waits for messages before it looks for its parent's word
+from .measure import PROGRESS_S
 
 
 class Spec(msgspec.Struct, frozen=True, kw_only=True):
@@ -71,7 +69,7 @@ class Counter:
         self._done += units
         now = time.monotonic()
         if now >= self._next:
-            self._next = now + _REPORT_EVERY
+            self._next = now + PROGRESS_S
             say(Report(kind="progress", done=self._done))
 
 
@@ -110,7 +108,7 @@ async def drain_until_told(queue: holdfast.Queue[Any], spec: Spec) -> Report:
     await worker.start()
     told = asyncio.ensure_future(line())
     while not told.done():
-        await asyncio.wait([told], timeout=_REPORT_EVERY)
+        await asyncio.wait([told], timeout=PROGRESS_S)
         count(0)
     await worker.stop()
     return Report(kind="result", units=handled, first=first, last=last, written=written_bytes() - before)
@@ -125,7 +123,7 @@ async def take_until_told(queue: holdfast.Queue[Any], spec: Spec) -> Report:
     async def consume() -> None:
         nonlocal claimed, completed, last
         while not told.done():
-            deliveries = await queue.dequeue_many(spec.batch, wait=_SHARED_WAIT)
+            deliveries = await queue.dequeue_many(spec.batch, wait=PROGRESS_S)
             done = sum(await queue.complete_many(deliveries)) if deliveries else 0
             last = time.monotonic() if done else last
             claimed, completed = claimed + len(deliveries), completed + done

@@ -126,12 +126,12 @@ def store(
 
     async def measured() -> list[program.Operation]:
         async with places.somewhere(url) as where:
-            space = await program.open_space(where)
+            store = await program.open_log(where)
             try:
                 with progress("store", 2000 + count, quiet=json) as bar:
-                    return await program.measure(space, load, bar)
+                    return await program.measure(store, load, bar)
             finally:
-                await space.close()
+                await store.close()
 
     found: list[program.Operation] = _run(measured(), verbose=verbose)
     if json:

@@ -11,8 +11,6 @@ from pathlib import Path
 
 from ..errors import ConfigError
 
-_MINUTES = 10 * 60
-
 
 def requirements(path: Path | None = None, *, name: str = "peers") -> Path:
     """The pinned list: given, in the current folder, or in the checkout this file lies in."""
@@ -42,6 +40,6 @@ def peers_python(pinned: Path) -> Path:
 
 def _run(*command: str) -> None:
     try:
-        subprocess.run(command, check=True, capture_output=True, text=True, timeout=_MINUTES)
+        subprocess.run(command, check=True, capture_output=True, text=True)
     except subprocess.CalledProcessError as error:
         raise ConfigError(f"the peers' environment could not be made: {error.stderr.strip()[-500:]}") from error

@@ -16,7 +16,7 @@ if TYPE_CHECKING:
     from ..queue import Queue
 
 Done = Callable[[int], None]
-_TIMED = 20  # of so many concurrent callers one takes the time: a clock in each would be part of what is measured
+_TIMED_ONE_IN = 20  # concurrent callers: a clock in each would be part of what is measured
 
 
 class Timed(msgspec.Struct):
@@ -76,10 +76,10 @@ async def enqueue_together(queue: Queue[Any], count: int, concurrency: int, size
             begun = time.perf_counter()
             await queue.enqueue(body)
             calls.append(time.perf_counter() - begun)
-            done(min(_TIMED, concurrency - first, count - number))  # and those beside
+            done(min(_TIMED_ONE_IN, concurrency - first, count - number))  # and those beside
 
     start = time.perf_counter()
-    await asyncio.gather(*((caller if each % _TIMED else timing_caller)(each) for each in range(concurrency)))
+    await asyncio.gather(*((caller if each % _TIMED_ONE_IN else timing_caller)(each) for each in range(concurrency)))
     return Timed(count, time.perf_counter() - start, calls)
 
 

@@ -9,6 +9,8 @@ from typing import TypeAlias
 
 import msgspec
 
+PROGRESS_S = 0.25  # between two words of progress; more of them would be part of what is measured
+
 
 class Latency(msgspec.Struct, frozen=True):
     """Seconds a call took."""

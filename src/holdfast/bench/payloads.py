@@ -5,16 +5,16 @@ from __future__ import annotations
 import random
 from collections.abc import Iterator
 
-_DISTINCT = 1000  # enough that no block holds one twice; a million would measure the generator
+from ..stores.base import PAGE_ROWS
 
 
-def bodies(size: int, distinct: int = _DISTINCT) -> list[bytes]:
+def bodies(size: int, distinct: int = PAGE_ROWS) -> list[bytes]:
     """Random bytes, the same in every run."""
     maker = random.Random(size)
     return [maker.randbytes(size) for _ in range(max(1, min(distinct, (64 << 20) // max(size, 1))))]
 
 
-def texts(size: int, distinct: int = _DISTINCT) -> list[str]:
+def texts(size: int, distinct: int = PAGE_ROWS) -> list[str]:
     """Random text of the same length, for peers that take no bytes."""
     return [body.hex()[:size] for body in bodies(size, distinct)]
 

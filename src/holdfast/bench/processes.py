@@ -12,8 +12,8 @@ import msgspec
 from ..errors import HoldfastError
 from .child import Report, Spec
 
-_LINE_LIMIT = 256 << 20  # a result carries the time of every call
-_START = 60.0  # seconds for a child to open its store
+_LINE_BYTES = 256 << 20  # a result carries the time of every call
+_START_S = 60.0  # for a child to open its store
 Progress = Callable[[int], None]
 
 
@@ -62,11 +62,11 @@ async def children(role: str, specs: Sequence[Spec]) -> AsyncIterator[list[Child
             process = await asyncio.create_subprocess_exec(
                 sys.executable, "-m", "holdfast.bench.child", role, msgspec.json.encode(spec).decode(),
                 stdin=asyncio.subprocess.PIPE, stdout=asyncio.subprocess.PIPE, stderr=asyncio.subprocess.PIPE,
-                limit=_LINE_LIMIT,
+                limit=_LINE_BYTES,
             )  # fmt: skip
             started.append(Child(process))
         for child in started:
-            await child.hear(_START)
+            await child.hear(_START_S)
         yield started
     finally:
         for child in started:

@@ -13,16 +13,16 @@ import holdfast
 
 from .. import config
 from ..errors import ConfigError
-from ..stores.opening import OWNED_BY_ONE, locate, redact
+from ..stores.opening import locate, redact
 from .child import Report, Spec
 from .measure import Latency, latency
 from .processes import drain, run, run_all
 from .raw import scratch
 from .show import Bar, milliseconds, rate
 
-SINGLES = 2000  # single awaited calls: enough for a p99, and a fsync each
-TOGETHER = 20_000  # single calls of many callers
-TIMEOUT = 4 * 3600.0
+SINGLE_CALLS = 2000  # awaited one by one: enough for a p99, and a fsync each
+CONCURRENT_CALLS = 20_000  # of many callers
+RUN_S = 4 * 3600.0  # for one phase: a million messages on a slow disk take hours
 COLUMNS = (
     "phase",
     "messages",
@@ -81,21 +81,22 @@ def told(store: str) -> None:
 
 async def reachable(url: str, *, at_once: int) -> None:
     """What is wrong with the store is said here, in one line: a child could only end."""
-    scheme = locate(url).scheme
-    if scheme == "memory" or (at_once > 1 and scheme in OWNED_BY_ONE):
-        raise ConfigError(f"{scheme}:// belongs to one process, and this load is run by several")
+    location = locate(url)
+    owner = location.kind.owner
+    if owner == "process" or (at_once > 1 and owner == "one"):
+        raise ConfigError(f"{location.scheme}:// belongs to one process, and this load is run by several")
     async with holdfast.connect(url):
         pass
 
 
 def steps(load: Load) -> int:
     """How long the progress bar is."""
-    return 2 * load.count + 2 * min(load.count, SINGLES) + min(load.count, TOGETHER)
+    return 2 * load.count + 2 * min(load.count, SINGLE_CALLS) + min(load.count, CONCURRENT_CALLS)
 
 
 async def measure(load: Load, bar: Bar) -> list[Phase]:
     """Every phase of the load, in the order a message lives."""
-    singles, together = min(load.count, SINGLES), min(load.count, TOGETHER)
+    singles, together = min(load.count, SINGLE_CALLS), min(load.count, CONCURRENT_CALLS)
     phases = [await _enqueue(load, bar)]
     base = load.count
     for role, name, count in (
@@ -105,7 +106,7 @@ async def measure(load: Load, bar: Bar) -> list[Phase]:
     ):
         bar.note(name)
         spec = _spec(load, queue="bench-single" if role != "together" else "bench-together", count=count)
-        report = await run(role, spec, timeout=TIMEOUT, progress=bar.above(base))
+        report = await run(role, spec, timeout=RUN_S, progress=bar.above(base))
         phases.append(_phase(name, [report]))
         base += count
     phases.append(await _drain(load, bar, base))
@@ -119,7 +120,7 @@ async def _enqueue(load: Load, bar: Bar) -> Phase:
     name = f"enqueue_many × {load.batch}" + (f", {load.processes} processes" if load.processes > 1 else "")
     bar.note(name)
     specs = [_spec(load, count=count) for count in shares(load.count, load.processes)]
-    return _phase(name, await run_all("enqueue", specs, timeout=TIMEOUT, progress=bar.to))
+    return _phase(name, await run_all("enqueue", specs, timeout=RUN_S, progress=bar.to))
 
 
 async def _drain(load: Load, bar: Bar, base: int) -> Phase:
@@ -127,9 +128,9 @@ async def _drain(load: Load, bar: Bar, base: int) -> Phase:
     bar.note(name)
     specs = [_spec(load, count=load.count) for _ in range(load.processes)]
     if load.processes == 1:
-        reports = [await run("work", specs[0], timeout=TIMEOUT, progress=bar.above(base))]
+        reports = [await run("work", specs[0], timeout=RUN_S, progress=bar.above(base))]
     else:
-        reports = await drain(specs, load.count, timeout=TIMEOUT, progress=bar.above(base))
+        reports = await drain(specs, load.count, timeout=RUN_S, progress=bar.above(base))
     return _phase(name, reports)
 
 
@@ -197,9 +198,9 @@ async def waiting(base: Load, backlogs: Sequence[int], bar: Bar) -> list[Point]:
     for backlog in backlogs:
         bar.note(f"{backlog} waiting")
         spec = _spec(base, count=backlog, queue=f"bench-waiting-{backlog}")
-        await run("enqueue", spec, timeout=TIMEOUT)
+        await run("enqueue", spec, timeout=RUN_S)
         claims = max(1, min(50, backlog // 20))
-        report = await run("claims", msgspec.structs.replace(spec, count=claims, batch=10), timeout=TIMEOUT)
+        report = await run("claims", msgspec.structs.replace(spec, count=claims, batch=10), timeout=RUN_S)
         seconds = sum(report.calls)
         claim = Phase("claim of 10", 10 * claims, seconds, 10 * claims / seconds, latency(report.calls))
         points.append(Point(backlog, [claim], report.memory))

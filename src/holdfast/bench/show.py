@@ -10,8 +10,9 @@ from typing import Any
 
 import msgspec
 
-_FILE_WIDTH = 150  # columns, when nobody's terminal says otherwise
-_REFRESH = 0.25  # seconds; the bar must not be part of what is measured
+from .measure import PROGRESS_S
+
+_FILE_CHARS = 150  # of a line, when nobody's terminal says otherwise
 
 
 def as_json(value: Any) -> None:
@@ -30,7 +31,7 @@ def as_table(title: str, columns: Sequence[str], rows: Sequence[Sequence[str]]) 
         table.add_column(column, justify="left" if place == 0 else "right", overflow="fold", no_wrap=place > 0)
     for row in rows:
         table.add_row(*row)
-    Console(width=None if sys.stdout.isatty() else _FILE_WIDTH).print(table)
+    Console(width=None if sys.stdout.isatty() else _FILE_CHARS).print(table)
 
 
 class Bar:
@@ -60,7 +61,7 @@ class Bar:
 
     def _refresh(self, *, now: bool = False) -> None:
         if self._draw is not None and (now or time.monotonic() >= self._next):
-            self._next = time.monotonic() + _REFRESH
+            self._next = time.monotonic() + PROGRESS_S
             self._draw(self._done, self._note)
 
 

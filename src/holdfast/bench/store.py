@@ -10,8 +10,9 @@ import msgspec
 
 from .. import config
 from ..errors import ConfigError
-from ..stores.log.bucket.usage import Tally
+from ..stores.base import PAGE_ROWS
 from ..stores.log.space import Found, Reading, Space, Transaction
+from ..stores.log.store import LogStore
 from ..stores.opening import locate, open_store, store_options
 from .measure import Latency, latency
 from .payloads import bodies
@@ -30,7 +31,6 @@ COLUMNS = (
     "requests each",
 )
 _PREFIX = "bench/"
-_PAGE = 1000
 
 
 class Operation(msgspec.Struct, frozen=True):
@@ -54,47 +54,51 @@ class Load(msgspec.Struct, frozen=True, kw_only=True):
     test_get: int = 1000
 
 
-async def open_space(url: str) -> Space:
-    """The space behind a URL."""
-    from ..stores.log.store import LogStore
-
+async def open_log(url: str) -> LogStore:
+    """The store behind a URL, whose space is to be measured."""
     location = locate(url)
     store = await open_store(location, store_options(config.load().store, location.options, {}))
     if not isinstance(store, LogStore):
         await store.close()
         raise ConfigError("bench store measures what the log engine stands on: folders, buckets, SlateDB and memory")
-    return store.space
+    return store
 
 
-async def measure(space: Space, load: Load, bar: Bar) -> list[Operation]:
+async def measure(store: LogStore, load: Load, bar: Bar) -> list[Operation]:
     """Put one by one, put in batches, get, a range and everything."""
+    space = store.space
     singles, batch, size = min(load.count, 2000), load.batch_size, load.value_size
     parts: list[Callable[[], Awaitable[Operation]]] = [
         lambda: _put(space, "put", singles, 1, size, bar),
         lambda: _put(space, f"put × {batch}", load.count, batch, size, bar),
         lambda: _get(space, load, bar),
         lambda: _scan(space, "scan, ranges of 100", load, 100, bar),
-        lambda: _scan(space, "scan, all", load, _PAGE, bar),
+        lambda: _scan(space, "scan, all", load, PAGE_ROWS, bar),
     ]
     try:
-        return [await _counted(space, part) for part in parts]
+        return [await _counted(store, part) for part in parts]
     finally:
         await _clear(space)
 
 
-async def _counted(space: Space, part: Callable[[], Awaitable[Operation]]) -> Operation:
+async def _counted(store: LogStore, part: Callable[[], Awaitable[Operation]]) -> Operation:
     """With the requests that a bucket has seen meanwhile."""
-    tally: Tally | None = getattr(space, "tally", None)
-    if tally is None:
-        return await part()
-    before = tally.total()
+    before = _requests(store)
     operation = await part()
-    return msgspec.structs.replace(operation, requests=(tally.total() - before) / operation.objects)
+    after = _requests(store)
+    if before is None or after is None:
+        return operation
+    return msgspec.structs.replace(operation, requests=(after - before) / operation.objects)
+
+
+def _requests(store: LogStore) -> int | None:
+    counted = store.requests()
+    return None if counted is None else sum(n for kind, n in counted.items() if not kind.startswith("bytes"))
 
 
 async def _clear(space: Space) -> None:
     """Leave nothing of the benchmark in the user's store."""
-    while keys := await space.read(lambda reading: reading.list(_PREFIX, limit=_PAGE)):
+    while keys := await space.read(lambda reading: reading.list(_PREFIX, limit=PAGE_ROWS)):
         await space.remove(keys)
 
 
@@ -148,7 +152,7 @@ async def _scan(space: Space, name: str, load: Load, page: int, bar: Bar) -> Ope
 
 
 def _starts(prefix: str, load: Load, page: int) -> Iterator[str]:
-    if page == _PAGE:
+    if page == PAGE_ROWS:
         yield from ("" if first == 0 else f"{prefix}{first - 1:09}" for first in range(0, load.count, page))
     else:
         maker = random.Random(1)

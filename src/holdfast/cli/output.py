@@ -15,9 +15,9 @@ from ..escaping import in_json, many_lines, one_line
 if TYPE_CHECKING:
     from rich.console import Console
 
-WIDEST_CELL = 60
-MANY_ROWS = 200  # beyond this a table is written plainly: laid out for a terminal, 10,000 rows take 5 s
-UNLIMITED = 100_000  # columns: what is piped to a file or a program must not be cut
+CELL_CHARS = 60  # of a table for people; longer text is cut
+TABLE_ROWS = 200  # beyond them a table is written plainly: laid out for a terminal, 10,000 rows take 5 s
+UNLIMITED_CHARS = 100_000  # of a line: what is piped to a file or a program must not be cut
 
 
 class Output:
@@ -35,7 +35,7 @@ class Output:
         cells = [[_cut(shown(row[column])) for column in columns] for row in rows]
         numeric = [all(isinstance(row[column], int | float | None) for row in rows) for column in columns]
         titles = [column.replace("_", " ") for column in columns]
-        if len(rows) > MANY_ROWS or not sys.stdout.isatty():
+        if len(rows) > TABLE_ROWS or not sys.stdout.isatty():
             # As rich writes, to stdout as it is set: typer.echo has its own view of what that can show.
             return print("\n".join(_aligned([titles, *cells], numeric)))  # noqa: T201 - the command line prints
         from rich.table import Table
@@ -136,7 +136,7 @@ def _compact(value: Any) -> str:
 
 def _cut(text: str) -> str:
     line = text.splitlines()[0] if text else ""
-    return line if len(line) <= WIDEST_CELL and line == text else line[: WIDEST_CELL - 1] + "…"
+    return line if len(line) <= CELL_CHARS and line == text else line[: CELL_CHARS - 1] + "…"
 
 
 def _console(*, stderr: bool = False) -> Console:
@@ -144,5 +144,5 @@ def _console(*, stderr: bool = False) -> Console:
 
     console = Console(stderr=stderr, highlight=False)
     if not console.is_terminal:
-        console.width = UNLIMITED
+        console.width = UNLIMITED_CHARS
     return console

@@ -21,7 +21,6 @@ from ..stores.opening import locate
 
 T = TypeVar("T")
 _END: Any = object()
-SERVED = ("file", "s3", "gs", "az", "postgresql", "postgres")
 
 # Spark keeps its Python workers and gives them task after task: opening for each would cost more than many a task.
 _links: dict[tuple[int, str | None], Link] = {}
@@ -89,6 +88,6 @@ def _keep_for_good() -> None:
 
 async def _open(url: str | None) -> Link:
     location = locate(url if url is not None else config.load().url or config.DEFAULT_URL)
-    if location.scheme not in SERVED:
+    if not location.kind.serves_spark:
         raise ConfigError(NOT_SERVED)
     return Link(await connect(url))

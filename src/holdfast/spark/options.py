@@ -15,7 +15,6 @@ from ..errors import ConfigError
 from ..stores.batches import NOT_SERVED, VIEWS, Filter, Sizing
 from ..stores.opening import locate, redact
 from ..stores.records import Status, View
-from .link import SERVED
 
 T = TypeVar("T")
 STATS = "stats"
@@ -48,16 +47,8 @@ STREAM = (
 WRITE = (*_WHERE, "idempotencyKey")
 # Spark hands a stream's own settings over among the options of its sink.
 STREAM_WRITE = (*_WHERE, "checkpointLocation", "queryName", "outputMode")
-PER_TRIGGER = 100_000
+TRIGGER_ROWS = 100_000  # that a micro-batch claims when nobody says how many
 _SETTLED_ONLY = ("status", "finishedSince", "finishedUntil")
-
-_SECRETS = {
-    "postgresql": "PGPASSWORD (or PGPASSFILE)",
-    "postgres": "PGPASSWORD (or PGPASSFILE)",
-    "s3": "AWS_ACCESS_KEY_ID and AWS_SECRET_ACCESS_KEY",
-    "gs": "GOOGLE_APPLICATION_CREDENTIALS",
-    "az": "AZURE_STORAGE_ACCOUNT_NAME and AZURE_STORAGE_ACCOUNT_KEY",
-}
 
 
 class Place(msgspec.Struct, frozen=True):
@@ -129,7 +120,7 @@ def streaming(options: Mapping[str, str]) -> Streaming:
         )
     if given.text("maxMessagesPerTrigger") and given.text("maxOffsetsPerTrigger"):
         raise ConfigError("maxOffsetsPerTrigger is another name of maxMessagesPerTrigger: give one of them")
-    limit = given.whole("maxOffsetsPerTrigger", otherwise=PER_TRIGGER)
+    limit = given.whole("maxOffsetsPerTrigger", otherwise=TRIGGER_ROWS)
     place.named  # noqa: B018 - raises when there is none
     return Streaming(
         place,
@@ -216,10 +207,10 @@ def check_url(url: str | None) -> None:
     if url is None:
         return
     location = locate(url)
-    if location.scheme not in SERVED:
+    if not location.kind.serves_spark:
         raise ConfigError(NOT_SERVED)
     if "://" in url and _has_secret(url):
-        variables = _SECRETS.get(location.scheme, "HOLDFAST_URL")
+        variables = location.kind.credentials
         shown = redact(url).split("?")[0]
         raise ConfigError(
             f"{shown}: this URL has a secret in it, and options are pickled and logged. Leave it out, set {variables} "

@@ -12,6 +12,7 @@ from typing import Any
 
 from ..errors import Fenced, HoldfastError
 from ..escaping import logger_named
+from ..lifetime import CLOSING_S
 from ..loop_thread import portal
 from ..stores.batches import Ownership, Taken
 from . import holder
@@ -19,9 +20,8 @@ from .link import Link
 from .options import Streaming
 
 logger = logger_named("holdfast.spark")
-_PAUSE = 0.2
-_PATIENCE = 5.0  # seconds beyond the lease of an owner that may be dead
-_LAST_WORDS = 2.0
+_OWN_AGAIN_S = 0.2  # between two tries while another owner may be alive
+_OWNER_GRACE_S = 5.0  # beyond the lease of an owner that may be dead
 
 
 class Owner:
@@ -38,7 +38,7 @@ class Owner:
 
     def _own(self) -> Ownership:
         """Own the consumer; an owner that died without a word is waited for."""
-        deadline = time.monotonic() + self._options.lease + _PATIENCE
+        deadline = time.monotonic() + self._options.lease + _OWNER_GRACE_S
         instead_of: str | None = None
         while True:
             try:
@@ -57,7 +57,7 @@ class Owner:
                 if instead_of is None:
                     if time.monotonic() > deadline:
                         raise
-                    time.sleep(_PAUSE)
+                    time.sleep(_OWN_AGAIN_S)
 
     async def _beat(self) -> None:
         while True:
@@ -79,7 +79,7 @@ class Owner:
         self._beating.cancel()
         with contextlib.suppress(HoldfastError, TimeoutError):
             giving = self._at.batches.beat(self.ownership, 0.0)
-            asyncio.run_coroutine_threadsafe(giving, portal().loop()).result(_LAST_WORDS)
+            asyncio.run_coroutine_threadsafe(giving, portal().loop()).result(CLOSING_S)
 
 
 def _on_sigterm(owner: Owner) -> None:

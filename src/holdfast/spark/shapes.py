@@ -45,8 +45,6 @@ _PROTO_SCALARS: dict[int, Callable[[], sql.DataType]] = {  # FieldDescriptor.CPP
     7: sql.BooleanType,
     8: sql.LongType,  # an enum travels as its number
 }
-_PROTO_BYTES = 12  # FieldDescriptor.TYPE_BYTES
-_PROTO_MESSAGE = 10  # FieldDescriptor.CPPTYPE_MESSAGE
 
 
 def shape(type_: Any) -> sql.StructType:
@@ -156,8 +154,8 @@ def _proto_field(field: Any) -> sql.DataType:
 
 
 def _proto_scalar(field: Any) -> sql.DataType:
-    if field.cpp_type == _PROTO_MESSAGE:
+    if field.cpp_type == field.CPPTYPE_MESSAGE:
         return _message(field.message_type)
-    if field.type == _PROTO_BYTES:
+    if field.type == field.TYPE_BYTES:
         return sql.BinaryType()
     return _PROTO_SCALARS.get(field.cpp_type, sql.StringType)()

@@ -35,7 +35,7 @@ _TYPES: dict[str, tuple[type[DataType], ...]] = {
     "dedup_key": (StringType,),
     "queue": (StringType,),
 }
-_IGNORED = {*columns("ready"), *columns("archive"), "token"} - set(_TYPES)
+_IGNORED = frozenset((*columns("ready"), *columns("archive"), "token")).difference(_TYPES)
 
 
 def check(schema: StructType, *, named: bool) -> None:

@@ -17,6 +17,7 @@ from pyspark.sql.types import StructType
 
 from ..errors import StoreError
 from ..escaping import logger_named
+from ..stores.base import LOOK_AGAIN_S
 from ..stores.batches import Batch, BatchLost, Ownership
 from . import schema
 from .link import link
@@ -28,15 +29,14 @@ if TYPE_CHECKING:
     import pyarrow as pa
 
 logger = logger_named("holdfast.spark")
-VERSION = 1
-_WAIT = 1.0  # seconds a claim waits for messages
-_LAG_AGE = 5.0  # seconds a count of the queue is believed
+OFFSET_FORMAT = 1  # of the offsets in checkpoints
+_LAG_S = 5.0  # a count of the queue is believed so long: on a bucket it costs requests
 Offset = dict[str, Any]
 
 
 def offset(consumer: str, generation: int, count: int, seq: int) -> Offset:
     """The one place where an offset is made: Spark compares the text of its JSON."""
-    return {"c": consumer, "g": generation, "n": count, "seq": seq, "v": VERSION}
+    return {"c": consumer, "g": generation, "n": count, "seq": seq, "v": OFFSET_FORMAT}
 
 
 class StreamReader(DataSourceStreamReader, SupportsTriggerAvailableNow):
@@ -80,7 +80,7 @@ class StreamReader(DataSourceStreamReader, SupportsTriggerAvailableNow):
 
     def _claim(self, owned: Ownership, after: int, most: int) -> Batch | None:
         at = link(self._options.place.url)
-        wait = _WAIT if self._left is None else 0.0
+        wait = LOOK_AGAIN_S if self._left is None else 0.0
         try:
             claimed = at.run(at.batches.claim_batch(owned, after=after, limit=most, wait=wait))
         except BatchLost as error:
@@ -128,7 +128,7 @@ class StreamReader(DataSourceStreamReader, SupportsTriggerAvailableNow):
     def reportLatestOffset(self) -> Offset | None:
         """Where the consumer would stand with everything that is ready: its distance is the lag."""
         now = time.monotonic()
-        if self._lag is None or now - self._lag[0] > _LAG_AGE:
+        if self._lag is None or now - self._lag[0] > _LAG_S:
             at = link(self._options.place.url)
             name = self._options.consumer
             ready = at.run(at.store.stats(self._options.place.named)).pending
@@ -149,11 +149,11 @@ class StreamReader(DataSourceStreamReader, SupportsTriggerAvailableNow):
     def _checked(self, given: Offset) -> Ownership:
         """The ownership as an offset of the checkpoint speaks of it."""
         name = self._options.consumer
-        if given.get("v") != VERSION or given.get("c") != name:
+        if given.get("v") != OFFSET_FORMAT or given.get("c") != name:
             whose = f"{given.get('c', 'another source')!r} (version {given.get('v')})"
             raise StoreError(
-                f"the checkpoint belongs to {whose}, this query reads as consumer {name!r} (version {VERSION}): use "
-                "the consumer of the checkpoint, or a new checkpoint"
+                f"the checkpoint belongs to {whose}, this query reads as consumer {name!r} (version {OFFSET_FORMAT}): "
+                "use the consumer of the checkpoint, or a new checkpoint"
             )
         return replace(self._owned(), generation=given["g"])
 

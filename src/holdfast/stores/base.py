@@ -29,7 +29,9 @@ if TYPE_CHECKING:
     from .batches import Batches
 
 DEAD = "/dead"
-_LOOKS = 32  # calls under way when every queue is counted by a call of its own
+_CALLS_AT_ONCE = 32  # when every queue is counted by a call of its own
+PAGE_ROWS = 1000  # of one call where nobody says how many: fewer cost a trip each, more only memory
+LOOK_AGAIN_S = 1.0  # between two looks at what nobody announces; how long a look is believed
 
 
 class QueueInfo(msgspec.Struct, frozen=True):
@@ -231,7 +233,7 @@ class Ordinary:
 
 async def stats_one_by_one(store: Store) -> list[tuple[QueueInfo, Stats]]:
     """The same with one call each, some of them at a time; a queue that somebody deletes meanwhile has none."""
-    turns = Semaphore(_LOOKS)
+    turns = Semaphore(_CALLS_AT_ONCE)
 
     async def ask(info: QueueInfo) -> tuple[QueueInfo, Stats] | None:
         async with turns:
@@ -292,20 +294,8 @@ async def raise_format(store: Store, *, dry_run: bool = False) -> list[str]:
     return [step]
 
 
-def within(store: Store, connection: Any) -> Store:
-    """The store with appends that join the connection's transaction; ConfigError where there are none."""
+def transactional(store: Store) -> Transactional:
+    """The store as one that joins a caller's transaction; ConfigError where it does not."""
     if not store.capabilities.transactional:
         raise ConfigError("connection= joins a transaction of PostgreSQL; this store has none to join")
-    return cast(Store, _Within(cast(Transactional, store), connection))
-
-
-class _Within:
-    def __init__(self, store: Transactional, connection: Any) -> None:
-        self._store = store
-        self._connection = connection
-
-    def __getattr__(self, name: str) -> Any:
-        return getattr(self._store, name)
-
-    async def append(self, queue: str, messages: Sequence[Envelope]) -> list[str]:
-        return await self._store.append(queue, messages, connection=self._connection)
+    return cast(Transactional, store)

@@ -5,9 +5,11 @@ from __future__ import annotations
 import os
 import re
 from asyncio import timeout
-from collections.abc import Mapping
+from collections.abc import Callable, Iterator, Mapping
+from contextlib import contextmanager
+from importlib import import_module
 from pathlib import Path
-from typing import TYPE_CHECKING, Any
+from typing import Any, Literal
 from urllib.parse import SplitResult, parse_qsl, unquote, urlsplit
 
 import msgspec
@@ -17,18 +19,7 @@ from ..config import StoreOptions
 from ..errors import ConfigError, Unavailable
 from .base import NO_ROLES, Store
 
-if TYPE_CHECKING:
-    from .log import slatedb
-
-# What the contract names and this version does not have. A store that arrives leaves this list.
-LATER = (*("http", "https"),)
-_SLATE = ("slatedb+file", "slatedb+s3", "slatedb+gs", "slatedb+az")
-_CLOUD = ("s3", "gs", "az")
-_NOW = ("memory", "file", "postgresql", "postgres", "nats", "tls", *_CLOUD, *_SLATE)
-OWNED_BY_ONE = frozenset(("memory", *_SLATE))  # one process at a time
-_POSTGRES = ("postgresql", "postgres")
-_NATS = ("nats", "tls")
-_WINDING_UP_S = 0.8  # seconds beyond `connect_timeout` for a store to tell the cause and give back what it has
+WINDING_UP_S = 0.8  # beyond a timeout for a store to tell the cause itself, and give back what it has
 
 _SCHEME = re.compile(r"([A-Za-z][A-Za-z0-9+.-]*)://")
 _LIKE_A_URL = re.compile(r"[A-Za-z][A-Za-z0-9+.-]+:")
@@ -42,12 +33,80 @@ _SECRET = re.compile(
 )
 
 
+class Scheme(msgspec.Struct, frozen=True, kw_only=True):
+    """All that depends on the first word of a URL."""
+
+    opens: str  # module and function below `stores`: (place, options) -> Store
+    takes_apart: str | None = None  # the same: (URL, as it is shown) -> place, our keys; None: it names a folder
+    extra: str | None = None  # of the package, with the driver; None: always installed
+    owner: Literal["any", "one", "process"] = "any"  # any number of processes, one at a time, or only inside its own
+    serves_spark: bool = False
+    credentials: str = "HOLDFAST_URL"  # the variables that hold them
+    survives: tuple[str, str, str] = ("yes", "yes", "yes, as the provider promises")  # a process, the system, a disk
+
+
+_BUCKET = Scheme(opens="log:open_cloud", takes_apart="log.bucket:take_apart", extra="s3", serves_spark=True)
+_S3, _GS, _AZ = (
+    msgspec.structs.replace(_BUCKET, credentials=variables)
+    for variables in (
+        "AWS_ACCESS_KEY_ID and AWS_SECRET_ACCESS_KEY",
+        "GOOGLE_APPLICATION_CREDENTIALS",
+        "AZURE_STORAGE_ACCOUNT_NAME and AZURE_STORAGE_ACCOUNT_KEY",
+    )
+)
+_SLATE = Scheme(opens="log:open_slate", takes_apart="log.slatedb:take_apart", extra="slatedb", owner="one")
+_POSTGRES = Scheme(
+    opens="postgres:open_postgres",
+    takes_apart="postgres:take_apart",
+    extra="postgres",
+    serves_spark=True,
+    credentials="PGPASSWORD (or PGPASSFILE)",
+    survives=("yes", "yes, while fsync is on", "with a replica or a backup"),
+)
+_NATS = Scheme(
+    opens="nats:open_nats",
+    takes_apart="nats:take_apart",
+    extra="nats",
+    survives=("yes", "only with sync_interval: always, or with replicas", "with replicas"),
+)
+SCHEMES = {
+    "memory": Scheme(
+        opens="log:open_memory",
+        owner="process",
+        survives=("no: it lives and dies with its process", "no", "no"),
+    ),
+    "file": Scheme(
+        opens="log:open_folder",
+        serves_spark=True,
+        survives=("yes", "yes, what is acknowledged is synced", "no: one copy, back the folder up"),
+    ),
+    "postgresql": _POSTGRES,
+    "postgres": _POSTGRES,
+    "nats": _NATS,
+    "tls": _NATS,
+    "s3": _S3,
+    "gs": _GS,
+    "az": _AZ,
+    "slatedb+file": msgspec.structs.replace(
+        _SLATE, takes_apart=None, survives=("yes", "yes, what SlateDB writes is synced", "no: one copy")
+    ),
+    "slatedb+s3": _SLATE,
+    "slatedb+gs": _SLATE,
+    "slatedb+az": _SLATE,
+}
+LATER = ("http", "https")  # what the contract names and this version does not have
+
+
 class Location(msgspec.Struct, frozen=True):
     """A URL taken apart: what the store needs, and the options it carried."""
 
     scheme: str
     place: str
     options: dict[str, Any]
+
+    @property
+    def kind(self) -> Scheme:
+        return SCHEMES[self.scheme]
 
     def __repr__(self) -> str:  # the place may carry a password
         return f"Location({self.scheme!r})"
@@ -91,8 +150,8 @@ def _located(url: str | os.PathLike[str]) -> Location:
     if scheme in LATER:
         have = "file://, memory://, s3://, postgresql://, nats:// and slatedb+file://"
         raise ConfigError(f"{scheme}:// stores are not part of this version of Holdfast yet; it has {have}")
-    if scheme not in _NOW:
-        raise ConfigError(config.unknown(f"{_shown(url)}: unknown scheme", scheme, (*_NOW, *LATER)))
+    if scheme not in SCHEMES:
+        raise ConfigError(config.unknown(f"{_shown(url)}: unknown scheme", scheme, (*SCHEMES, *LATER)))
     return _take_apart(scheme, url)
 
 
@@ -102,30 +161,34 @@ async def open_store(location: Location, options: StoreOptions) -> Store:
     Stores keep that time themselves, since they know the cause; the deadline here is for one that hangs.
     """
     try:
-        async with timeout(options.connect_timeout + _WINDING_UP_S):
+        async with timeout(options.connect_timeout + WINDING_UP_S):
             return await _open(location, options)
     except TimeoutError as error:
         raise Unavailable(f"{location.scheme}:// did not open within {options.connect_timeout:g} s") from error
 
 
 async def _open(location: Location, options: StoreOptions) -> Store:
-    if location.scheme in _POSTGRES:
-        from . import postgres
+    with _installed(location):
+        store: Store = await _found(location.kind.opens)(location.place, options)
+    return store
 
-        return await postgres.open_postgres(location.place, options)
-    if location.scheme in _NATS:
-        from . import nats
 
-        return await nats.open_nats(location.place, options)
-    from . import log
+def _found(name: str) -> Callable[..., Any]:
+    """A function of an engine, which is imported when its URL is used."""
+    module, _, function = name.partition(":")
+    found: Callable[..., Any] = getattr(import_module(f"{__package__}.{module}"), function)
+    return found
 
-    if location.scheme in _CLOUD:
-        return await log.open_cloud(location.place, options)
-    if location.scheme == "memory":
-        return await log.open_memory(location.place, options)
-    if location.scheme in _SLATE:
-        return await log.open_slate(_slate_place(location, options), options)
-    return await log.open_folder(Path(location.place), options)
+
+@contextmanager
+def _installed(location: Location) -> Iterator[None]:
+    """An extra that is not installed is a ConfigError that says how."""
+    try:
+        yield
+    except ImportError as error:
+        if (extra := location.kind.extra) is None:
+            raise
+        raise ConfigError(f"{location.scheme}:// needs an extra: pip install 'holdfast[{extra}]'") from error
 
 
 def unmade(location: Location) -> list[str]:
@@ -146,19 +209,12 @@ def unmade(location: Location) -> list[str]:
 
 def grants(location: Location, options: StoreOptions, role: str) -> str:
     """SQL that gives a role what producers and workers need, without any I/O; ConfigError where there are no roles."""
-    if location.scheme not in _POSTGRES:
+    if location.kind is not _POSTGRES:
         raise ConfigError(NO_ROLES)
-    from . import postgres
+    with _installed(location):
+        from . import postgres
 
-    return postgres.grants(role, options)
-
-
-def _slate_place(location: Location, options: StoreOptions) -> slatedb.Place:
-    from .log import slatedb
-
-    if location.scheme == "slatedb+file":
-        return slatedb.local(location.place)
-    return slatedb.in_bucket(location.place, options)
+        return postgres.grants(role, options)
 
 
 def _path(text: str) -> str:
@@ -181,35 +237,17 @@ def _split(scheme: str, url: str) -> SplitResult:
         raise ConfigError(f"{_shown(url)}: not a URL") from None
     if parts.fragment:
         raise ConfigError(f"{_shown(url)}: '#' must be written %23")
-    if scheme in (*_POSTGRES, *_NATS) and "@" in parts.path:  # of a password with '/' in it, or of a database's name
+    if SCHEMES[scheme] in (_POSTGRES, _NATS) and "@" in parts.path:
         raise ConfigError(f"{scheme}://***: '/' in a password must be written %2F, '@' in a database's name %40")
     return parts
 
 
 def _take_apart(scheme: str, url: str) -> Location:
-    parts = _split(scheme, url)
-    query = parse_qsl(parts.query, keep_blank_values=True)
-    if scheme in _POSTGRES:
-        from .postgres import take_apart
-
-        place, ours = take_apart(url, _shown(url))
+    parts, take_apart = _split(scheme, url), SCHEMES[scheme].takes_apart
+    if take_apart is not None:
+        place, ours = _found(take_apart)(url, _shown(url))
         return Location(scheme, place, _carried(ours, _shown(url)))
-    if scheme in _NATS:
-        from . import nats
-
-        place, ours = nats.take_apart(url)
-        return Location(scheme, place, _carried(ours, _shown(url)))
-    if scheme in _SLATE and scheme != "slatedb+file":
-        from .log import slatedb
-
-        place, ours = slatedb.take_apart(url, _shown(url))
-        return Location(scheme, place, _carried(ours, _shown(url)))
-    if scheme in _CLOUD:
-        from .log import bucket
-
-        place, ours = bucket.take_apart(url, _shown(url))
-        return Location(scheme, place, _carried(ours, _shown(url)))
-    carried = _carried(query, _shown(url))
+    carried = _carried(parse_qsl(parts.query, keep_blank_values=True), _shown(url))
     if scheme == "memory":
         name = unquote(parts.netloc + parts.path)
         return Location(scheme, config.queue_name(name, what="bad name of a memory store") if name else "", carried)

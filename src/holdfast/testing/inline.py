@@ -21,7 +21,7 @@ from .clock import ManualClock
 Key = tuple[str, str]  # queue, id
 
 _WAITING = ("delayed", "retry")
-_LOOK_AGAIN = 0.05  # seconds, should a wake-up be missed
+_MISSED_S = 0.05  # until the next look, should a wake-up be missed
 
 
 def inline(app: Any, *, raise_errors: bool = True, timeout: float = 60.0) -> Inline:
@@ -154,7 +154,7 @@ class Inline:
 
     async def _news(self) -> None:
         try:
-            await asyncio.wait_for(self._changed.wait(), _LOOK_AGAIN)
+            await asyncio.wait_for(self._changed.wait(), _MISSED_S)
         except TimeoutError:
             pass
 

@@ -14,8 +14,6 @@ from typing import Any
 from ..broker import connect
 from ..errors import HoldfastError
 
-_LEASE = 60.0  # seconds; outlives the test
-
 
 async def consume(url: str, count: str) -> list[int]:
     """Say that it is here, then complete what comes, until so many are done."""
@@ -24,7 +22,7 @@ async def consume(url: str, count: str) -> list[int]:
         queue = await broker.queue("jobs")
         await (await broker.queue("here")).enqueue("ready")
         while (await queue.stats()).completed < int(count):
-            for delivery in await queue.dequeue_many(7, lease=_LEASE, wait=0.2):
+            for delivery in await queue.dequeue_many(7, lease=60.0, wait=0.2):
                 await delivery.complete()
                 done.append(delivery.value)
     return done

@@ -1,7 +1,7 @@
-"""Workers: lanes over one buffer, a claimer, a settler and a keeper of leases."""
+"""Workers: slots over one buffer, a claimer, a settler and a heartbeat."""
 
 from .context import Context
-from .isolation import Gate
+from .isolation import Isolation
 from .worker import Worker
 
-__all__ = ["Context", "Gate", "Worker"]
+__all__ = ["Context", "Isolation", "Worker"]

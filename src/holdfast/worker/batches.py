@@ -1,4 +1,4 @@
-"""Lanes for a handler that takes a list: each run has as many messages as wait, up to `batch`."""
+"""Slots for a handler that takes a list: each run has as many messages as wait, up to `batch`."""
 
 from __future__ import annotations
 
@@ -9,55 +9,62 @@ from typing import Any
 
 from ..stores.records import Settlement
 from .call import Call
-from .in_flight import Hands, Job
-from .settlement import Judge
-from .slots import Lane, Lanes
+from .in_flight import InFlight, Job
+from .settlement import Settlements
+from .slots import Slot, Slots
 
 
-class BatchLanes(Lanes):
+class BatchSlots(Slots):
     """One outcome of the handler is the outcome of all its messages, unless it returns one for each."""
 
     def __init__(
-        self, hands: Hands, judge: Judge, call: Call, *, concurrency: int, keep_values: bool, batch: int
+        self,
+        in_flight: InFlight,
+        settlements: Settlements,
+        call: Call,
+        *,
+        concurrency: int,
+        keep_values: bool,
+        batch: int,
     ) -> None:
-        super().__init__(hands, judge, call, concurrency=concurrency, keep_values=keep_values)
+        super().__init__(in_flight, settlements, call, concurrency=concurrency, keep_values=keep_values)
         self._batch = batch
 
     def _wanted(self) -> int:
-        return -(-len(self._hands.buffer) // self._batch)
+        return -(-len(self._in_flight.buffer) // self._batch)
 
-    async def _run(self, lane: Lane) -> None:
-        buffer = self._hands.buffer
-        while buffer or await self._park(lane):
+    async def _run(self, slot: Slot) -> None:
+        buffer = self._in_flight.buffer
+        while buffer or await self._park(slot):
             jobs = [buffer.popleft() for _ in range(min(self._batch, len(buffer)))]
             if buffer:
                 self._wake()
             if jobs:
-                await self._process_all(lane, jobs)
+                await self._process_all(slot, jobs)
                 await asyncio.sleep(0)
 
-    async def _process_all(self, lane: Lane, jobs: Sequence[Job]) -> None:
-        """Decode, run, judge, hand over."""
-        lane.jobs = jobs
+    async def _process_all(self, slot: Slot, jobs: Sequence[Job]) -> None:
+        """Decode, run, decide, hand over."""
+        slot.jobs = jobs
         for job in jobs:
-            job.lane = lane
+            job.slot = slot
         good = [job for job in jobs if self._readable(job)]
         values = [job.value for job in good]
         if not good:
-            lane.jobs = ()
+            slot.jobs = ()
             return
-        lane.jobs = good
+        slot.jobs = good
         try:
             results = await self._call.run(values, good[0])
-            settlements = self._judged(good, results)
+            settlements = self._settled(good, results)
         except asyncio.CancelledError as error:
-            settlements = [self._cancelled(lane, job, error) for job in good]
+            settlements = [self._cancelled(slot, job, error) for job in good]
         except (Exception, SystemExit) as error:  # noqa: BLE001 - the edge of the handler
             settlements = [self._failed(job, error) for job in good]
         for job, settlement in zip(good, settlements, strict=True):
-            self._end(lane, job, settlement)
+            self._end(slot, job, settlement)
         if (thread := self._call.late.pop(good[0], None)) is not None:
-            await self._outlast(lane, thread)
+            await self._outlast(slot, thread)
 
     def _readable(self, job: Job) -> bool:
         """Decode into the job; what cannot be decoded is dead and does not trouble the others."""
@@ -65,19 +72,19 @@ class BatchLanes(Lanes):
         try:
             job.value = self._call.decode(job.message.payload, job.message.content_type)
         except Exception as error:  # noqa: BLE001 - whatever a payload does to a codec, the worker lives
-            job.lane, job.finished_at = None, job.started_at
-            self._hands.finish(job, self._unreadable(job, error))
+            job.slot, job.finished_at = None, job.started_at
+            self._in_flight.finish(job, self._unreadable(job, error))
             return False
         return True
 
-    def _judged(self, jobs: Sequence[Job], results: Any) -> list[Settlement]:
+    def _settled(self, jobs: Sequence[Job], results: Any) -> list[Settlement]:
         if results is None:
-            return [self._judge.completed(job, None) for job in jobs]
+            return [self._settlements.completed(job, None) for job in jobs]
         if not isinstance(results, list | tuple) or len(results) != len(jobs):
             raise TypeError(f"a batch handler returns None or a list of as many results as values ({len(jobs)})")
-        return [self._judged_one(job, result) for job, result in zip(jobs, results, strict=True)]
+        return [self._settled_one(job, result) for job, result in zip(jobs, results, strict=True)]
 
-    def _judged_one(self, job: Job, result: Any) -> Settlement:
+    def _settled_one(self, job: Job, result: Any) -> Settlement:
         """A result of its own, or an exception of its own."""
         if isinstance(result, Exception):
             return self._failed(job, result)

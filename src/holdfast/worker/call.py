@@ -1,4 +1,4 @@
-"""How a handler is called: in the lane or in a thread, with or without context, with or without a time limit."""
+"""How a handler is called: in the slot or in a thread, with or without context, with or without a time limit."""
 
 from __future__ import annotations
 

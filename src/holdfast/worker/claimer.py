@@ -1,4 +1,4 @@
-"""The claimer: asks the store for as many messages as lanes are free, one call at a time."""
+"""The claimer: asks the store for as many messages as slots are free, one call at a time."""
 
 from __future__ import annotations
 
@@ -9,52 +9,50 @@ from typing import Any
 
 from .. import message_events
 from ..queue import Queue
+from ..stores.base import LOOK_AGAIN_S
 from ..stores.records import Claims
-from .in_flight import Hands, Job
-from .isolation import Gate
-from .outage import Outage, Patience
-from .prefetch import PATIENCE, Prefetch
+from .in_flight import InFlight, Job
+from .isolation import Isolation
+from .outage import FIRST_PAUSE_S, Outage, Retrying
+from .prefetch import BUFFERED_S, Prefetch
 from .settler import Settler
-from .slots import Lanes
+from .slots import Slots
 
-LONG_POLL = 20.0  # seconds a claim waits for the first message
-_BREATH = 0.05  # seconds between claims that come back empty without having waited, as on a paused queue
-_LONGEST_BREATH = 1.0
-_CANCEL_AGAIN = 0.5
+LONG_POLL_S = 20.0  # a claim waits so long for the first message
 _CROWD = 3  # processes that take turns, at most, by which claims grow
 
 
 class Claimer:
-    """One loop; also this worker's member of the gate."""
+    """One loop; also this worker's member of the isolation of its store."""
 
     def __init__(
         self,
         queue: Queue[Any],
-        gate: Gate,
-        hands: Hands,
-        lanes: Lanes,
+        isolation: Isolation,
+        in_flight: InFlight,
+        slots: Slots,
         settler: Settler,
         outage: Outage,
         *,
         lease: Callable[[], float],
         prefetch: Prefetch,
         at_work: int,
-        per_lane: int,
+        per_slot: int,
         most: int,
         calls: int = 1,
     ) -> None:
         self._queue = queue
-        self._gate = gate
-        self._hands = hands
-        self._lanes = lanes
+        self._isolation = isolation
+        self._in_flight = in_flight
+        self._slots = slots
         self._settler = settler
         self._lease = lease  # seconds
         self._prefetch = prefetch
         self._at_work = at_work
-        self._per_lane = per_lane
+        self._per_slot = per_slot
         self._most = most  # messages of one call
         self._calls = calls  # at once, where all of them cost one trip
-        self._patience = Patience(outage, f"claim from {queue.name}")
+        self._retrying = Retrying(outage, f"claim from {queue.name}")
         self._wait = 0.0
         self._claimed_before = False  # whether the last answer was full
         self._breath = 0.0
@@ -66,7 +64,7 @@ class Claimer:
         self._thinning: asyncio.TimerHandle | None = None
 
     def start(self) -> asyncio.Task[None]:
-        self._gate.join(self)
+        self._isolation.join(self)
         self._task = asyncio.create_task(self._run(), name=f"holdfast-claimer-{self._queue.name}")
         return self._task
 
@@ -88,31 +86,31 @@ class Claimer:
         """Again and again: a wait that ends in the same moment may swallow a cancellation (asyncio.wait_for does)."""
         if not call.done():
             call.cancel()
-            asyncio.get_running_loop().call_later(_CANCEL_AGAIN, self._cancel, call)
+            asyncio.get_running_loop().call_later(LOOK_AGAIN_S, self._cancel, call)
 
     def quiet(self) -> bool:
-        return self._call is None and all(job is self._alone for job in self._hands.held)
+        return self._call is None and all(job is self._alone for job in self._in_flight.held)
 
     async def _run(self) -> None:
         try:
             while not self._closing:
                 await self._turn()
         finally:
-            self._gate.leave(self)
+            self._isolation.leave(self)
 
     async def _turn(self) -> None:
         """Wait until there is reason to claim, claim, pass on what came."""
-        await self._gate.opened()
-        await self._gate.calm()
+        await self._isolation.opened()
+        await self._isolation.calm()
         await self._settler.well.wait()  # what cannot be settled must not pile up
-        self._crowd = await self._patience.until_done(self._company)  # as the last claim found it
+        self._crowd = await self._retrying.until_done(self._company)  # as the last claim found it
         room = await self._room()
-        if not self._gate.is_open:
+        if not self._isolation.is_open:
             return
-        claims = await self._patience.until_done(lambda: self._claim(room))
+        claims = await self._retrying.until_done(lambda: self._claim(room))
         self._tell(claims)
         self._learn(claims, full=len(claims.messages) >= room)
-        jobs = self._hands.take(claims.messages, monotonic())
+        jobs = self._in_flight.take(claims.messages, monotonic())
         if self._closing:
             self._settler.release(jobs)
         elif jobs:
@@ -120,20 +118,20 @@ class Claimer:
         await self._pace(len(jobs), room)
 
     async def _pass_on(self, jobs: Sequence[Job]) -> None:
-        """To the lanes; one that must run alone came in a call of its own."""
+        """To the slots; one that must run alone came in a call of its own."""
         dangerous = [job for job in jobs if job.message.alone]
         others = [job for job in jobs if not job.message.alone]
         if others:
-            self._gate.suspect(job for job in others if job.message.recovered)
-            self._lanes.put(others)
+            self._isolation.suspect(job for job in others if job.message.recovered)
+            self._slots.put(others)
             self._thin_later()
         for job in dangerous:
             await self._meet(job)
 
     async def _room(self) -> int:
-        hands = self._hands
-        while (room := self._at_work + self._ahead() - hands.open - hands.blocked * self._per_lane) <= 0:
-            await hands.wait_for_room()
+        in_flight = self._in_flight
+        while (room := self._at_work + self._ahead() - in_flight.open - in_flight.blocked * self._per_slot) <= 0:
+            await in_flight.wait_for_room()
         return min(room, self._most * (1 if self._wait else self._calls * self._crowd))
 
     def _ahead(self) -> int:
@@ -152,9 +150,9 @@ class Claimer:
             claims = Claims([])
         finally:
             self._call = None
-            self._gate.changed()
-        in_vain = not (claims.messages or claims.expired) and monotonic() - asked_at < min(self._wait, _BREATH)
-        self._breath = min(_LONGEST_BREATH, self._breath * 2 or _BREATH) if in_vain else 0.0
+            self._isolation.changed()
+        in_vain = not (claims.messages or claims.expired) and monotonic() - asked_at < min(self._wait, FIRST_PAUSE_S)
+        self._breath = min(LOOK_AGAIN_S, self._breath * 2 or FIRST_PAUSE_S) if in_vain else 0.0
         return claims
 
     def _tell(self, claims: Claims) -> None:
@@ -183,27 +181,29 @@ class Claimer:
 
     async def _pace(self, got: int, asked: int) -> None:
         """After a full answer ask again at once; else let the next claim wait for a message."""
-        self._wait = 0.0 if got >= asked else LONG_POLL
+        self._wait = 0.0 if got >= asked else LONG_POLL_S
         if self._breath and not self._closing:
             await asyncio.sleep(self._breath)
 
     # ------------------------------------------------------------------ prefetching, where nobody asked for it
 
     def _learn(self, claims: Claims, *, full: bool) -> None:
-        hands = self._hands
-        full_again, waiting = full and self._claimed_before, len(hands.buffer)
+        in_flight = self._in_flight
+        full_again, waiting = full and self._claimed_before, len(in_flight.buffer)
         size = sum(len(message.payload) for message in claims.messages) if full_again else 0
-        self._prefetch.answered(full=full_again, dry=not hands.open, waiting=waiting, size=size, times=2 * self._crowd)
+        self._prefetch.answered(
+            full=full_again, dry=not in_flight.open, waiting=waiting, size=size, times=2 * self._crowd
+        )
         self._claimed_before = full
 
     def _thin_later(self) -> None:
         if self._thinning is None and self._prefetch.extra and self._prefetch.is_learned:
-            self._thinning = asyncio.get_running_loop().call_later(PATIENCE, self._thin)
+            self._thinning = asyncio.get_running_loop().call_later(BUFFERED_S, self._thin)
 
     def _thin(self) -> None:
-        """Give back what no lane has taken in all this time: another worker may be idle."""
+        """Give back what no slot has taken in all this time: another worker may be idle."""
         self._thinning = None
-        buffer, limit = self._hands.buffer, monotonic() - PATIENCE
+        buffer, limit = self._in_flight.buffer, monotonic() - BUFFERED_S
         if not buffer:
             return
         waited = [job for job in buffer if job.since <= limit]
@@ -213,37 +213,37 @@ class Claimer:
         if waited:
             self._prefetch.forget()
         if buffer:
-            self._thinning = asyncio.get_running_loop().call_later(PATIENCE, self._thin)
+            self._thinning = asyncio.get_running_loop().call_later(BUFFERED_S, self._thin)
 
     # ------------------------------------------------------------------ dangerous messages
 
     async def _meet(self, job: Job) -> None:
         """A message that must run alone. Unless this process is idle it goes back first: whatever runs here now may
         be just what kills processes, and this message has no attempt to lose."""
-        gate, self._alone = self._gate, job
+        isolation, self._alone = self._isolation, job
         try:
-            if gate.is_open and gate.is_quiet():
-                async with gate.alone():
+            if isolation.is_open and isolation.is_quiet():
+                async with isolation.alone():
                     await self._run_alone(job)
             else:
                 self._settler.release([job])
-                if gate.is_open:
+                if isolation.is_open:
                     await self._claim_when_quiet()
         finally:
             self._alone = None
 
     async def _claim_when_quiet(self) -> None:
         """Let everything else end, then claim again: most likely the same message."""
-        async with self._gate.alone():
+        async with self._isolation.alone():
             self._wait = 0.0
-            claims = await self._patience.until_done(lambda: self._claim(1))
+            claims = await self._retrying.until_done(lambda: self._claim(1))
             self._tell(claims)
-            for job in self._hands.take(claims.messages, monotonic()):
+            for job in self._in_flight.take(claims.messages, monotonic()):
                 await self._run_alone(job)
 
     async def _run_alone(self, job: Job) -> None:
         if self._closing:
             self._settler.release([job])
         else:
-            self._lanes.put([job])
-            await self._hands.empty.wait()
+            self._slots.put([job])
+            await self._in_flight.empty.wait()

@@ -1,4 +1,4 @@
-"""The keeper: extends the leases of everything in hand, from a thread where the store can, so that a blocked event
+"""The heartbeat: extends the leases of everything in hand, from a thread where the store can, so that a blocked event
 loop loses nothing; else from a task."""
 
 from __future__ import annotations
@@ -10,20 +10,20 @@ from time import monotonic
 from typing import Any
 
 from ..queue import Queue
-from .in_flight import Hands, Job
+from ..stores.base import PAGE_ROWS
+from .in_flight import InFlight, Job
 from .outage import Outage
 
-_PART = 3  # a lease is looked at so many times in its life
-_MOST = 1000  # leases per call
+BEATS_PER_LEASE = 3  # two may fail before the lease is lost
 
 
-class Keeper:
+class Heartbeat:
     """Looks every third of a lease; extends what is a third of a lease old."""
 
     def __init__(
         self,
         queue: Queue[Any],
-        hands: Hands,
+        in_flight: InFlight,
         outage: Outage,
         *,
         lease: Callable[[], float],
@@ -31,7 +31,7 @@ class Keeper:
     ) -> None:
         self._queue = queue
         self._lease = lease  # seconds
-        self._hands = hands
+        self._in_flight = in_flight
         self._outage = outage
         self._doing = f"extend leases of {queue.name}"
         self._lost = lost
@@ -43,12 +43,12 @@ class Keeper:
     def start(self) -> None:
         self._loop = asyncio.get_running_loop()
         self._ended = self._loop.create_future()
-        threading.Thread(target=self._watch, name=f"holdfast-keeper-{self._queue.name}", daemon=True).start()
+        threading.Thread(target=self._watch, name=f"holdfast-heartbeat-{self._queue.name}", daemon=True).start()
 
     async def stop(self, deadline: float) -> None:
         """Nothing is extended after this."""
         self._closing.set()
-        self._hands.any.set()
+        self._in_flight.any.set()
         if self._task is not None:
             self._task.cancel()
         if self._ended is not None:
@@ -68,9 +68,9 @@ class Keeper:
 
     def _rest(self) -> None:
         """Until something is held: the threads of a thousand idle workers would wake for nothing."""
-        taken = self._hands.any
+        taken = self._in_flight.any
         taken.clear()
-        if not self._hands.held and not self._closing.is_set():
+        if not self._in_flight.held and not self._closing.is_set():
             taken.wait()
 
     def _extend_in_thread(self, jobs: list[Job]) -> bool:
@@ -119,19 +119,19 @@ class Keeper:
 
     @property
     def _interval(self) -> float:
-        return self._lease() / _PART
+        return self._lease() / BEATS_PER_LEASE
 
     def _due(self) -> list[Job]:
         old = monotonic() - self._interval
         # list() of a set is one step of the interpreter: safe beside the event loop's thread
-        return [job for job in list(self._hands.held) if job.since <= old and not job.lost]
+        return [job for job in list(self._in_flight.held) if job.since <= old and not job.lost]
 
     def _extended(self, jobs: Sequence[Job], ends: Sequence[float | None]) -> None:
         now = monotonic()
         for job, end in zip(jobs, ends, strict=True):
             if end is not None:
                 job.since = now
-            elif job in self._hands.held and job.settlement is None and not job.lost:
+            elif job in self._in_flight.held and job.settlement is None and not job.lost:
                 self._lost(job)
 
     def _failed(self, error: Exception) -> None:
@@ -144,7 +144,7 @@ class Keeper:
 
 
 def _parts(jobs: list[Job]) -> list[list[Job]]:
-    return [jobs[start : start + _MOST] for start in range(0, len(jobs), _MOST)]
+    return [jobs[start : start + PAGE_ROWS] for start in range(0, len(jobs), PAGE_ROWS)]
 
 
 def _leases(jobs: Sequence[Job]) -> list[tuple[str, str]]:

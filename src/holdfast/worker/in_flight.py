@@ -1,4 +1,4 @@
-"""What a worker has in its hands: each claimed message from the claim until its outcome is durable."""
+"""What a worker holds: each claimed message from the claim until its outcome is durable."""
 
 from __future__ import annotations
 
@@ -13,7 +13,7 @@ import msgspec
 from ..stores.records import Claimed, Settlement
 
 if TYPE_CHECKING:
-    from .slots import Lane
+    from .slots import Slot
 
 
 class Job(msgspec.Struct, eq=False):
@@ -21,7 +21,7 @@ class Job(msgspec.Struct, eq=False):
 
     message: Claimed
     since: float  # when it was claimed or its lease last extended, by the monotonic clock
-    lane: Lane | None = None  # where it runs
+    slot: Slot | None = None  # where it runs
     lost: bool = False  # somebody else may hold it: its outcome is dropped
     stale: bool = False  # nobody waits for this run any more, though its lease was ours
     settlement: Settlement | None = None  # its outcome, once it has one
@@ -32,15 +32,15 @@ class Job(msgspec.Struct, eq=False):
     finished_at: float = 0.0
 
 
-class Hands:
+class InFlight:
     """Everything one worker holds, and the signals between its loops."""
 
     def __init__(self, gone: Callable[[Collection[Job]], None]) -> None:
         self._gone = gone  # told whatever is no longer held
         self.held: set[Job] = set()  # claimed, not yet settled
-        self.buffer: deque[Job] = deque()  # waiting for a lane
+        self.buffer: deque[Job] = deque()  # waiting for a slot
         self.open = 0  # buffered or running
-        self.blocked = 0  # lanes whose thread has not come back from a handler that timed out
+        self.blocked = 0  # slots whose thread has not come back from a handler that timed out
         self.finished: list[Job] = []  # waiting to be settled
         self.full = False  # the claimer waits for room
         self.room = asyncio.Event()

@@ -1,8 +1,8 @@
-"""One gate per broker: keeps messages that may have killed a process before from taking others with them.
+"""Isolation, one per open store: keeps messages that may have killed a process before from taking others with them.
 
-While the gate is closed nobody claims; it stays closed until the dangerous message is settled. If it kills the process
-again, nothing else was in its hands. Messages whose lease had expired are suspects: while they run nothing is claimed,
-for a while, so that what runs beside them when they strike again is little and never on its last attempt.
+While it is closed nobody claims; it stays closed until the dangerous message is settled. If that kills the process
+again, nothing else was in flight. Messages whose lease had expired are suspects: while they run nothing is claimed, for
+a while, so that what runs beside them when they strike again is little and never on its last attempt.
 """
 
 from __future__ import annotations
@@ -16,11 +16,11 @@ from weakref import WeakKeyDictionary
 from ..stores.base import Store
 from .in_flight import Job
 
-_CAUTION = 5.0  # seconds a suspect keeps others from being claimed
+_CAUTION_S = 5.0  # a suspect keeps others from being claimed for so long
 
 
 class Member(Protocol):
-    """A worker, as the gate sees it."""
+    """A worker, as others of its store see it."""
 
     def recall(self) -> None:
         """End a claim that only waits."""
@@ -29,7 +29,7 @@ class Member(Protocol):
         """No claim under way and nothing held, apart from the message that asks to be alone."""
 
 
-class Gate:
+class Isolation:
     """Open as long as nothing dangerous is at hand."""
 
     def __init__(self) -> None:
@@ -74,7 +74,7 @@ class Gate:
     async def calm(self) -> None:
         """Wait until no suspect runs; not for ever, since most are innocent and some are slow."""
         try:
-            async with asyncio.timeout(_CAUTION):
+            async with asyncio.timeout(_CAUTION_S):
                 await self._calm.wait()
         except TimeoutError:
             self._suspects.clear()
@@ -90,7 +90,7 @@ class Gate:
 
     @asynccontextmanager
     async def alone(self) -> AsyncIterator[None]:
-        """Close the gate, wait until every member is quiet, and keep it closed inside. One at a time: see `is_open`."""
+        """Close it, wait until every member is quiet, and keep it closed inside. One at a time: see `is_open`."""
         assert self.is_open
         self._opened.clear()
         try:
@@ -104,9 +104,9 @@ class Gate:
             self._opened.set()
 
 
-def gate_of(store: Store) -> Gate:
-    """The gate that all workers of one open store share."""
-    return _GATES.setdefault(store, Gate())
+def isolation_of(store: Store) -> Isolation:
+    """What all workers of one open store share."""
+    return _ISOLATIONS.setdefault(store, Isolation())
 
 
-_GATES: WeakKeyDictionary[Store, Gate] = WeakKeyDictionary()
+_ISOLATIONS: WeakKeyDictionary[Store, Isolation] = WeakKeyDictionary()

@@ -10,8 +10,8 @@ from typing import TypeVar
 from ..errors import ConfigError, Fenced, HoldfastError, MessageError, Unavailable, UnknownOutcome, UnsafeStore
 from ..escaping import logger_named
 
-LONGEST_PAUSE = 5.0
-_FIRST_PAUSE = 0.05
+LONGEST_PAUSE_S = 5.0  # between two tries: a store that is back is used again after so long at most
+FIRST_PAUSE_S = 0.05  # doubled each time: a lost connection is back at once
 _LOG = logger_named("holdfast.worker")
 PASSING = (Unavailable, UnknownOutcome, OSError, TimeoutError)  # the store is away, whatever it was asked
 FINAL = (ConfigError, Fenced, UnsafeStore, MessageError)  # trying again cannot help
@@ -46,7 +46,7 @@ class Outage:
                 _LOG.info("the store is back: can %s again", doing)
 
 
-class Patience:
+class Retrying:
     """One loop's dealings with the store."""
 
     def __init__(self, outage: Outage, doing: str) -> None:
@@ -75,7 +75,7 @@ class Patience:
         self._outage.failed(self._doing, error)
         self._failures += 1
         self.well.clear()
-        pause = min(LONGEST_PAUSE, _FIRST_PAUSE * 2.0 ** min(self._failures, 16))
+        pause = min(LONGEST_PAUSE_S, FIRST_PAUSE_S * 2.0 ** min(self._failures, 16))
         await asyncio.sleep(pause * random.uniform(0.5, 1.0))
 
     def _recover(self) -> None:

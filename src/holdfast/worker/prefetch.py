@@ -1,13 +1,13 @@
 """How many messages to hold beyond the running ones: a fixed number, or by what is seen.
 
-Fast handlers run dry between two claims, so more is claimed at once; as soon as messages wait for a lane, less. What
+Fast handlers run dry between two claims, so more is claimed at once; as soon as messages wait for a slot, less. What
 has waited too long, because the handlers turned slow, is given back for others to take.
 """
 
 from __future__ import annotations
 
 ENOUGH_BYTES = 16 << 20  # of one claim; beyond it the trip is the smaller part of its time
-PATIENCE = 0.5  # seconds a message may wait for a lane when nobody asked for prefetching
+BUFFERED_S = 0.5  # a message may wait so long for a slot when nobody asked for prefetching
 
 
 class Prefetch:
@@ -24,7 +24,7 @@ class Prefetch:
         return self._most > self._least
 
     def answered(self, *, full: bool, dry: bool, waiting: int, size: int = 0, times: int = 2) -> None:
-        """A claim came back: as many as asked for or fewer, to lanes with nothing to do or with messages waiting.
+        """A claim came back: as many as asked for or fewer, to slots with nothing to do or with messages waiting.
 
         `size`: bytes of it; large messages are held in memory, so that more of them are not asked for.
         """

@@ -14,9 +14,10 @@ import msgspec
 from .. import config
 from ..errors import ConfigError
 from ..escaping import logger_named
-from ..stores.opening import OWNED_BY_ONE, locate
+from ..stores.opening import locate
 from .child import BAD_ORDER, Order
 from .naming import named
+from .run import SETTLE_S
 from .signals import caught
 from .waiting import opened
 
@@ -24,8 +25,7 @@ Start: TypeAlias = Callable[[], Awaitable[asyncio.subprocess.Process]]
 
 _LOG = logger_named("holdfast.worker")
 _FIRST_PAUSE, _LONGEST_PAUSE = 0.5, 30.0  # seconds before a child that died is started again
-_STEADY = 60.0  # seconds after which a child's death is no sequel to the one before
-_WINDING_UP = 60.0  # seconds beyond the grace in which a stopping child settles everything
+_STEADY_S = 60.0  # after which a child's death is no sequel to the one before
 
 
 @runtime_checkable
@@ -80,7 +80,7 @@ async def _run_children(order: Order, app: App, processes: int) -> int:
 def _refuse_many(url: Any) -> None:
     """Children on a store that one process owns would only take it from each other, again and again."""
     location = locate(url if url is not None else config.load().url or config.DEFAULT_URL)
-    if location.scheme in OWNED_BY_ONE:
+    if location.kind.owner != "any":
         raise ConfigError(f"{location.scheme}:// belongs to one process at a time: use --concurrency, not --processes")
 
 
@@ -134,7 +134,7 @@ async def run_processes(start: Start, count: int, *, grace: float) -> int:
     with caught(supervisor.stop):
         slots = [asyncio.create_task(supervisor.keep_one(number)) for number in range(1, count + 1)]
         await supervisor.stopping.wait()
-        _, late = await asyncio.wait(slots, timeout=grace + _WINDING_UP)
+        _, late = await asyncio.wait(slots, timeout=grace + 2 * SETTLE_S)
         if late:
             _LOG.error("%d worker processes did not stop in time and are killed", len(late))
             supervisor.tell(signal.SIGKILL)
@@ -173,7 +173,7 @@ class Supervisor:
                 self.hopeless = True
                 self.stop()
                 return
-            pause = _FIRST_PAUSE if time.monotonic() - started_at > _STEADY else min(_LONGEST_PAUSE, pause * 2)
+            pause = _FIRST_PAUSE if time.monotonic() - started_at > _STEADY_S else min(_LONGEST_PAUSE, pause * 2)
             _LOG.warning("worker process %d ended with %s; starting another in %.1f s", number, code, pause)
             await self._sleep(pause)
 

@@ -11,37 +11,34 @@ from typing import Any
 from ..config import WorkerOptions
 from ..escaping import logger_named
 from ..events import Event
+from ..lifetime import CLOSING_S
 from ..message_events import lost
 from ..queue import Queue
 from ..retry import RetryFunction, RetryPolicy
 from ..stores.base import DEAD, Store
-from .batches import BatchLanes
+from .batches import BatchSlots
 from .call import Call
+from .callbacks import Callbacks, OnComplete, OnError
 from .claimer import Claimer
 from .context import Site
 from .handler import Handler
-from .heartbeat import Keeper
-from .in_flight import Hands, Job
-from .isolation import gate_of
-from .notify import Herald, OnComplete, OnError
-from .outage import Outage, Patience
+from .heartbeat import Heartbeat
+from .in_flight import InFlight, Job
+from .isolation import isolation_of
+from .outage import Outage, Retrying
 from .prefetch import Prefetch
-from .settlement import Judge
+from .settlement import Settlements
 from .settler import Settler
-from .slots import Lanes
+from .slots import Slots
 from .threads import Threads
 
 _LOG = logger_named("holdfast.worker")
-_CLAIM_DEADLINE = 5.0  # seconds a claim under way gets to be answered on stop
-_CANCEL_DEADLINE = 5.0  # seconds a cancelled handler gets to clean up
-_SETTLE_DEADLINE = 30.0  # seconds to make the last outcomes durable
-_SHORT = 5.0  # seconds for everything else on the way out
-_CALLS = 8  # claims at once where a claim is dear: they share a trip
-_LEARNED = 10  # times what a store asks for in advance may be learned
-_MOMENT = 1.0  # seconds for cancelled loops to end
+SETTLE_S = 30.0  # to make the last outcomes durable; what is not, runs again
+_CLAIM_CALLS = 8  # at once where a claim is expensive: they share a trip
+_LEARNED_TIMES = 10  # what a store asks for in advance may grow by
 
 
-class Crew:
+class Run:
     """Made and used in one event loop, once."""
 
     def __init__(
@@ -64,17 +61,17 @@ class Crew:
         self._gone = gone
         self._worker_id = worker_id
         self._concurrency = options.concurrency
-        self._gate = gate_of(queue.store)
-        self._hands = Hands(self._gate.settled)
+        self._isolation = isolation_of(queue.store)
+        self._in_flight = InFlight(self._isolation.settled)
         self._threads = Threads(options.concurrency, f"holdfast-{queue.name}")
         self._callback_threads = None if handler.is_async else Threads(1, f"holdfast-{queue.name}-callbacks")
-        judge = Judge(queue, worker_id, retry=retry)
-        self._herald = Herald(queue, on_error=on_error, on_complete=on_complete, threads=self._callback_threads)
+        settlements = Settlements(queue, worker_id, retry=retry)
+        self._callbacks = Callbacks(queue, on_error=on_error, on_complete=on_complete, threads=self._callback_threads)
         self._outage = Outage()
-        self._settler = Settler(queue, self._hands, judge, self._herald, self._outage)
-        self._lanes = self._make_lanes(handler, options, judge)
+        self._settler = Settler(queue, self._in_flight, settlements, self._callbacks, self._outage)
+        self._slots = self._make_slots(handler, options, settlements)
         self._claimer = self._make_claimer(options)
-        self._keeper = Keeper(queue, self._hands, self._outage, lease=self._lease, lost=self._lose)
+        self._heartbeat = Heartbeat(queue, self._in_flight, self._outage, lease=self._lease, lost=self._lose)
         self._claiming: asyncio.Task[None] | None = None
         self._settling: asyncio.Task[None] | None = None
         self._running: list[asyncio.Task[None]] = []
@@ -85,43 +82,43 @@ class Crew:
         self.ended: asyncio.Future[None] = asyncio.get_running_loop().create_future()
 
     def _make_claimer(self, options: WorkerOptions) -> Claimer:
-        per_lane = options.batch or 1
-        at_work = options.concurrency * per_lane
+        per_slot = options.batch or 1
+        at_work = options.concurrency * per_slot
         return Claimer(
             self._queue,
-            self._gate,
-            self._hands,
-            self._lanes,
+            self._isolation,
+            self._in_flight,
+            self._slots,
             self._settler,
             self._outage,
             lease=self._lease,
             prefetch=_prefetch(self._queue.store, options, at_work),
             at_work=at_work,
-            per_lane=per_lane,
+            per_slot=per_slot,
             most=max(_batch_size(self._queue.store, options), at_work),
-            calls=_CALLS if self._queue.store.capabilities.prefetch else 1,
+            calls=_CLAIM_CALLS if self._queue.store.capabilities.prefetch else 1,
         )
 
-    def _make_lanes(self, handler: Handler, options: WorkerOptions, judge: Judge) -> Lanes:
+    def _make_slots(self, handler: Handler, options: WorkerOptions, settlements: Settlements) -> Slots:
         site = Site(self._queue, self._worker_id, lease=self._lease, extend=self._extend)
         call = Call(handler, site, timeout=options.timeout, threads=self._threads)
-        common: dict[str, Any] = {"concurrency": options.concurrency, "keep_values": self._herald.keeps_values}
+        common: dict[str, Any] = {"concurrency": options.concurrency, "keep_values": self._callbacks.keeps_values}
         if options.batch is not None:
-            return BatchLanes(self._hands, judge, call, batch=options.batch, **common)
-        return Lanes(self._hands, judge, call, **common)
+            return BatchSlots(self._in_flight, settlements, call, batch=options.batch, **common)
+        return Slots(self._in_flight, settlements, call, **common)
 
     def start(self, watch: Callable[[Job], None] | None = None) -> None:
-        self._herald.watch = watch
-        self._running = self._lanes.start()
+        self._callbacks.watch = watch
+        self._running = self._slots.start()
         self._settling = self._settler.start()
         self._claiming = self._claimer.start()
-        self._keeper.start()
+        self._heartbeat.start()
         self._maintaining = asyncio.create_task(self._maintain(), name=f"holdfast-maintain-{self._queue.name}")
         for task in (*self._running, self._settling, self._claiming):
             task.add_done_callback(self._ended_early)
         self._tell("workers.started", concurrency=self._concurrency)
 
-    def is_lane(self, task: asyncio.Task[Any] | None) -> bool:
+    def is_slot(self, task: asyncio.Task[Any] | None) -> bool:
         return task in self._running
 
     def stop(self, grace: float) -> asyncio.Task[None]:
@@ -144,7 +141,7 @@ class Crew:
         self._queue.events.emit(Event(event, {"queue": self._queue.name, **fields, "worker_id": self._worker_id}))
 
     def _lose(self, job: Job) -> None:
-        self._lanes.lose(job)
+        self._slots.lose(job)
         self._queue.events.emit(lost(self._queue.name, job.message.id))
 
     async def _extend(self, job: Job, seconds: float) -> bool:
@@ -155,15 +152,15 @@ class Crew:
         return end is not None
 
     async def _maintain(self) -> None:
-        patience = Patience(self._outage, f"maintain {self._queue.name}")
+        retrying = Retrying(self._outage, f"maintain {self._queue.name}")
         interval = self._maintenance_interval
         while True:
             await asyncio.sleep(interval * random.uniform(0.75, 1.25))  # so that processes do not all come at once
             if self._queue.store.is_resting(self._queue.name):
                 continue
-            await patience.until_done(self._queue.refresh)
+            await retrying.until_done(self._queue.refresh)
             if not self._queue.name.endswith(DEAD):  # the queue's own workers maintain its dead letters too
-                await patience.until_done(lambda: self._queue.store.maintain(self._queue.name))
+                await retrying.until_done(lambda: self._queue.store.maintain(self._queue.name))
 
     def _ended_early(self, task: asyncio.Task[None]) -> None:
         """A loop that ends by an error ends the worker: half a worker helps nobody."""
@@ -181,22 +178,22 @@ class Crew:
         """No new claims, the buffer given back, running handlers within the grace, the rest released, all settled."""
         self._claimer.close()
         self._give_back_buffer()
-        self._lanes.close()
-        await self._wait_for([self._claiming], lambda: _CLAIM_DEADLINE)
+        self._slots.close()
+        await self._wait_for([self._claiming], lambda: CLOSING_S)
         self._give_back_buffer()
         await self._wait_for(self._running, lambda: self._deadline - monotonic())
-        self._lanes.interrupt()
-        await self._wait_for(self._running, lambda: _CANCEL_DEADLINE if self._hands.open else _SHORT)
-        self._lanes.abandon()
+        self._slots.interrupt()
+        await self._wait_for(self._running, lambda: CLOSING_S)
+        self._slots.abandon()
         self._settler.close()
-        await self._wait_for([self._settling], lambda: _SETTLE_DEADLINE)
-        await self._herald.close(_SHORT)
-        await self._keeper.stop(_SHORT)
+        await self._wait_for([self._settling], lambda: SETTLE_S)
+        await self._callbacks.close(CLOSING_S)
+        await self._heartbeat.stop(CLOSING_S)
         await self._end_tasks()
         self._end()
 
     def _give_back_buffer(self) -> None:
-        buffer = self._hands.buffer
+        buffer = self._in_flight.buffer
         jobs = [buffer.popleft() for _ in range(len(buffer))]
         self._settler.release(jobs)
 
@@ -218,13 +215,13 @@ class Crew:
         for task in waiting:
             task.cancel()
         if waiting:
-            await asyncio.wait(waiting, timeout=_MOMENT)
+            await asyncio.wait(waiting, timeout=CLOSING_S)
 
     def _end(self) -> None:
         self._threads.close()
         if self._callback_threads is not None:
             self._callback_threads.close()
-        if left := len(self._hands.held):
+        if left := len(self._in_flight.held):
             _LOG.warning("%d outcomes of %s could not be settled; their leases will expire", left, self._queue.name)
         self._tell("workers.stopped")
         self._gone()
@@ -236,7 +233,7 @@ def _prefetch(store: Store, options: WorkerOptions, at_work: int) -> Prefetch:
     if options.prefetch is not None:
         return Prefetch(options.prefetch, step=0, most=0)
     known = store.capabilities.prefetch
-    return Prefetch(known, step=at_work, most=max(_batch_size(store, options), _LEARNED * known))
+    return Prefetch(known, step=at_work, most=max(_batch_size(store, options), _LEARNED_TIMES * known))
 
 
 def _batch_size(store: Store, options: WorkerOptions) -> int:

@@ -15,11 +15,10 @@ from ..stores.base import DEAD
 from ..stores.records import Settlement
 from .in_flight import Job
 
-_WHEN_REFUSED = 60.0  # seconds until a message runs again of which the store takes no outcome
-_WHEN_THE_POLICY_ENDS = 300.0  # seconds until a dead letter is shown again though its policy has no further try
+_SHOWN_AGAIN_S = 300.0  # the longest usual backoff, where there is none: for dead letters, and for refused outcomes
 
 
-class Judge:
+class Settlements:
     """Makes the settlement of a job. Dead letters never die again: they are shown again later."""
 
     def __init__(self, queue: Queue[Any], worker_id: str, *, retry: RetryPolicy | RetryFunction | None) -> None:
@@ -55,7 +54,7 @@ class Judge:
             yield _plain(self.failed(job, error))
         reason = f"its outcome could not be stored: {describe(error)}"
         yield _plain(self._settlement(job, Decision("dead", 0.0, reason)))
-        yield msgspec.structs.replace(self.released(job), delay=_WHEN_REFUSED, worker=None)
+        yield msgspec.structs.replace(self.released(job), delay=_SHOWN_AGAIN_S, worker=None)
 
     def released(self, job: Job) -> Settlement:
         message = job.message
@@ -69,7 +68,7 @@ class Judge:
 
     def _backoff(self, attempt: int) -> float:
         delay = self._queue.options.retry.after(attempt)
-        return _WHEN_THE_POLICY_ENDS if delay is None else delay
+        return _SHOWN_AGAIN_S if delay is None else delay
 
 
 def _plain(settlement: Settlement) -> Settlement:

@@ -12,15 +12,13 @@ from ..escaping import logger_named
 from ..message_events import Attempt, lost
 from ..queue import Queue
 from ..stores.records import Answer, Settlement
-from .in_flight import Hands, Job
-from .notify import Herald
-from .outage import FINAL, LONGEST_PAUSE, PASSING, Outage, Patience, Refused
-from .settlement import Judge
+from .callbacks import Callbacks
+from .in_flight import InFlight, Job
+from .outage import FINAL, FIRST_PAUSE_S, LONGEST_PAUSE_S, PASSING, Outage, Refused, Retrying
+from .settlement import Settlements
 
 _LOG = logger_named("holdfast.worker")
-_FIRST_PAUSE = 0.05  # seconds until an outcome that was refused is tried again, doubled each time
-_ROUNDS = 4  # refusals of one outcome by the store's own word, while there is no other, before it ends otherwise
-_ROUNDS_AT_MOST = 5  # some three seconds: the same, whatever its words, where a stop or all other messages wait for it
+_REFUSALS = 5  # of one outcome, some three seconds, before it ends otherwise: a store may be well again by then
 
 
 class Settler:
@@ -29,14 +27,16 @@ class Settler:
     An outcome that the store refuses for good must not hold up the others: it is found by halves, and ends otherwise.
     """
 
-    def __init__(self, queue: Queue[Any], hands: Hands, judge: Judge, herald: Herald, outage: Outage) -> None:
+    def __init__(
+        self, queue: Queue[Any], in_flight: InFlight, settlements: Settlements, callbacks: Callbacks, outage: Outage
+    ) -> None:
         self._queue = queue
-        self._hands = hands
-        self._judge = judge
-        self._herald = herald
+        self._in_flight = in_flight
+        self._settlements = settlements
+        self._callbacks = callbacks
         self._outage = outage
         self._doing = f"settle in {queue.name}"
-        self._patience = Patience(outage, self._doing)
+        self._retrying = Retrying(outage, self._doing)
         self._aside: list[Job] = []  # refused, and nobody knows yet whether the store or the outcome is to blame
         self._rounds = 0
         self._closing = False
@@ -44,7 +44,7 @@ class Settler:
     @property
     def well(self) -> asyncio.Event:
         """Set while the store takes outcomes."""
-        return self._patience.well
+        return self._retrying.well
 
     def start(self) -> asyncio.Task[None]:
         return asyncio.create_task(self._run(), name=f"holdfast-settler-{self._queue.name}")
@@ -52,32 +52,32 @@ class Settler:
     def close(self) -> None:
         """End when everything is settled."""
         self._closing = True
-        self._hands.news.set()
+        self._in_flight.news.set()
 
     def release(self, jobs: Iterable[Job]) -> None:
         """Give messages back that did not run; it costs them no attempt."""
         for job in jobs:
-            self._hands.finish(job, self._judge.released(job))
+            self._in_flight.finish(job, self._settlements.released(job))
 
     async def _run(self) -> None:
         while True:
             await self._news()
-            jobs = [*self._aside, *self._hands.take_finished()]
+            jobs = [*self._aside, *self._in_flight.take_finished()]
             self._aside = []
             if jobs:
                 await self._settle(jobs)
             elif self._closing:
                 return
             if self._closing:
-                self._hands.news.set()
+                self._in_flight.news.set()
 
     async def _news(self) -> None:
         """Something waits to be settled, or it is time to try again what was refused."""
         if not self._aside:
-            await self._hands.news.wait()
+            await self._in_flight.news.wait()
             return
-        pause = min(LONGEST_PAUSE, _FIRST_PAUSE * 2.0 ** min(self._rounds, 16))
-        news = asyncio.Event() if self._closing else self._hands.news  # which is always set on the way out
+        pause = min(LONGEST_PAUSE_S, FIRST_PAUSE_S * 2.0 ** min(self._rounds, 16))
+        news = asyncio.Event() if self._closing else self._in_flight.news  # which is always set on the way out
         with suppress(TimeoutError):
             await asyncio.wait_for(news.wait(), pause)
 
@@ -85,7 +85,7 @@ class Settler:
         refused = await self._taken(jobs)
         if refused:
             is_waited_for = self._closing or any(job.message.alone for job, _ in refused)
-            is_over = is_waited_for and self._rounds >= _ROUNDS_AT_MOST
+            is_over = is_waited_for and self._rounds >= _REFUSALS
             await self._deal_with(refused, is_theirs=len(refused) < len(jobs) or is_over)
         if self._rounds and not self._aside:
             self._rounds = 0
@@ -94,7 +94,7 @@ class Settler:
     async def _deal_with(self, refused: Sequence[tuple[Job, Exception]], *, is_theirs: bool) -> None:
         """What is refused while others are taken, or in the store's own words for a while, ends otherwise."""
         self._rounds += 1
-        if is_theirs or (self._rounds >= _ROUNDS and isinstance(refused[-1][1], HoldfastError)):
+        if is_theirs or (self._rounds >= _REFUSALS and isinstance(refused[-1][1], HoldfastError)):
             refused = [(job, error) for job, error in refused if not await self._taken_otherwise(job, error)]
         if refused and is_theirs:
             self._give_up(refused)
@@ -106,15 +106,15 @@ class Settler:
         self._aside = [job for job, _ in refused]
         error = refused[-1][1]
         if len(refused) > 1:
-            await self._patience.pause(error)
-            self._hands.news.set()
+            await self._retrying.pause(error)
+            self._in_flight.news.set()
         else:
             self._outage.failed(self._doing, error)
 
     def _give_up(self, refused: Sequence[tuple[Job, Exception]]) -> None:
         for job, error in refused:
             _LOG.error("the outcome of %s cannot be stored; its lease will expire: %s", job.message.id, error)
-        self._hands.settled([job for job, _ in refused])
+        self._in_flight.settled([job for job, _ in refused])
 
     async def _taken(self, jobs: Sequence[Job]) -> list[tuple[Job, Exception]]:
         """Tell the store; those it refuses, found by halves, and why."""
@@ -124,8 +124,8 @@ class Settler:
             return await self._apart(jobs) if len(jobs) > 1 else await self._too_much(jobs[0], error)
         except Refused as refusal:
             return await self._apart(jobs) if len(jobs) > 1 else [(jobs[0], refusal.error)]
-        self._hands.settled(jobs)
-        await self._herald.settled(jobs, answers)
+        self._in_flight.settled(jobs)
+        await self._callbacks.settled(jobs, answers)
         return []
 
     async def _apart(self, jobs: Sequence[Job]) -> list[tuple[Job, Exception]]:
@@ -141,7 +141,7 @@ class Settler:
     async def _taken_otherwise(self, job: Job, error: Exception) -> bool:
         """End a message of which the store refuses the outcome, as near to it as can be; False: it refuses all."""
         outcome = job.settlement
-        for other in self._judge.instead(job, error):
+        for other in self._settlements.instead(job, error):
             for settlement in (outcome, other):  # the outcome itself again: the store may be well by now
                 if settlement is not None and await self._is_taken(job, settlement, error):
                     return True
@@ -158,12 +158,12 @@ class Settler:
             if job.settlement is not None and settlement.action != job.settlement.action:
                 job.error = job.error or error
             job.settlement = settlement
-        self._hands.settled((job,))
-        await self._herald.settled((job,), answers)
+        self._in_flight.settled((job,))
+        await self._callbacks.settled((job,), answers)
         return True
 
     async def _told(self, jobs: Sequence[Job], settlements: Sequence[Settlement]) -> list[Answer]:
-        return await self._patience.until_done(lambda: self._tell(jobs, settlements))
+        return await self._retrying.until_done(lambda: self._tell(jobs, settlements))
 
     async def _tell(self, jobs: Sequence[Job], settlements: Sequence[Settlement]) -> list[Answer]:
         try:

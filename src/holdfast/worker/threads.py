@@ -59,7 +59,7 @@ class Threads:
             return
         if error is None:
             future.set_result(result)
-        elif isinstance(error, StopIteration | GeneratorExit):  # a future refuses it; a lane would end by it
+        elif isinstance(error, StopIteration | GeneratorExit):  # a future refuses it; a slot would end by it
             future.set_exception(RuntimeError(f"the handler raised {type(error).__name__}: {error}"))
         else:
             future.set_exception(error)

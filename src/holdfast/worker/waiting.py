@@ -8,11 +8,11 @@ from typing import Any, Protocol
 
 from ..errors import Unavailable
 from ..escaping import logger_named
+from .outage import FIRST_PAUSE_S, LONGEST_PAUSE_S
 from .signals import caught
 
 _LOG = logger_named("holdfast.worker")
 LINE_S = 60.0  # seconds between two lines that say the same
-_FIRST_PAUSE_S, _LONGEST_PAUSE_S = 0.2, 5.0
 
 
 class Opens(Protocol):
@@ -40,7 +40,7 @@ async def opened(app: Opens, *, wait: bool) -> bool:
 
 
 async def _open(app: Opens) -> None:
-    pause, next_line = _FIRST_PAUSE_S, time.monotonic()
+    pause, next_line = FIRST_PAUSE_S, time.monotonic()
     waited = False
     while True:
         try:
@@ -55,4 +55,4 @@ async def _open(app: Opens) -> None:
                 _LOG.warning("the store is there")
             return
         await asyncio.sleep(pause)
-        pause = min(_LONGEST_PAUSE_S, pause * 2)
+        pause = min(LONGEST_PAUSE_S, pause * 2)

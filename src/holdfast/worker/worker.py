@@ -14,10 +14,10 @@ from .. import config
 from ..errors import ConfigError
 from ..retry import RetryFunction, RetryPolicy, policy_from
 from . import signals
+from .callbacks import OnComplete, OnError
 from .handler import Handler
 from .in_flight import Job
-from .notify import OnComplete, OnError
-from .run import Crew
+from .run import Run
 
 if TYPE_CHECKING:
     from ..queue import Queue
@@ -51,9 +51,9 @@ class Worker:
         self._on_complete = _checked_callback("on_complete", on_complete)
         self.worker_id = _checked_name(worker_id) or f"{socket.gethostname()}-{os.getpid()}-{secrets.token_hex(4)}"
         self._maintenance_interval = config.positive("maintenance_interval", maintenance_interval)
-        self._crew: Crew | None = None
+        self._current: Run | None = None
         self._ended: asyncio.Future[None] | None = None  # of the last run
-        self._watch: Callable[[Job], None] | None = None  # see Herald.watch
+        self._watch: Callable[[Job], None] | None = None  # see Callbacks.watch
 
     @property
     def queue(self) -> Queue[Any]:
@@ -65,12 +65,12 @@ class Worker:
 
     @property
     def is_running(self) -> bool:
-        return self._crew is not None
+        return self._current is not None
 
     async def start(self) -> None:
         """Begin to claim and run, in the background; a second start is harmless."""
-        if self._crew is None:
-            self._crew = Crew(
+        if self._current is None:
+            self._current = Run(
                 self._queue,
                 self._handler,
                 self._options,
@@ -82,9 +82,9 @@ class Worker:
                 on_complete=self._on_complete,
                 gone=self._forget,
             )
-            self._ended = self._crew.ended
+            self._ended = self._current.ended
             self._queue._opened.life.workers.add(self)  # who are stopped when their broker closes
-            self._crew.start(self._watch)
+            self._current.start(self._watch)
 
     async def stop(self, grace: float | None = None) -> None:
         """No new claims; running handlers finish within the grace, the rest is released without costing an attempt.
@@ -92,16 +92,16 @@ class Worker:
         Everything is settled when it returns. A second stop is harmless and may shorten the grace. Called by the
         worker's own handler it only begins to stop: the handler is one of those that are waited for.
         """
-        crew = self._crew
-        if crew is not None:
-            stopping = crew.stop(self._seconds(grace))
-            if not crew.is_lane(asyncio.current_task()):
+        current = self._current
+        if current is not None:
+            stopping = current.stop(self._seconds(grace))
+            if not current.is_slot(asyncio.current_task()):
                 await asyncio.shield(stopping)
 
     def stop_soon(self, grace: float | None = None) -> None:
         """Begin to stop, as `stop` does, without waiting."""
-        if self._crew is not None:
-            self._crew.stop(self._seconds(grace))
+        if self._current is not None:
+            self._current.stop(self._seconds(grace))
 
     async def wait(self) -> None:
         """Until the run that was started last has ended; raises what ended it, if that was an error."""
@@ -124,7 +124,7 @@ class Worker:
         return self._options.grace if grace is None else config.seconds("grace", grace)
 
     def _forget(self) -> None:
-        self._crew = None
+        self._current = None
         self._queue._opened.life.workers.discard(self)
 
     async def __aenter__(self) -> Worker:

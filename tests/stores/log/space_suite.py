@@ -11,7 +11,7 @@ import pytest
 
 from holdfast.errors import Unavailable
 from holdfast.loop_thread import driven
-from holdfast.stores.log.bucket.commit import Bucket
+from holdfast.stores.log.bucket.space import CloudSpace
 from holdfast.stores.log.space import Space, Transaction
 
 T = TypeVar("T")
@@ -44,7 +44,7 @@ def value(key: str):
 def blocking(space: Space, step: Callable[[Transaction], T], **options: float) -> T:
     """In this thread, in which no event loop runs."""
     if space.window:
-        return cast(Bucket, space).transact_from_thread(step, **options)
+        return cast(CloudSpace, space).transact_from_thread(step, **options)
 
     async def transacted() -> T:
         return await space.transact(step, **options)

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from collections.abc import Sequence
 from itertools import pairwise
 from typing import Any
 
@@ -14,10 +15,13 @@ from hypothesis import strategies as st
 from holdfast import ids
 from holdfast.config import QueueOptions
 from holdfast.stores.log import archive, flush_rows, names, queues, rows
+from holdfast.stores.log.cache import BlockCache
 from holdfast.stores.log.edit import Seen
 from holdfast.stores.log.flush_rows import Leaving, Written
 from holdfast.stores.log.head.state import Block, Frozen, Head, Settled
+from holdfast.stores.log.memory import MemorySpace
 from holdfast.stores.log.names import BlockName
+from holdfast.stores.log.repeat_window import Home
 from holdfast.stores.log.rows import Rows
 from holdfast.stores.log.space import Found
 from holdfast.stores.records import Stored
@@ -29,11 +33,18 @@ ADDRESS = queues.address("q")
 ROOT = "q@01234567/"
 
 
+async def none_of(wanted: Sequence[str]) -> list[bool]:
+    return [False] * len(wanted)
+
+
+WINDOW = MemorySpace().repeat_window(Home(ADDRESS, BlockCache(), ids.Ids(), 5.0, none_of))
+
+
 def seen(**options: Any) -> Seen:
     """A log with a frozen set, as the flusher sees it."""
     config = queues.Config(incarnation="01234567", created_at=0.0, options=QueueOptions(**options))
     head = Head(now=T0, frozen=Frozen(FLUSH, T0, [], []))
-    return Seen(config, ADDRESS.rules(config), ADDRESS.root(config), head, head.ticket())
+    return Seen(config, ADDRESS.rules(config), ADDRESS.root(config), head, head.ticket(), WINDOW)
 
 
 def row(place: int, ending: str, *, due: float = 0.0, own: int = 0, crashed: bool = False, **said: Any) -> Leaving:

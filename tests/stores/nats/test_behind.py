@@ -20,8 +20,8 @@ def store_of(broker: holdfast.Broker) -> NatsStore:
 async def test_a_claim_waits_for_what_this_process_has_just_stored(own: Server) -> None:
     async with holdfast.connect(own.url) as broker:
         queue = await broker.queue("jobs")
-        lanes = store_of(broker).parts("jobs").log.lanes
-        fetch, misses = lanes.fetch, 1
+        consumers = store_of(broker).parts("jobs").partition.consumers
+        fetch, misses = consumers.fetch, 1
 
         async def behind(limit: int, ahead: int = 0) -> Any:
             nonlocal misses
@@ -29,7 +29,7 @@ async def test_a_claim_waits_for_what_this_process_has_just_stored(own: Server) 
             return [] if misses >= 0 else await fetch(limit, ahead)
 
         await queue.enqueue(1)
-        lanes.fetch = behind  # type: ignore[method-assign]  # the server's consumer, a moment late
+        consumers.fetch = behind  # type: ignore[method-assign]  # the server's consumer, a moment late
         delivery = await queue.dequeue()
         assert delivery is not None
         assert delivery.value == 1
@@ -43,17 +43,21 @@ async def test_a_claim_waits_for_what_this_process_has_just_stored(own: Server) 
 async def test_stats_wait_for_what_this_process_has_just_stored(own: Server) -> None:
     async with holdfast.connect(own.url) as broker:
         queue = await broker.queue("jobs")
-        lanes = store_of(broker).parts("jobs").log.lanes
-        look, late = lanes.look, 4
+        consumers = store_of(broker).parts("jobs").partition.consumers
+        look, late = consumers.look, 4
 
         async def behind() -> Any:
             nonlocal late
             late -= 1
             found = await look()
-            return [{**lane, "num_pending": max(0, lane["num_pending"] - 1)} for lane in found] if late >= 0 else found
+            return (
+                [{**consumer, "num_pending": max(0, consumer["num_pending"] - 1)} for consumer in found]
+                if late >= 0
+                else found
+            )
 
         await queue.enqueue_many([1, 2])
-        lanes.look = behind  # type: ignore[method-assign]  # the server's consumers, a moment late
+        consumers.look = behind  # type: ignore[method-assign]  # the server's consumers, a moment late
         assert (await queue.stats()).pending == 2
         late = 1 << 30
         await asyncio.sleep(0.2)
@@ -69,16 +73,16 @@ async def test_what_is_expected_is_bounded(own: Server) -> None:
     async with holdfast.connect(own.url) as broker:
         queue = await broker.queue("jobs")
         await queue.enqueue_many(range(300))
-        claimer = store_of(broker).parts("jobs").claimer
+        partition = store_of(broker).parts("jobs").partition
         begun = time.monotonic()
         for _ in range(300):
             delivery = await queue.dequeue()
             assert delivery is not None
             await delivery.complete()
-        assert len(claimer._soon) <= 2 + (time.monotonic() - begun) / 0.05
-        now = store_of(broker).link.now()
+        assert len(partition._visible) <= 2 + (time.monotonic() - begun) / 0.1
+        now = store_of(broker).connection.now()
         for number in range(30_000):
-            claimer.expect(now + 60 + number)
-        claimer.expect(now + 1)
-        assert len(claimer._soon) <= 10_000
-        assert min(claimer._soon) * 0.05 <= now + 31
+            partition.expect(now + 60 + number)
+        partition.expect(now + 1)
+        assert len(partition._visible) <= 10_000
+        assert min(partition._visible) * 0.1 <= now + 31

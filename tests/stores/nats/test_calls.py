@@ -62,7 +62,7 @@ def dies(url: str, body: str) -> None:
         import asyncio, os, signal
         import holdfast
         from holdfast.stores.nats.calls import Calls
-        from holdfast.stores.nats.connection import Link
+        from holdfast.stores.nats.connection import Connection
 
         def die(*_):
             os.kill(os.getpid(), signal.SIGKILL)
@@ -83,11 +83,11 @@ BEFORE_THE_COMMIT = f"""
     await queue.enqueue_many(range({MANY}))
 """
 AFTER_ONE_PART = f"""
-    sent = Link._store_batch
+    sent = Connection._store_batch
     async def first_only(self, posts, *rest):
         await sent(self, posts, *rest)
         die()
-    Link._store_batch = first_only
+    Connection._store_batch = first_only
     await queue.enqueue_many(range({MANY}))
 """
 AFTER_THE_COMMIT = f"""
@@ -114,16 +114,16 @@ async def test_a_large_call_comes_whole_and_in_order(broker: holdfast.Broker) ->
 
 async def test_a_worker_is_given_none_of_it_before_all_of_it_is_there(broker: holdfast.Broker) -> None:
     queue, store = await broker.queue("jobs"), store_of(broker)
-    call = await store.parts("jobs").log.calls.begin(2)
+    call = await store.parts("jobs").partition.calls.begin(2)
     appender = store.parts("jobs").appender
     posts = await asyncio.gather(*[appender._post(t, 0.0, marked=False) for t in appender._tasks(envelopes(2), 1.0)])
-    await store.link.store(call.marked(posts))
+    await store.connection.store(call.marked(posts))
     await queue.enqueue("behind it")
     behind = await queue.dequeue(wait=2)
     assert behind is not None
     assert behind.value == "behind it"
     assert await queue.dequeue(wait=0.3) is None
-    assert await store.parts("jobs").log.calls.commit(call)
+    assert await store.parts("jobs").partition.calls.commit(call)
     started = time.monotonic()
     assert len(await queue.dequeue_many(2, wait=5)) >= 1
     assert time.monotonic() - started < 2
@@ -190,13 +190,13 @@ async def test_a_repeated_large_call_with_keys_adds_nothing(broker: holdfast.Bro
 
 async def test_a_producer_that_is_too_late_hears_that_nothing_was_enqueued(broker: holdfast.Broker) -> None:
     queue, store = await broker.queue("jobs"), store_of(broker)
-    calls = store.parts("jobs").log.calls
+    calls = store.parts("jobs").partition.calls
     begin = calls.begin
 
     async def slow(messages: int) -> object:
         call = await begin(messages)
         other = type(calls)(
-            store.link, store.reader, store.reserve, store.register.names("jobs")
+            store.connection, store.reader, store.reserve, store.register.names("jobs")
         )  # as another client has it
         await other.drop(call)
         return call
@@ -218,7 +218,7 @@ async def answered(unknown: UnknownOutcome) -> list[str] | None:
 async def test_an_unknown_outcome_of_a_large_call_is_repeated(own: Server) -> None:
     async with holdfast.connect(own.url, operation_timeout=2) as broker:
         queue, store = await broker.queue("jobs"), store_of(broker)
-        calls = store.parts("jobs").log.calls
+        calls = store.parts("jobs").partition.calls
         commit = calls.commit
 
         async def away(call: object) -> bool:

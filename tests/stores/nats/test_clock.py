@@ -7,7 +7,7 @@ from hypothesis import strategies as st
 
 from holdfast.config import QueueOptions
 from holdfast.stores.nats import state
-from holdfast.stores.nats.clock import DRIFT, MARGIN, Clock
+from holdfast.stores.nats.clock import DRIFT, MARGIN_S, Clock
 from holdfast.v1.task_pb2 import Task
 
 WAYS = st.floats(0, 0.5)  # seconds that a request or its answer is under way
@@ -75,7 +75,7 @@ def test_a_narrow_answer_is_not_forgotten_for_a_wide_one() -> None:
     world.ask(0.001, 0.001)
     world.ask(0.3, 0.0, pause=1.0)
     moment = world.clock.moment(world.at)
-    assert moment.doubt < 0.002 + MARGIN + 4 * DRIFT
+    assert moment.doubt < 0.002 + MARGIN_S + 4 * DRIFT
     assert abs(moment.now - world.server()) < 0.003
 
 
@@ -97,7 +97,7 @@ def test_a_lease_is_picked_up_soon_after_its_end() -> None:
     world = World(0.0, 0.0)
     world.ask(0.001, 0.001)
     record = state.taken(None, "token", state.lease_end(world.clock.moment(world.at), 1.0), world.at)
-    world.at += 1.0 + MARGIN + 0.006
+    world.at += 1.0 + MARGIN_S + 0.006
     assert not state.held(record, world.clock.moment(world.at))
 
 

@@ -14,7 +14,7 @@ import holdfast
 from holdfast.config import StoreOptions
 from holdfast.errors import StoreError, Unavailable
 from holdfast.stores.nats import open_nats
-from holdfast.stores.nats.fast_reader import Ear
+from holdfast.stores.nats.fast_reader import FastClient
 from tests.servers.nats import Server, free_port
 
 AT_ONCE = 3.0  # seconds, on a crowded machine; `connect_timeout` is 30
@@ -110,7 +110,7 @@ async def test_opening_ends_though_the_driver_ignores_its_cancellation(monkeypat
             except asyncio.CancelledError:
                 pass
 
-    monkeypatch.setattr(Ear, "connect", deaf)
+    monkeypatch.setattr(FastClient, "connect", deaf)
     started = time.monotonic()
     with pytest.raises(Unavailable, match="no connection within 1 s"):
         await asyncio.wait_for(open_nats("nats://127.0.0.1:1", StoreOptions(connect_timeout=1)), 10)

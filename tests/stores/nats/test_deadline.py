@@ -111,15 +111,15 @@ async def test_what_was_sent_to_a_stopped_server_is_repeated_with_the_same_id(ow
     async with holdfast.connect(own.url, operation_timeout=TIMEOUT) as broker:
         queue = await broker.queue("jobs")
         await queue.enqueue("before", dedup_key="another")
-        link, stopped = broker.store.link, frozen(own)  # type: ignore[attr-defined]  # of this store
-        send = link.store
+        connection, stopped = broker.store.connection, frozen(own)  # type: ignore[attr-defined]  # of this store
+        send = connection.store
 
         async def stop_and_send(posts: Any) -> Any:  # the last moment in which nothing is in doubt
-            link.store = send
+            connection.store = send
             stopped.__enter__()
             return await send(posts)
 
-        link.store = stop_and_send
+        connection.store = stop_and_send
         watch = Stopwatch()
         with pytest.raises(UnknownOutcome) as unknown:
             await queue.enqueue("once", dedup_key=key)

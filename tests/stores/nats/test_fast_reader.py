@@ -11,9 +11,9 @@ from nats.errors import ProtocolError
 from nats.protocol.parser import Parser
 
 from holdfast.stores.nats import fast_reader
-from holdfast.stores.nats.fast_reader import Ear, Word
+from holdfast.stores.nats.fast_reader import FastClient, Incoming
 
-LARGE = b"x" * (fast_reader._LARGE + 70_000)
+LARGE = b"x" * (fast_reader._LARGE_BYTES + 70_000)
 STREAM = b"".join(
     [
         b"MSG a.b 1 5\r\nhello\r\n",
@@ -32,7 +32,7 @@ STREAM = b"".join(
 Heard = tuple[str, str, bytes, dict[str, str] | None]
 
 
-class Listener(Ear):
+class Listener(FastClient):
     """Without a connection; what reaches the driver's own ways is heard too."""
 
     def __init__(self) -> None:
@@ -41,7 +41,7 @@ class Listener(Ear):
         self.pings = 0
         self.straight |= {b"1": self.take, b"2": self.take}
 
-    def take(self, word: Word) -> None:
+    def take(self, word: Incoming) -> None:
         self.heard.append((word.subject, word.reply, word.data, word.headers))
 
     async def _process_msg(self, sid: int, subject: bytes, reply: bytes, data: bytes, headers: Any) -> None:
@@ -69,7 +69,7 @@ def by_the_driver() -> list[Heard]:
 
 
 def test_the_short_way_is_in_use() -> None:
-    assert type(Ear()._ps) is fast_reader._Quick
+    assert type(FastClient()._ps) is fast_reader._FastParser
 
 
 @pytest.mark.parametrize("seed", range(40))
@@ -111,7 +111,7 @@ def test_what_is_no_protocol_is_refused(line: bytes) -> None:
 def test_a_handler_that_fails_does_not_end_the_reading(caplog: pytest.LogCaptureFixture) -> None:
     ear = Listener()
 
-    def fail(_word: Word) -> None:
+    def fail(_word: Incoming) -> None:
         raise ValueError("no")
 
     ear.straight[b"1"] = fail

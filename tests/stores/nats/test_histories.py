@@ -17,7 +17,7 @@ from holdfast.stores.base import DEAD, Store
 from holdfast.stores.nats import state, tasks
 from holdfast.stores.nats.address import parse
 from holdfast.stores.nats.clock import Moment
-from holdfast.stores.nats.partition import Log
+from holdfast.stores.nats.partition import Partition
 from holdfast.stores.nats.priority_consumers import nak
 from holdfast.stores.nats.store import NatsStore
 from holdfast.stores.records import Claims, Stats, Stored, View
@@ -56,19 +56,19 @@ class Moved(NatsStore):
             return
         self.moved = False
         name = queue.removesuffix(DEAD)
-        for log in (self.parts(name).log, self.parts(name + DEAD).log):
+        for log in (self.parts(name).partition, self.parts(name + DEAD).partition):
             await self.hand_out(log)
 
-    async def hand_out(self, log: Log) -> None:
-        for info in await log.lanes.look():
-            await log.lanes._remake(int(info["name"]))
-        found = await log.lanes.fetch(1000)
+    async def hand_out(self, log: Partition) -> None:
+        for info in await log.consumers.look():
+            await log.consumers._remake(int(info["name"]))
+        found = await log.consumers.fetch(1000)
         records = await log.records([handed.id for _, handed in found])
-        moment = self.link.moment()
+        moment = self.connection.moment()
         for _, handed in found:
             record = records[handed.id][1] if handed.id in records else None
             waits = state.wait(record, tasks.read_task(handed.data), moment) > 0
-            await self.link.request(handed.ack, nak(FAR if waits else 0))
+            await self.connection.request(handed.ack, nak(FAR if waits else 0))
 
 
 @pytest.fixture(scope="module")
@@ -89,8 +89,8 @@ def test_nats_answers_like_the_model(server: Server) -> None:
         async def open(self) -> Store:
             store = Moved(parse(server.url), self.options)
             await store.open()
-            store.link.now = self.clock  # type: ignore[method-assign]  # the test's time, known to all without doubt
-            store.link.moment = lambda: Moment(*[self.clock()] * 4)  # type: ignore[method-assign]  # as above
+            store.connection.now = self.clock  # type: ignore[method-assign]  # the test's time, known to all without doubt
+            store.connection.moment = lambda: Moment(*[self.clock()] * 4)  # type: ignore[method-assign]  # as above
             self.clock.on_advance(lambda: setattr(store, "moved", True))
             return store
 

@@ -9,8 +9,8 @@ import pytest
 
 import holdfast
 from holdfast.stores.nats import maintenance
+from holdfast.stores.nats.counters import Counts, Slot
 from holdfast.stores.nats.store import NatsStore
-from holdfast.stores.nats.tally import Counts, Slot
 from holdfast.testing.contract.base import eventually
 from tests.servers.nats import Server
 
@@ -37,7 +37,7 @@ async def clients_that_are_gone(store: NatsStore, count: int, each: Counts) -> N
     for _ in range(count):
         slot = Slot(subject + os.urandom(6).hex())
         slot.counts = each
-        await store.link.store([slot.post([])])
+        await store.connection.store([slot.post([])])
 
 
 async def test_tallies_of_clients_are_folded_into_one(broker: holdfast.Broker) -> None:
@@ -66,7 +66,7 @@ async def test_a_few_tallies_are_left_alone(broker: holdfast.Broker) -> None:
 
 async def swept(store: NatsStore, queue: str, *, older_than: float) -> int:
     parts = store.parts(queue)
-    return await maintenance.sweep(parts.log, parts.mover, older_than=older_than)
+    return await maintenance.sweep(parts.partition, parts.copier, older_than=older_than)
 
 
 async def marks(store: NatsStore, queue: str) -> int:
@@ -113,7 +113,7 @@ async def test_a_mark_of_a_letter_that_moved_goes_when_its_task_is_gone(broker: 
 
 async def test_words_of_dropped_calls_go_when_nothing_is_left_of_them(broker: holdfast.Broker) -> None:
     queue, store = await broker.queue("jobs"), store_of(broker)
-    calls, names = store.parts("jobs").log.calls, store.register.names("jobs")
+    calls, names = store.parts("jobs").partition.calls, store.register.names("jobs")
     call = await calls.begin(2000)
     await calls.drop(call)
     await queue.enqueue("it may be a part of it, for all we know")
@@ -133,7 +133,7 @@ async def test_words_of_dropped_calls_go_when_nothing_is_left_of_them(broker: ho
 async def test_an_open_call_is_never_swept(broker: holdfast.Broker) -> None:
     await broker.queue("jobs")
     store = store_of(broker)
-    await store.parts("jobs").log.calls.begin(2000)
+    await store.parts("jobs").partition.calls.begin(2000)
     assert await swept(store, "jobs", older_than=-3600.0) == 0
 
 
@@ -141,9 +141,9 @@ async def test_install_gives_an_older_stream_the_subjects_that_came_later(server
     async with holdfast.connect(server.url, prefix=f"t{os.urandom(6).hex()}") as broker:
         store, queue = store_of(broker), await broker.queue("jobs")
         names = store.register.names("jobs")
-        config = (await store.link.api(f"STREAM.INFO.{names.task_stream}"))["config"]
+        config = (await store.connection.api(f"STREAM.INFO.{names.task_stream}"))["config"]
         old = [f"{names.task}*.*", f"{names.key}*"]
-        await store.link.api(f"STREAM.UPDATE.{names.task_stream}", {**config, "subjects": old})
+        await store.connection.api(f"STREAM.UPDATE.{names.task_stream}", {**config, "subjects": old})
         await broker.install()
         assert len(await queue.enqueue_many(range(1500))) == 1500
         await broker.uninstall()
@@ -152,7 +152,7 @@ async def test_install_gives_an_older_stream_the_subjects_that_came_later(server
 async def test_what_was_settled_is_remembered_in_bounds(broker: holdfast.Broker) -> None:
     """At once, not at the next look around: a worker that drains a queue settles 100,000 in between."""
     queue, store = await broker.queue("jobs"), store_of(broker)
-    settled = store.parts("jobs").settler._log.settled
+    settled = store.parts("jobs").partition.settled
     for _ in range(11):
         await finish(queue, 1000)
     assert len(settled) == 10_000
@@ -167,7 +167,7 @@ async def test_retention_reads_little_of_an_archive_that_is_young(
         await finish(queue, 1000)
     await broker.maintain()  # the rarer looks are done
     heard = 0
-    collect, api = store.link.collect, store.link.api
+    collect, api = store.connection.collect, store.connection.api
 
     async def counting_collect(*args: Any, **kwargs: Any) -> Any:
         nonlocal heard
@@ -181,8 +181,8 @@ async def test_retention_reads_little_of_an_archive_that_is_young(
         heard += len(answer.get("state", {}).get("subjects") or ())
         return answer
 
-    monkeypatch.setattr(store.link, "collect", counting_collect)
-    monkeypatch.setattr(store.link, "api", counting_api)
+    monkeypatch.setattr(store.connection, "collect", counting_collect)
+    monkeypatch.setattr(store.connection, "api", counting_api)
     assert (await broker.maintain())["jobs"]["archive"] == 0
     assert heard < 2000, "a page of records, and those of the last settlements"
 

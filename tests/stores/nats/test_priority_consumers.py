@@ -1,4 +1,4 @@
-"""Delayed messages lie in their lane: they keep their place, and a long run of them holds nobody up."""
+"""Delayed messages lie in their consumer: they keep their place, and a long run of them holds nobody up."""
 
 from __future__ import annotations
 

@@ -9,7 +9,7 @@ import pytest
 
 import holdfast
 from holdfast.stores.nats.maintenance import sweep_records
-from holdfast.stores.nats.partition import Log
+from holdfast.stores.nats.partition import Partition
 from holdfast.stores.nats.settling import Settler
 from holdfast.stores.nats.store import NatsStore
 from holdfast.stores.records import Claims
@@ -29,8 +29,8 @@ def store_of(broker: holdfast.Broker) -> NatsStore:
     return store
 
 
-def log_of(broker: holdfast.Broker) -> Log:
-    return store_of(broker).parts("jobs").log
+def log_of(broker: holdfast.Broker) -> Partition:
+    return store_of(broker).parts("jobs").partition
 
 
 async def records(broker: holdfast.Broker) -> list[str]:
@@ -38,7 +38,7 @@ async def records(broker: holdfast.Broker) -> list[str]:
     return await store_of(broker).reader.subjects(names.done_stream, f"{names.done}*")
 
 
-def once_beside(log: Log, name: str, act: Callable[[], Awaitable[Any]], *, after: bool) -> None:
+def once_beside(log: Partition, name: str, act: Callable[[], Awaitable[Any]], *, after: bool) -> None:
     """The next call of this method of a log meets what another does, before or after it."""
     method = getattr(log, name)
 
@@ -96,7 +96,7 @@ async def test_claim_beside_a_purge_does_not_take_a_message_for_a_new_one(own: S
 
 async def claim_slowly(store: NatsStore, meanwhile: Callable[[], Awaitable[Any]]) -> Claims:
     """A claim that is handed a message, and writes its lease after something else has happened."""
-    fence = store.parts("jobs").log.fence
+    fence = store.parts("jobs").partition.fence
     write = fence.write
 
     async def late(posts: Sequence[Any], before: Any = None) -> Any:

@@ -34,8 +34,8 @@ def store_of(broker: holdfast.Broker) -> NatsStore:
 
 async def edit(store: NatsStore, stream: str, **changes: Any) -> None:
     """As an operator would."""
-    config = (await store.link.api(f"STREAM.INFO.{stream}"))["config"]
-    await store.link.api(f"STREAM.UPDATE.{stream}", {**config, **changes})
+    config = (await store.connection.api(f"STREAM.INFO.{stream}"))["config"]
+    await store.connection.api(f"STREAM.UPDATE.{stream}", {**config, **changes})
 
 
 async def fill(queue: Any, value: Any, most: int, **terms: Any) -> list[str]:
@@ -119,7 +119,7 @@ async def test_stream_that_drops_is_refused_at_opening(
         await broker.queue("jobs")
         store = store_of(broker)
         name = getattr(store.register.names("jobs"), stream)
-        config = (await store.link.api(f"STREAM.INFO.{name}"))["config"]
+        config = (await store.connection.api(f"STREAM.INFO.{name}"))["config"]
         await edit(store, name, **changes)
         with pytest.raises(UnsafeStore, match=f"{name}.*nats stream edit.*{words}"):
             await holdfast.connect(server.url, prefix=prefix)
@@ -128,7 +128,7 @@ async def test_stream_that_drops_is_refused_at_opening(
         assert name in checks["store"].detail
         checks = {check.name: check for check in await broker.check()}
         assert (checks["streams"].state, name in checks["streams"].detail) == ("fail", True)
-        await store.link.api(f"STREAM.UPDATE.{name}", config)
+        await store.connection.api(f"STREAM.UPDATE.{name}", config)
         async with holdfast.connect(server.url, prefix=prefix):
             pass
         await broker.uninstall()
@@ -157,7 +157,7 @@ async def test_full_server_can_be_drained_and_takes_messages_again(narrow: Serve
         await first.complete()
         assert sorted([first.id, *await drain(queue)]) == acknowledged
         assert await eventually(lambda: fill(queue, "x" * LARGE, 1), "room again")
-        info = await store_of(broker).link.api("STREAM.INFO.holdfast=reserve")
+        info = await store_of(broker).connection.api("STREAM.INFO.holdfast=reserve")
         assert info["state"]["bytes"] >= RESERVE_BYTES
 
 

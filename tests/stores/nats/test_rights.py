@@ -6,6 +6,7 @@ import asyncio
 import os
 import re
 from collections.abc import Iterator
+from typing import Any
 
 import pytest
 
@@ -71,3 +72,31 @@ async def opened(broker: holdfast.Broker) -> holdfast.Queue[bytes] | None:
         return await broker.queue("jobs")
     except holdfast.Unavailable:
         return None
+
+
+async def test_a_claim_that_may_not_write_gives_its_messages_back(server: Server) -> None:
+    async with holdfast.connect(f"nats://worker:secret@{server.host}?prefix=mine&operation_timeout=5") as broker:
+        queue = await broker.queue("jobs", lease=300)
+        await queue.enqueue("work")
+        await asyncio.to_thread(server.reload, documented("mine").replace('"mine.>"', '"other.>"', 1))
+        await eventually(lambda: refused(queue), "the server to refuse")
+        await asyncio.to_thread(server.reload, documented("mine"))
+        await eventually(lambda: taken(queue), "what was handed out, long before its lease would be over")
+
+
+async def refused(queue: holdfast.Queue[Any]) -> bool:
+    try:
+        await queue.dequeue()
+    except holdfast.Unavailable:
+        return False  # the server has just hung up
+    except holdfast.StoreError as error:
+        assert "may not publish" in str(error)
+        return True
+    return False
+
+
+async def taken(queue: holdfast.Queue[Any]) -> bool:
+    try:
+        return await queue.dequeue() is not None
+    except holdfast.StoreError:
+        return False

@@ -12,12 +12,12 @@ import msgspec
 import pytest
 
 import holdfast
-from holdfast.stores.nats import claiming, connection, wire
-from holdfast.stores.nats.answers import read_there
-from holdfast.stores.nats.connection import Link
-from holdfast.stores.nats.fast_reader import Word
+from holdfast.stores.nats import claiming, connection
+from holdfast.stores.nats.connection import Connection
+from holdfast.stores.nats.fast_reader import Incoming
 from holdfast.stores.nats.settling import Settler
 from holdfast.stores.nats.store import NatsStore
+from holdfast.stores.nats.wire import read_there
 from holdfast.stores.records import Settlement
 from holdfast.testing.contract.base import eventually
 from tests.servers.nats import Server
@@ -44,7 +44,7 @@ def counted(patch: pytest.MonkeyPatch) -> Iterator[Counter]:
     found = Counter()
 
     def around(name: str) -> None:
-        inner = getattr(Link, name)
+        inner = getattr(Connection, name)
 
         async def outer(*args: Any, **options: Any) -> Any:
             found.rounds += found.under_way == 0
@@ -55,7 +55,7 @@ def counted(patch: pytest.MonkeyPatch) -> Iterator[Counter]:
             finally:
                 found.under_way -= 1
 
-        patch.setattr(Link, name, outer)
+        patch.setattr(Connection, name, outer)
 
     with patch.context() as patch:
         for name in ("_ask", "collect"):
@@ -122,7 +122,7 @@ async def test_record_of_what_is_not_kept_outlasts_its_task(
     held = await taken(queue, 3)
     monkeypatch.setattr(Settler, "_say", lost)
     assert all(await queue.complete_many(held))
-    await store_of(broker).parts("jobs").log.cleaned()
+    await store_of(broker).parts("jobs").partition.cleaned()
     monkeypatch.undo()
     assert await queue.dequeue(wait=3) is None
     assert (await queue.stats()).completed == 3
@@ -144,11 +144,11 @@ async def test_dead_letters_and_their_replay(broker: holdfast.Broker, monkeypatc
 
 
 @contextmanager
-def removals(patch: pytest.MonkeyPatch) -> Iterator[list[Word]]:
+def removals(patch: pytest.MonkeyPatch) -> Iterator[list[Incoming]]:
     """The server's answers to removals."""
-    answers: list[Word] = []
+    answers: list[Incoming] = []
 
-    def outer(word: Word) -> bool | Exception:
+    def outer(word: Incoming) -> bool | Exception:
         answers.append(word)
         return read_there(word)
 
@@ -159,7 +159,7 @@ def removals(patch: pytest.MonkeyPatch) -> Iterator[list[Word]]:
 
 async def test_removals_are_not_answered_one_by_one(broker: holdfast.Broker, monkeypatch: pytest.MonkeyPatch) -> None:
     """An answer costs half as much as the removal itself."""
-    queue, log = await broker.queue("jobs", max_attempts=1, archive=False), store_of(broker).parts("jobs").log
+    queue, log = await broker.queue("jobs", max_attempts=1, archive=False), store_of(broker).parts("jobs").partition
     held = await taken(queue)
     with removals(monkeypatch) as answers:
         assert all(await queue.complete_many(held))
@@ -174,16 +174,16 @@ async def test_removals_are_not_answered_one_by_one(broker: holdfast.Broker, mon
 async def test_removals_that_the_server_did_not_hear_are_asked_for_again(
     broker: holdfast.Broker, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    inner = Link.say
+    inner = Connection.say
 
-    async def deaf(self: Link, frames: bytes) -> None:
+    async def deaf(self: Connection, frames: bytes) -> None:
         if b"STREAM.MSG.DELETE" not in frames and b"STREAM.PURGE" not in frames:
             await inner(self, frames)
 
-    monkeypatch.setattr(Link, "say", deaf)
+    monkeypatch.setattr(Connection, "say", deaf)
     queue, store = await broker.queue("jobs", max_attempts=1, archive=False), store_of(broker)
     assert all(await queue.complete_many(await taken(queue)))
-    await store.parts("jobs").log.cleaned()
+    await store.parts("jobs").partition.cleaned()
     assert await records(store) == []
     assert all(await queue.fail_many(await taken(queue), "why"))
     assert await queue.dead.replay() == MANY
@@ -192,7 +192,7 @@ async def test_removals_that_the_server_did_not_hear_are_asked_for_again(
 
 
 async def test_record_that_another_has_written_anew_is_not_removed(broker: holdfast.Broker) -> None:
-    queue, log = await broker.queue("jobs"), store_of(broker).parts("jobs").log
+    queue, log = await broker.queue("jobs"), store_of(broker).parts("jobs").partition
     first, second = await taken(queue, 2)
     places = {id: sequence for id, (sequence, _) in (await log.records([first.id, second.id])).items()}
     await second.extend(120)
@@ -206,9 +206,9 @@ async def test_replay_that_was_interrupted_is_repeated_without_doubles(
     queue, store = await broker.queue("jobs", max_attempts=1), store_of(broker)
     assert all(await queue.fail_many(await taken(queue), "why"))
     ids = [one.id for one in await queue.dead.list(MANY)]
-    mover = store.parts("jobs").mover
-    tasks = [record.task for _, record in (await store.parts("jobs").log.records(ids[: MANY // 2])).values()]
-    assert await mover.replay(tasks) == MANY // 2  # and then it died: the letters are still there
+    copier = store.parts("jobs").copier
+    tasks = [record.task for _, record in (await store.parts("jobs").partition.records(ids[: MANY // 2])).values()]
+    assert await copier.replay(tasks) == MANY // 2  # and then it died: the letters are still there
     assert await queue.dead.replay() == MANY // 2
     assert (await queue.stats()).pending == MANY
     assert (await queue.stats()).dead == 0
@@ -227,7 +227,7 @@ async def test_letter_whose_record_is_gone_is_swept(broker: holdfast.Broker, mon
     held = await taken(queue, 2)
     await queue.fail_many(held, "why")
     with monkeypatch.context() as patch:
-        patch.setattr(type(store.parts("jobs").log), "drop_letters", killed)
+        patch.setattr(type(store.parts("jobs").partition), "drop_letters", killed)
         with pytest.raises(Killed):
             await queue.dead.delete([held[0].id])
     await broker.maintain()
@@ -238,13 +238,13 @@ async def test_acknowledgements_are_not_answered(broker: holdfast.Broker, monkey
     """An answered one makes the server search a long stream from its beginning at the next claim."""
     queue, asked = await broker.queue("jobs"), list[str]()
     held = await taken(queue)
-    inner = Link.request
+    inner = Connection.request
 
-    async def outer(self: Link, subject: str, *args: Any, **options: Any) -> Any:
+    async def outer(self: Connection, subject: str, *args: Any, **options: Any) -> Any:
         asked.append(subject)
         return await inner(self, subject, *args, **options)
 
-    monkeypatch.setattr(Link, "request", outer)
+    monkeypatch.setattr(Connection, "request", outer)
     assert all(await queue.complete_many(held))
     assert [subject for subject in asked if subject.startswith("$JS.ACK")] == []
     assert (await queue.stats()).total == MANY  # all of them in the archive
@@ -256,13 +256,13 @@ async def test_claim_that_took_long_looks_at_its_tasks_in_one_write(
 ) -> None:
     queue, store = await broker.queue("jobs"), store_of(broker)
     await queue.enqueue_many(range(MANY))
-    monkeypatch.setattr(claiming, "SURE", -1.0)  # every claim took that long
+    monkeypatch.setattr(claiming, "OUTLASTS_S", -1.0)  # every claim took that long
     with counted(monkeypatch) as found:
         held = await queue.dequeue_many(MANY, lease=60, wait=5)
     assert [one.value for one in held] == list(range(MANY))
     assert found.asked < A_SLICE
-    log = store.parts("jobs").log
-    last = int((await log.link.api(f"STREAM.INFO.{log.stream}"))["state"]["last_seq"])
+    log = store.parts("jobs").partition
+    last = int((await log.connection.api(f"STREAM.INFO.{log.stream}"))["state"]["last_seq"])
     assert await log.are_there([last, last + 1]) == [True, False]
 
 
@@ -274,13 +274,13 @@ async def test_empty_lanes_are_asked_in_one_write(broker: holdfast.Broker, monke
     await queue.complete_many(held)
     await asyncio.sleep(0.15)  # a claim soon after an enqueue of its own is patient
     assert await queue.dequeue() is None
-    writes, inner = list[bytes](), wire.send
+    writes, inner = list[bytes](), Connection._send
 
-    async def outer(client: Any, data: bytes, *rest: Any) -> None:
+    async def outer(self: Connection, data: bytes, within: float) -> None:
         writes.append(data)
-        await inner(client, data, *rest)
+        await inner(self, data, within)
 
-    monkeypatch.setattr(wire, "send", outer)
+    monkeypatch.setattr(Connection, "_send", outer)
     assert await queue.dequeue() is None
     pulls = [data for data in writes if b"CONSUMER.MSG.NEXT" in data]
     assert len(pulls) == 1
@@ -328,7 +328,7 @@ async def test_neighbours_that_two_processes_end_each_leave_their_trace(server: 
         for answers in await asyncio.gather(*[store.settle("jobs", some) for store, some in ends]):
             assert set(answers) == {"ok"}
         for broker in (first, second):
-            await store_of(broker).parts("jobs").log.cleaned()
+            await store_of(broker).parts("jobs").partition.cleaned()
         assert await records(store_of(third)) == []
         repeated = [one for _, some in ends for one in some]
         assert set(await third.store.settle("jobs", repeated)) == {"ok"}
@@ -339,10 +339,10 @@ async def test_neighbours_that_two_processes_end_each_leave_their_trace(server: 
 
 
 async def test_a_lane_may_come_while_others_are_put_back(broker: holdfast.Broker) -> None:
-    queue, lanes = await broker.queue("jobs"), store_of(broker).parts("jobs").log.lanes
+    queue, consumers = await broker.queue("jobs"), store_of(broker).parts("jobs").partition.consumers
     await queue.enqueue_many([holdfast.Message(n, priority=n) for n in range(3)])
-    for _, lane in await lanes._all():
-        await lane.fetch(0, ahead=1)  # into its buffer
-        lane.buffer.extend(await lane.fetch(1, ahead=1))
-    await asyncio.gather(lanes.put_back(), lanes.ensure(9, 30.0))
+    for _, consumer in await consumers._all():
+        await consumer.fetch(0, ahead=1)  # into its buffer
+        consumer.buffer.extend(await consumer.fetch(1, ahead=1))
+    await asyncio.gather(consumers.put_back(), consumers.ensure(9, 30.0))
     assert [one.value for one in await queue.dequeue_many(5, wait=5)] == [2, 1, 0]

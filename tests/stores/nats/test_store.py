@@ -49,7 +49,7 @@ async def delete_consumer(store: NatsStore, stream: str) -> None:
 
     async def deleted() -> bool:
         try:
-            await store.link.api(f"CONSUMER.DELETE.{stream}.0")
+            await store.connection.api(f"CONSUMER.DELETE.{stream}.0")
         except Refused:
             return False
         return True
@@ -84,7 +84,7 @@ async def test_consumer_without_its_folder_is_made_anew(own: Server) -> None:
         stream = store_of(first).register.names("jobs").task_stream
         [folder] = own.folder.glob(f"data/jetstream/$G/streams/{stream}/obs/0")
         shutil.rmtree(folder)
-        await (await second.queue("jobs")).enqueue("new")  # it has not seen the lane yet, and makes sure of it
+        await (await second.queue("jobs")).enqueue("new")  # it has not seen the consumer yet, and makes sure of it
         taken = await (await second.queue("jobs")).dequeue_many(5, wait=5)
         assert [delivery.value for delivery in taken] == ["new"]
         await held.complete()
@@ -94,7 +94,7 @@ async def test_consumer_that_gives_nothing_of_its_backlog_is_made_anew(broker: h
     queue, store = await broker.queue("jobs"), store_of(broker)
     await queue.enqueue("waits")
     stream = store.register.names("jobs").task_stream
-    await store.link.api(f"CONSUMER.PAUSE.{stream}.0", {"pause_until": "2100-01-01T00:00:00Z"})
+    await store.connection.api(f"CONSUMER.PAUSE.{stream}.0", {"pause_until": "2100-01-01T00:00:00Z"})
     delivery = await queue.dequeue(wait=20)
     assert delivery is not None
     assert (delivery.value, delivery.attempt) == ("waits", 1)
@@ -106,7 +106,7 @@ async def test_message_in_hand_survives_the_deletion_of_its_consumer(broker: hol
     delivery = await queue.dequeue(lease=60)
     assert delivery is not None
     store = store_of(broker)
-    await store.link.api(f"CONSUMER.DELETE.{store.register.names('jobs').task_stream}.0")
+    await store.connection.api(f"CONSUMER.DELETE.{store.register.names('jobs').task_stream}.0")
     assert await queue.dequeue(wait=0.5) is None
     assert await queue.status(delivery.id) == "processing"
     await delivery.complete("still mine")

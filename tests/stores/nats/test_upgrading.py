@@ -1,4 +1,4 @@
-"""Streams that an earlier version made: they work as they are, and `install` makes them anew without a loss."""
+"""Streams that an earlier version made: they are refused, and `install` makes them anew without a loss."""
 
 from __future__ import annotations
 
@@ -26,21 +26,21 @@ def store_of(broker: holdfast.Broker) -> NatsStore:
 
 async def age(store: NatsStore, queue: str) -> None:
     """Put the messages of a queue where the version before put them: in streams of its kind, with schedules."""
-    names, link = store.register.names(queue), store.link
+    names, connection = store.register.names(queue), store.connection
     found = await store.reader.run(names.task_stream, ">", 1, 1 << 20)
-    config = (await link.api(f"STREAM.INFO.{names.task_stream}"))["config"]
-    await link.api(f"STREAM.DELETE.{names.task_stream}")
+    config = (await connection.api(f"STREAM.INFO.{names.task_stream}"))["config"]
+    await connection.api(f"STREAM.DELETE.{names.task_stream}")
     subjects = [f"{names.task}*.*", *(f"{one}*" for one in (names.key, names.call, names.once))]
     old: dict[str, Any] = {"subjects": [*subjects, f"{names.old_later}*.*"], "allow_msg_schedules": True}
-    await link.api(f"STREAM.CREATE.{names.task_stream}", {**config, **old, "discard": "old"})
+    await connection.api(f"STREAM.CREATE.{names.task_stream}", {**config, **old, "discard": "old"})
     for stream in (names.done_stream, names.dead_stream, "holdfast=queues"):
-        config = (await link.api(f"STREAM.INFO.{stream}"))["config"]
-        await link.api(f"STREAM.UPDATE.{stream}", {**config, "discard": "old"})
+        config = (await connection.api(f"STREAM.INFO.{stream}"))["config"]
+        await connection.api(f"STREAM.UPDATE.{stream}", {**config, "discard": "old"})
     for one in found:
-        await link.store([_as_before(store, queue, one.subject, one.data)])
+        await connection.store([_as_before(store, queue, one.subject, one.data)])
     consumer = {"durable_name": "0", "ack_policy": "explicit", "filter_subject": f"{names.task}0.*"}
     path = f"CONSUMER.CREATE.{names.task_stream}.0.{names.task}0.*"
-    await link.api(path, {"stream_name": names.task_stream, "config": {**consumer, "name": "0"}})
+    await connection.api(path, {"stream_name": names.task_stream, "config": {**consumer, "name": "0"}})
 
 
 def _as_before(store: NatsStore, queue: str, subject: str, data: bytes) -> Post:
@@ -48,7 +48,7 @@ def _as_before(store: NatsStore, queue: str, subject: str, data: bytes) -> Post:
     if not subject.endswith(LATER):
         return Post(subject, data)
     target = subject.removesuffix(LATER)
-    at = datetime.fromtimestamp(store.link.now() + 1, UTC).isoformat().replace("+00:00", "Z")
+    at = datetime.fromtimestamp(store.connection.now() + 1, UTC).isoformat().replace("+00:00", "Z")
     headers = f"Nats-Schedule: @at {at}\r\nNats-Schedule-Target: {target}\r\n"
     return Post(names.old_later + target.removeprefix(names.task), data, headers)
 
@@ -76,16 +76,17 @@ async def values(queue: Any, count: int) -> list[Any]:
     return done
 
 
-async def test_old_streams_work_as_they_are(own: Server) -> None:
+async def test_old_streams_are_refused_until_they_are_converted(own: Server) -> None:
     async with holdfast.connect(own.url) as broker:
-        wanted = await grown(broker)
+        await grown(broker)
     async with holdfast.connect(own.url) as broker:
         queue = await broker.queue("jobs")
-        assert (await queue.stats()).delayed == 1
         checks = {check.name: check for check in await broker.check()}
         assert checks["streams"].state == "warn"
         assert "holdfast install" in checks["streams"].detail
-        assert sorted(map(str, await values(queue, len(wanted)))) == sorted(map(str, wanted))
+        for verb in (queue.dequeue(), queue.enqueue("more"), queue.stats(), queue.purge()):
+            with pytest.raises(UnsafeStore, match="holdfast install"):
+                await verb
 
 
 async def test_install_makes_old_streams_anew_and_loses_nothing(own: Server) -> None:
@@ -93,14 +94,14 @@ async def test_install_makes_old_streams_anew_and_loses_nothing(own: Server) -> 
         wanted = await grown(broker)
     async with holdfast.connect(own.url) as broker:
         queue, names = await broker.queue("jobs"), store_of(broker).register.names("jobs")
-        first = await queue.enqueue("again", dedup_key="k")
         assert any("anew" in step for step in await broker.install())
         assert not any("anew" in step for step in await broker.install())
         for stream in (names.task_stream, names.done_stream, names.dead_stream):
-            info = await store_of(broker).link.api(f"STREAM.INFO.{stream}")
+            info = await store_of(broker).connection.api(f"STREAM.INFO.{stream}")
             assert (info["config"]["discard"], info["config"].get("allow_msg_schedules")) == ("new", None)
         assert {check.name: check.state for check in await broker.check()}["streams"] == "ok"
-        assert await queue.enqueue("and again", dedup_key="k") == first
+        first = await queue.enqueue("again", dedup_key="k")
+        assert await queue.status(first) == "pending"
         assert sorted(map(str, await values(queue, len(wanted)))) == sorted(map(str, wanted))
         assert (await queue.stats()).completed == len(wanted)
 
@@ -110,8 +111,8 @@ async def test_old_streams_with_a_limit_are_refused(own: Server) -> None:
         await grown(broker)
         store = store_of(broker)
         stream = store.register.names("jobs").task_stream
-        config = (await store.link.api(f"STREAM.INFO.{stream}"))["config"]
-        await store.link.api(f"STREAM.UPDATE.{stream}", {**config, "max_bytes": 1 << 30})
+        config = (await store.connection.api(f"STREAM.INFO.{stream}"))["config"]
+        await store.connection.api(f"STREAM.UPDATE.{stream}", {**config, "max_bytes": 1 << 30})
         with pytest.raises(UnsafeStore, match=r"--max-bytes=-1.*holdfast install"):
             await holdfast.connect(own.url)
 

@@ -103,8 +103,8 @@ async def test_link_outlives_an_error_that_closes_the_driver(own: Server) -> Non
         await queue.enqueue("before")
         held = await queue.dequeue(wait=5)
         assert held is not None
-        old = store.link.client
-        await wire.send(old, wire.frame("any.subject", b"x" * (2 << 20)), 5)
+        old = store.connection.client
+        await store.connection.say(wire.frame("any.subject", b"x" * (2 << 20)))
 
         async def closed() -> bool:
             return old.is_closed

@@ -11,7 +11,7 @@ import pytest
 import holdfast
 from holdfast.config import StoreOptions
 from holdfast.stores.postgres.address import Address
-from holdfast.stores.postgres.bounds import EVERYTHING, LITTER, Bounds
+from holdfast.stores.postgres.claiming import EVERYTHING, LITTER_ROWS, Bounds
 from holdfast.stores.postgres.statements import Statements
 from holdfast.stores.records import Envelope, Settlement
 from holdfast.testing.contract.base import eventually
@@ -162,7 +162,7 @@ async def test_claims_walk_over_litter_once_a_second_not_always(postgres: Databa
                 claims = await store.claim("jobs", 1000, 60)
                 done += len(claims.messages)
                 await store.settle("jobs", [Settlement(m.id, m.token, "complete") for m in claims.messages])
-            claimer.bounds.learn(LITTER)
+            claimer.bounds.learn(LITTER_ROWS)
             await store.claim("jobs", 10, 60)
             ranges, whole = claimer.bounds.ranges()
             assert not whole
@@ -194,7 +194,7 @@ def test_bounds_begin_at_the_start_until_there_is_litter() -> None:
     bounds = Bounds(clock=lambda: now[0])
     bounds.found([(5, "a"), (5, "b"), (9, "c")], whole=True, took=0.001)
     assert bounds.ranges() == (EVERYTHING, True)
-    bounds.learn(LITTER)
+    bounds.learn(LITTER_ROWS)
     bounds.found([(5, "a"), (5, "b"), (9, "c")], whole=True, took=0.001)
     start = EVERYTHING[1][0]
     assert bounds.ranges() == (([0, 5, 9], [start, "b", "c"], [5, 9, 256]), False)

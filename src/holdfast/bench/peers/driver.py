@@ -9,6 +9,8 @@ from collections.abc import Callable, Sequence
 from importlib import metadata
 from typing import Protocol
 
+BATCH_MESSAGES = 1000  # of a bulk call, as ours
+
 
 class Peer(Protocol):
     """One way to use a peer; every method is durable when it returns."""

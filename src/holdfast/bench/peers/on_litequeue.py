@@ -7,9 +7,7 @@ from collections.abc import Callable, Sequence
 
 from litequeue import LiteQueue
 
-from .driver import main
-
-BATCH = 1000
+from .driver import BATCH_MESSAGES, main
 
 
 class OnLiteQueue:
@@ -20,9 +18,9 @@ class OnLiteQueue:
         self._queue.conn.execute("PRAGMA synchronous = FULL")
 
     def put_many(self, bodies: Sequence[str]) -> None:
-        for start in range(0, len(bodies), BATCH):
+        for start in range(0, len(bodies), BATCH_MESSAGES):
             with self._queue.transaction():
-                for body in bodies[start : start + BATCH]:
+                for body in bodies[start : start + BATCH_MESSAGES]:
                     self._queue.put(body)
 
     def put(self, body: str) -> None:

@@ -7,9 +7,7 @@ from collections.abc import Callable, Sequence
 
 from persistqueue import SQLiteAckQueue, SQLiteQueue
 
-from .driver import main
-
-BATCH = 1000
+from .driver import BATCH_MESSAGES, main
 
 
 class OnAckQueue:
@@ -34,15 +32,18 @@ class OnAckQueue:
 
 
 class OnCursorQueue:
-    settings = f"SQLiteQueue, WAL, synchronous=FULL, auto_commit=False, task_done() every {BATCH}: one reader, no retry"
+    settings = (
+        f"SQLiteQueue, WAL, synchronous=FULL, auto_commit=False, task_done() every {BATCH_MESSAGES}: "
+        "one reader, no retry"
+    )
 
     def __init__(self, folder: str) -> None:
         self._queue = SQLiteQueue(os.path.join(folder, "cursor"), auto_commit=False)
         self._queue._putter.execute("PRAGMA synchronous = FULL")
 
     def put_many(self, bodies: Sequence[str]) -> None:
-        for start in range(0, len(bodies), BATCH):
-            for body in bodies[start : start + BATCH]:
+        for start in range(0, len(bodies), BATCH_MESSAGES):
+            for body in bodies[start : start + BATCH_MESSAGES]:
                 self._queue.put(body)
             self._queue.task_done()
 
@@ -53,7 +54,7 @@ class OnCursorQueue:
     def drain(self, count: int, handler: Callable[[str], None]) -> None:
         for number in range(1, count + 1):
             handler(self._queue.get())
-            if number % BATCH == 0 or number == count:
+            if number % BATCH_MESSAGES == 0 or number == count:
                 self._queue.task_done()
 
 

@@ -18,8 +18,8 @@ from ...queue import Queue
 from .fleet import Order, Tally, Told
 from .handler import work_of
 
-_LOOK = 0.5  # seconds between two looks at the queue
-_QUIET = 2  # looks in a row that find nothing left
+_LOOK_S = 0.5  # between two looks at the queue; a task ends so much later than its work
+_QUIET_LOOKS = 2  # in a row that find nothing left: one may come between two claims
 _EVENTS = {
     "message.completed": "completed",
     "message.retry": "retried",
@@ -63,11 +63,11 @@ async def work(order: Order, target: Any, type: Any, voice: Voice) -> None:
 
 async def _until_done(order: Order, queue: Queue[Any], worker: Any, gone: asyncio.Event, tell: Any) -> None:
     started, quiet = monotonic(), 0
-    while quiet < _QUIET and worker.is_running:
+    while quiet < _QUIET_LOOKS and worker.is_running:
         if order.seconds is not None and monotonic() - started >= order.seconds:
             return
         try:
-            await asyncio.wait_for(gone.wait(), _LOOK)
+            await asyncio.wait_for(gone.wait(), _LOOK_S)
             return
         except TimeoutError:
             tell()

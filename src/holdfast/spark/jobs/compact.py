@@ -17,8 +17,6 @@ from .progress import Tell, silent, tasks
 if TYPE_CHECKING:
     from pyspark.sql import SparkSession
 
-KEEP_VERSIONS = 24 * 3600.0  # seconds a reader may go on with what it saw
-
 
 class CompactSummary(msgspec.Struct, frozen=True):
     """What a run of `compact` did, or would do."""
@@ -39,7 +37,7 @@ def compact(
     lake: str | os.PathLike[str],
     *,
     keep_days: int | None = None,
-    keep_versions: float = KEEP_VERSIONS,
+    keep_versions: float = compacting.KEEP_FILES_S,
     dry_run: bool = False,
     tell: Tell = silent,
 ) -> CompactSummary:

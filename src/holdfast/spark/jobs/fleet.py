@@ -22,7 +22,7 @@ if TYPE_CHECKING:
     import pyarrow as pa
 
 ANSWER = "completed long, retried long, dead long, failed long, lost long, restarts long"
-_HOPELESS = 3  # deaths in a row before a worker process was even ready
+_STILLBORN = 3  # deaths in a row before a worker process was even ready: it cannot start here
 _FIRST_PAUSE, _LONGEST_PAUSE = 0.2, 10.0  # seconds before the next one
 
 
@@ -91,7 +91,7 @@ class FleetTask:
                 return sum
             sum.restarts += 1
             stillborn = 0 if done.ready else stillborn + 1
-            if stillborn >= _HOPELESS:
+            if stillborn >= _STILLBORN:
                 raise StoreError("the worker process dies before it can work; its last words are in the executor's log")
             pause = _FIRST_PAUSE if done.ready else min(_LONGEST_PAUSE, pause * 2)
             time.sleep(pause)

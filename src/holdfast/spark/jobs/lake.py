@@ -22,9 +22,9 @@ from .store import place_of, queues_of
 if TYPE_CHECKING:
     from pyspark.sql import DataFrame, SparkSession
 
-OVERLAP = 3600.0  # seconds before the last mark that are looked at again: what was settled may be seen a little later
-_TRIES = 3
-_FEW = 500_000  # ids that every executor can hold: then nothing is shuffled
+OVERLAP_S = 3600.0  # before the last mark: what was settled may be seen a little later
+TRIES = 3  # of a job whose commit lost a race; then somebody should look
+_BROADCAST_IDS = 500_000  # that every executor can hold: then nothing is shuffled
 _KEY = ["queue", "id", "status"]
 
 
@@ -62,7 +62,7 @@ def lake(
     place, started = Lake(lake), time.monotonic()
     before = place.snapshot()
     floor = max(before.floor, floor_of(keep_days))
-    for _ in range(_TRIES):
+    for _ in range(TRIES):
         base = place.snapshot()
         with tasks(spark, f"lake: reading {', '.join(names)}", tell):
             files = _write(spark, place, base, names, url, floor=floor, full=full)
@@ -97,13 +97,13 @@ def _write(
     parts = []
     for name in names:
         mark = None if full else base.marks.get(_mark(url, name))
-        since = None if mark is None else mark - OVERLAP
+        since = None if mark is None else mark - OVERLAP_S
         ended = [_as_messages(source.view(spark, url, name, view, since=since)) for view in ("archive", "dead")]
         new = ended[0].unionByName(ended[1])
         known = base.of(tables.MESSAGES, queues=[name], since=since)
         if known:
             there = reading.of_files(spark, place, tables.MESSAGES, known).select(*_KEY)
-            few = sum(file.rows for file in known) < _FEW
+            few = sum(file.rows for file in known) < _BROADCAST_IDS
             new = new.join(there.hint("broadcast") if few else there, _KEY, "left_anti")
         parts.append(new)
     everything = reduce(lambda one, other: one.unionByName(other), parts)

@@ -10,12 +10,11 @@ from typing import TYPE_CHECKING, TypeAlias
 
 import msgspec
 
+from ...stores.base import LOOK_AGAIN_S
 from .faults import in_plain_words
 
 if TYPE_CHECKING:
     from pyspark.sql import SparkSession
-
-_EVERY = 1.0  # seconds
 
 
 class Progress(msgspec.Struct, frozen=True):
@@ -41,7 +40,7 @@ def every_second(look: Callable[[], None]) -> Iterator[None]:
     over = threading.Event()
 
     def run() -> None:
-        while not over.wait(_EVERY):
+        while not over.wait(LOOK_AGAIN_S):
             try:
                 look()
             except Exception:  # noqa: BLE001 - a look at a job must not end it
@@ -53,7 +52,7 @@ def every_second(look: Callable[[], None]) -> Iterator[None]:
         yield
     finally:
         over.set()
-        thread.join(2 * _EVERY)
+        thread.join(2 * LOOK_AGAIN_S)
 
 
 @contextmanager

@@ -14,11 +14,12 @@ import msgspec
 from ... import config
 from ...errors import ConfigError
 from ...messages import instant
+from ...stores.base import PAGE_ROWS
 from ..lake import File, Lake, LakeConflict, Snapshot, reading, tables, writing
 from ..lake.manifest import Change, Replay
 from ..options import check_url
 from . import source
-from .lake import opened
+from .lake import TRIES, opened
 from .progress import Tell, silent, tasks
 from .store import place_of, queues_of
 
@@ -26,8 +27,6 @@ if TYPE_CHECKING:
     import pyarrow as pa
     from pyspark.sql import DataFrame, SparkSession
 
-_TRIES = 3
-_PAGE = 500  # dead letters moved in one call
 _STATUSES = ("completed", "failed", "dead")
 
 
@@ -167,7 +166,7 @@ class _FromLake:
 
     def run(self) -> int:
         self._finish_others()
-        for _ in range(_TRIES):
+        for _ in range(TRIES):
             base = self._place.snapshot()
             name = secrets.token_hex(8)
             files = self._note(base, name)
@@ -313,7 +312,7 @@ class _MoveTask:
         from ..link import link
 
         at, moved, started, sent = link(self._url), 0, time.monotonic(), 0
-        page = _PAGE if self._rate is None else max(1, min(_PAGE, int(self._rate)))
+        page = PAGE_ROWS if self._rate is None else max(1, min(PAGE_ROWS, int(self._rate)))
         for batch in batches:
             ids = batch["id"].to_pylist()
             for start in range(0, len(ids), page):

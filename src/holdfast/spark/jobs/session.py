@@ -16,7 +16,7 @@ from ...errors import ConfigError
 if TYPE_CHECKING:
     from pyspark.sql import SparkSession
 
-OLDEST_JAVA = 17
+OLDEST_JAVA = 17  # that PySpark 4 runs on
 _DEFAULTS = {
     "spark.ui.enabled": "false",
     "spark.ui.showConsoleProgress": "false",

@@ -18,12 +18,12 @@ if TYPE_CHECKING:
     import pyarrow as pa
     from pyspark.sql import SparkSession
 
-SMALL = 64 << 20  # bytes
-ORPHAN_SECONDS = 6 * 3600.0  # no job takes that long between writing a file and committing it
-_BATCH = 8192
+SMALL_FILE_BYTES = 64 << 20  # an eighth of a full file: fewer would be rewritten again and again
+KEEP_FILES_S = 24 * 3600.0  # no reader goes on so long with what it saw, and no job writes so long before it commits
+_COPIED_ROWS = 8192  # at a time, of files that are merged
 
 
-def groups(snapshot: Snapshot, *, small: int = SMALL, least: int = 2) -> list[list[File]]:
+def groups(snapshot: Snapshot, *, small: int = SMALL_FILE_BYTES, least: int = 2) -> list[list[File]]:
     """Small files of one table, queue and day, where there are at least so many."""
 
     def kind(file: File) -> tuple[str, str, str]:
@@ -67,7 +67,7 @@ class MergeTask:
         place = Folder(self._root)
         for file in sorted(group, key=lambda one: one.first):
             with pq.ParquetFile(place.path(file.path)) as source:
-                for batch in source.iter_batches(_BATCH):
+                for batch in source.iter_batches(_COPIED_ROWS):
                     rows = pa.Table.from_batches([batch]).cast(tables.arrow_schema(file.table))
                     writer.write(file.table, rows)
 
@@ -92,7 +92,7 @@ def sweep(lake: Lake, *, keep_versions: float, now: float | None = None) -> tupl
     for table in tables.TABLES:
         for name, written_at in lake.place.walk(table):
             # A file that was named once may go with its last version; one that never was may be under way.
-            if name not in named and (name in once_named or written_at < at - ORPHAN_SECONDS):
+            if name not in named and (name in once_named or written_at < at - KEEP_FILES_S):
                 lake.place.delete(name)
                 swept += 1
     return len(old), swept

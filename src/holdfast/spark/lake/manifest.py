@@ -16,10 +16,10 @@ import msgspec
 from ...errors import StoreError
 from .place import Folder
 
-FORMAT = 1
+FORMAT = 1  # of manifests
 VERSIONS = "_versions"
 _ENDING = ".json"
-_MOST_RACES = 100
+_COMMIT_TRIES = 100  # lost races: only a fault in the file system loses so many
 _ADDING: tuple[str, ...] = ("lake", "replay")  # two of the same kind could add the same rows twice
 
 Kind: TypeAlias = Literal["lake", "compact", "expire", "replay", "finish"]
@@ -133,7 +133,7 @@ class Lake:
     def commit(self, base: Snapshot, change: Change) -> Snapshot:
         """The change on top of the newest version; LakeConflict when it no longer fits."""
         planned = base.version
-        for _ in range(_MOST_RACES):
+        for _ in range(_COMMIT_TRIES):
             made = change.applied(base, self._clock())
             if self.place.create(_name(made.version), msgspec.json.encode(made)):
                 return made

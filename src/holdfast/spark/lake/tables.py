@@ -63,7 +63,7 @@ _ADDRESS = re.compile(r"\b0x[0-9a-f]+\b|\b[0-9a-f]{16,}\b", re.I)
 _NUMBER = re.compile(r"\d+(?:[.,:]\d+)*")
 _FRAME = re.compile(r'^ *File "([^"]+)", line \d+, in (.+)$', re.M)
 _KIND = re.compile(r"^([A-Za-z_][\w.]*(?:Error|Exception|Warning|Exit|Interrupt|[A-Z]\w*)): ")
-_LONGEST = 200
+_NAME_CHARS = 200  # of a folder; file systems take 255 bytes, and files in it add to theirs
 
 
 class Cause(NamedTuple):
@@ -83,7 +83,7 @@ def cause(error: str) -> Cause:
     reason = headline
     for pattern, sign in ((_QUOTED, "'…'"), (_UUID, "[id]"), (_ADDRESS, "[hex]"), (_NUMBER, "#")):
         reason = pattern.sub(sign, reason)
-    reason = reason[:_LONGEST]
+    reason = reason[:_NAME_CHARS]
     frames = _FRAME.findall(error)
     where = f"{frames[-1][0].rpartition('/')[2]}:{frames[-1][1]}" if frames else ""
     key = hashlib.blake2b(f"{reason}\n{where}".encode(), digest_size=6).hexdigest()

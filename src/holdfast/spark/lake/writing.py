@@ -15,9 +15,9 @@ if TYPE_CHECKING:
     import pyarrow as pa
 
 FILES = "table string, path string, queue string, day string, rows long, size long, first double, last double"
-ROWS_IN_A_FILE = 2_000_000
-BYTES_IN_A_FILE = 512 << 20
-LEVEL = 3  # of zstd
+FILE_ROWS = 2_000_000  # of a full file, however small the messages
+FILE_BYTES = 512 << 20  # the usual size of a Parquet file in a lake
+ZSTD_LEVEL = 3  # the library's own default
 _REPETITIVE = [
     *("queue", "day", "status", "content_type", "priority", "attempts", "max_attempts", "worker", "error"),
     *("kind", "reason", "fingerprint", "replay"),
@@ -27,7 +27,7 @@ _REPETITIVE = [
 class Writer:
     """One task's open files. A task that runs twice writes twice; only what its last run answers is committed."""
 
-    def __init__(self, root: str, *, rows: int = ROWS_IN_A_FILE, size: int = BYTES_IN_A_FILE) -> None:
+    def __init__(self, root: str, *, rows: int = FILE_ROWS, size: int = FILE_BYTES) -> None:
         self._place = Folder(root)
         self._rows = rows
         self._size = size
@@ -70,7 +70,7 @@ class _Open:
         schema = tables.arrow_schema(table)
         repetitive = [name for name in _REPETITIVE if name in schema.names]
         self._writer = pq.ParquetWriter(
-            self._path, schema, compression="zstd", compression_level=LEVEL, use_dictionary=repetitive
+            self._path, schema, compression="zstd", compression_level=ZSTD_LEVEL, use_dictionary=repetitive
         )
         self.rows = self.size = 0
         self._first, self._last = float("inf"), float("-inf")

@@ -9,10 +9,10 @@ from typing import NamedTuple
 
 WIDTH, HEIGHT = 720, 260
 _LEFT, _RIGHT, _TOP, _BOTTOM = 56, 12, 12, 30
-_ROW = 34  # of a chart with a line per thing
-_LABEL = 190
-_WIDEST = 90  # a column
-_CHARACTER = 8  # pixels of the width of a name's letter
+_ROW_PX = 34  # of a chart with a line per thing
+_LABEL_PX = 190  # beside it
+_COLUMN_PX = 90  # at most
+_CHARACTER_PX = 8  # of the width of a name's letter
 # Seconds, where scales of time have their lines: logarithmic ones, and the steps of others.
 _TICKS = (1e-6, 1e-5, 1e-4, 1e-3, 0.01, 0.1, 1.0, 10.0, 60.0, 600.0, 3600.0, 36000.0, 864e3, 864e4, 864e5)
 _STEPS = (10, 15, 30, 60, 120, 300, 600, 900, 1800, 3600, 7200, 14400, 21600, 43200, 86400, 172800, 432000, 864000)
@@ -47,7 +47,7 @@ def columns(
     top, steps = _scale(max(totals, default=0.0))
     width, height = WIDTH - _LEFT - _RIGHT, HEIGHT - _TOP - _BOTTOM
     each = width / max(len(labels), 1)
-    bar = min(max(each * 0.82, min(each, 1.0)), _WIDEST)
+    bar = min(max(each * 0.82, min(each, 1.0)), _COLUMN_PX)
     parts = [_grid(steps, top, height, tell)]
     for place, label in enumerate(labels):
         base, x = float(_TOP + height), _LEFT + each * place + (each - bar) / 2
@@ -90,7 +90,7 @@ def bars(
     *,
     title: str,
     show: Callable[[float], str] | None = None,
-    label: int = _LABEL,
+    label: int = _LABEL_PX,
 ) -> str:
     """A line for each thing, its parts one after the other; longest first is for the caller to see to."""
     tell = show or number
@@ -98,16 +98,16 @@ def bars(
     room = WIDTH - label - 70
     drawn = []
     for place, (name, parts) in enumerate(rows):
-        y, x, total = place * _ROW, float(label), sum(part.values[0] for part in parts)
+        y, x, total = place * _ROW_PX, float(label), sum(part.values[0] for part in parts)
         told = ", ".join(f"{part.name} {tell(part.values[0])}" for part in parts if part.values[0])
         inner = [f"<title>{_safe(name)}: {_safe(told)}</title>", _label(name, y, label)]
         for part in parts:
             size = room * part.values[0] / most
-            inner.append(_rect(x, y + 7, size, _ROW - 14, part.look))
+            inner.append(_rect(x, y + 7, size, _ROW_PX - 14, part.look))
             x += size
-        inner.append(f'<text class="value" x="{x + 6:.1f}" y="{y + _ROW / 2 + 4:.1f}">{_safe(tell(total))}</text>')
+        inner.append(f'<text class="value" x="{x + 6:.1f}" y="{y + _ROW_PX / 2 + 4:.1f}">{_safe(tell(total))}</text>')
         drawn.append(f"<g>{''.join(inner)}</g>")
-    return _svg(WIDTH, max(len(rows), 1) * _ROW, title, drawn)
+    return _svg(WIDTH, max(len(rows), 1) * _ROW_PX, title, drawn)
 
 
 def ranges(rows: Sequence[Dots], names: Sequence[str], *, title: str, show: Callable[[float], str]) -> str:
@@ -118,10 +118,10 @@ def ranges(rows: Sequence[Dots], names: Sequence[str], *, title: str, show: Call
     end = next((place for place, tick in enumerate(_TICKS) if tick >= most and place > start), len(_TICKS) - 1)
     ticks = _TICKS[start : end + 1]
     low, high = math.log10(ticks[0]), math.log10(ticks[-1])
-    room, height = WIDTH - _LABEL - 20, max(len(rows), 1) * _ROW
+    room, height = WIDTH - _LABEL_PX - 20, max(len(rows), 1) * _ROW_PX
 
     def at(value: float) -> float:
-        return _LABEL + room * (min(max(math.log10(max(value, ticks[0])), low), high) - low) / (high - low)
+        return _LABEL_PX + room * (min(max(math.log10(max(value, ticks[0])), low), high) - low) / (high - low)
 
     parts = []
     for tick in ticks:
@@ -131,9 +131,9 @@ def ranges(rows: Sequence[Dots], names: Sequence[str], *, title: str, show: Call
             f'<text class="axis" text-anchor="middle" x="{x:.1f}" y="{height + 18}">{_safe(show(tick))}</text>'
         )
     for place, row in enumerate(rows):
-        y = place * _ROW + _ROW / 2
+        y = place * _ROW_PX + _ROW_PX / 2
         told = ", ".join(f"{name} {show(value)}" for name, value in zip(names, row.values, strict=True))
-        inner = [f"<title>{_safe(row.name)}: {_safe(told)}</title>", _label(row.name, place * _ROW, _LABEL)]
+        inner = [f"<title>{_safe(row.name)}: {_safe(told)}</title>", _label(row.name, place * _ROW_PX, _LABEL_PX)]
         first, last = at(row.values[0]), at(row.values[-1])
         inner.append(_rect(first, y - 4, max(last - first, 1.0), 8, "band"))
         inner += [
@@ -204,9 +204,9 @@ def _under(labels: Sequence[str], each: float, height: float) -> list[str]:
 
 
 def _label(name: str, y: float, room: int) -> str:
-    most = (room - 10) // _CHARACTER
+    most = (room - 10) // _CHARACTER_PX
     shown = name if len(name) <= most else name[: most - 1] + "…"
-    return f'<text class="name" text-anchor="end" x="{room - 10}" y="{y + _ROW / 2 + 4:.1f}">{_safe(shown)}</text>'
+    return f'<text class="name" text-anchor="end" x="{room - 10}" y="{y + _ROW_PX / 2 + 4:.1f}">{_safe(shown)}</text>'
 
 
 def _rect(x: float, y: float, width: float, height: float, look: str) -> str:

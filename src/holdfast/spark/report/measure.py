@@ -13,8 +13,8 @@ from .figures import QUANTILES, Figures, Latency, Minute, Reason, Tries, queue_f
 if TYPE_CHECKING:
     from pyspark.sql import Column, DataFrame, SparkSession
 
-ACCURACY = 1024  # the k of the KLL sketches: ranks are off by about 0.3 %
-MOST_REASONS = 200
+SKETCH_K = 1024  # of the KLL sketches: ranks are off by about 0.3 %
+MOST_REASONS = 200  # kept of a table that a million messages could fill
 _ENDS = ("completed", "failed", "dead")
 
 
@@ -94,14 +94,14 @@ def _latency(messages: DataFrame) -> list[Latency]:
         F.min("span").alias("least"),
         F.max("span").alias("most"),
         F.sum("span").alias("sum"),
-        F.kll_sketch_agg_double("span", ACCURACY).alias("sketch"),
+        F.kll_sketch_agg_double("span", SKETCH_K).alias("sketch"),
     )  # fmt: skip
     merged = daily.rollup("metric", "queue", "day").agg(
         F.sum("count").alias("count"),
         F.min("least").alias("least"),
         F.max("most").alias("most"),
         (F.sum("sum") / F.sum("count")).alias("mean"),
-        F.kll_merge_agg_double("sketch", ACCURACY).alias("sketch"),
+        F.kll_merge_agg_double("sketch", SKETCH_K).alias("sketch"),
     )
     ranks = F.array(*[F.lit(rank) for rank in QUANTILES])
     rows = merged.where("metric is not null").withColumn("at", F.kll_sketch_get_quantile_double("sketch", ranks))

@@ -12,7 +12,7 @@ from typing import NamedTuple
 from .charts import Dots, Series, bars, columns, duration, lines, number, ranges
 from .figures import EVERY, METRICS, Figures, Latency, Metric, Minute, Reason
 
-MOST_COLUMNS = 120
+MOST_COLUMNS = 120  # of a chart over time: narrower ones cannot be read
 MOST_ROWS = 20  # of a chart with a line per queue or reason
 _STEPS = (60, 300, 900, 3600, 6 * 3600, 86400)  # seconds a column may stand for
 _ENDS = (("completed", "ok"), ("failed", "warn"), ("dead", "bad"))

@@ -34,7 +34,7 @@ async def open_memory(
 
 
 async def open_folder(
-    path: Path,
+    path: Path | str,
     options: StoreOptions,
     *,
     clock: Callable[[], float] | None = None,
@@ -46,7 +46,7 @@ async def open_folder(
     from .store import LogStore
 
     space = await FolderSpace.open(
-        path,
+        Path(path),
         poll_interval=options.poll_interval,
         operation_timeout=options.operation_timeout,
         connect_timeout=options.connect_timeout,
@@ -57,16 +57,17 @@ async def open_folder(
 
 
 async def open_slate(
-    place: Place,
+    place: Place | str,
     options: StoreOptions,
     *,
     clock: Callable[[], float] | None = None,
     steps: Callable[[str], Awaitable[None]] | None = None,
 ) -> LogStore:
     """A store in a SlateDB database, owned by this process until another opens it."""
-    from .slatedb import SlateSpace
+    from .slatedb import SlateSpace, located
     from .store import LogStore
 
+    place = located(place, options) if isinstance(place, str) else place
     return LogStore(await SlateSpace.open(place, options, clock=clock), options, steps=steps)
 
 

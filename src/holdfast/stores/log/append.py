@@ -5,7 +5,7 @@ from __future__ import annotations
 import hashlib
 from collections.abc import Awaitable, Callable, Sequence
 from functools import partial
-from typing import cast
+from typing import TYPE_CHECKING, cast
 
 import msgspec
 
@@ -14,10 +14,13 @@ from ...ids import Ids
 from ..records import Envelope, Uniform
 from . import drafts, names, queues, rows
 from .calendar import Calendar
-from .commit_queue import Entry
+from .commit_queue import Entry, Owner
 from .names import BlockName
-from .space import AtomicSpace, Buffer, Commits, Reading, Space, Transaction
+from .space import AtomicSpace, Buffer, Reading, Space, Transaction
 from .topics import work_topic
+
+if TYPE_CHECKING:
+    from .repeat_window import RepeatWindow
 
 _DEDUP_KEY = 4  # its place among the terms
 
@@ -27,7 +30,7 @@ class Call(Entry[list[str]]):
 
     __slots__ = ("blocks", "messages", "root")
 
-    def __init__(self, owner: Appender, messages: Sequence[Envelope]) -> None:
+    def __init__(self, owner: Owner, messages: Sequence[Envelope]) -> None:
         super().__init__(owner)
         self.messages = messages
         self.blocks: list[Block] = []  # if they were made before, since some of them are files
@@ -60,14 +63,21 @@ class Appender:
     """One per queue and process."""
 
     def __init__(
-        self, space: Space, queue: str, maker: Ids, *, timeout: float, step: Callable[[str], Awaitable[None]] | None
+        self,
+        space: Space,
+        queue: str,
+        maker: Ids,
+        window: RepeatWindow,
+        *,
+        timeout: float,
+        step: Callable[[str], Awaitable[None]] | None,
     ) -> None:
         self._space = space
         self._queue_name = queue
         self._ids = maker
         self._timeout = timeout
         self._step = step
-        self._commits = self._queue()
+        self._commits = window.calls()
         self._config = b""
         self._root = ""  # of the queue, as last seen
 
@@ -94,7 +104,7 @@ class Appender:
     def _write_files(self, call: Call) -> None:
         now, calendar = self._space.clock(), self._space.calendar()
         call.root = self._root
-        call.blocks = self._blocks([call], now, calendar)
+        call.blocks = blocks_of([call], self._ids, now, calendar)
         hand_out([call], call.blocks, now, calendar)
         files = [(call.root + block.key, block.data) for block in call.blocks if self._is_file(block)]
         cast(AtomicSpace, self._space).write_files(files)
@@ -105,9 +115,6 @@ class Appender:
 
     # As the owner of calls.
 
-    def _queue(self) -> Commits:
-        return cast(AtomicSpace, self._space).commits
-
     def step(self, tx: Transaction, entries: Sequence[Call]) -> None:
         """All calls that wait share blocks and one commit."""
         fresh = [call for call in entries if not call.blocks]
@@ -117,7 +124,7 @@ class Appender:
         if any(call.has_dedup_keys for call in fresh):
             self._append_once(tx, fresh)
         elif fresh:
-            blocks = self._blocks(fresh, tx.now, tx.calendar)
+            blocks = blocks_of(fresh, self._ids, tx.now, tx.calendar)
             hand_out(fresh, blocks, tx.now, tx.calendar)
             self._publish(tx, blocks=blocks)
 
@@ -156,7 +163,7 @@ class Appender:
             new = [each for each, id in zip(call.messages, known, strict=True) if id is None]
             fresh.append(Call(self, new))
             answers.append(known)
-        blocks = self._blocks(fresh, tx.now, tx.calendar)
+        blocks = blocks_of(fresh, self._ids, tx.now, tx.calendar)
         hand_out(fresh, blocks, tx.now, tx.calendar)
         for block in blocks:
             tx.create(root + block.key, block.data)
@@ -171,15 +178,18 @@ class Appender:
                 call.result.append(noted[id[1:]] if id.startswith("=") else id)
         tx.signal(work_topic(self._queue_name))
 
-    def _blocks(self, calls: Sequence[Call], now: float, calendar: Calendar, *, carried: bool = False) -> list[Block]:
-        """Blocks for all messages of the calls, in order."""
-        blocks = []
-        for draft in drafts.drafts(joined(calls), now, calendar):
-            block = self._ids.block(now, draft.priority, carried=carried or draft.due != 0)
-            name = BlockName(f"{block:032x}", draft.count, draft.priority, draft.max_attempts, 0)
-            key = name.later_key(draft.due) if draft.due else name.inbox_key()
-            blocks.append(Block(key, rows.encode_at_once(draft.rows()), draft.kind, block, draft.count))
-        return blocks
+
+def blocks_of(
+    calls: Sequence[Call], maker: Ids, now: float, calendar: Calendar, *, carried: bool = False
+) -> list[Block]:
+    """Blocks for all messages of the calls, in order."""
+    blocks = []
+    for draft in drafts.drafts(joined(calls), now, calendar):
+        block = maker.block(now, draft.priority, carried=carried or draft.due != 0)
+        name = BlockName(f"{block:032x}", draft.count, draft.priority, draft.max_attempts, 0)
+        key = name.later_key(draft.due) if draft.due else name.inbox_key()
+        blocks.append(Block(key, rows.encode_at_once(draft.rows()), draft.kind, block, draft.count))
+    return blocks
 
 
 def joined(calls: Sequence[Call]) -> list[Sequence[Envelope]]:

@@ -7,7 +7,6 @@ from collections import OrderedDict
 
 from ...errors import Damaged
 from . import damage, rows
-from .head.state import Rules
 from .rows import Rows
 from .space import Buffer, Reading
 
@@ -48,19 +47,17 @@ class BlockCache:
         if len(data) <= _SMALL:
             self._add(key, rows.decode(bytes(data)), len(data))
 
-    def substitute(self, error: Damaged, rules: Rules, *, missing: bool = False) -> Rows:
-        """What stands for a block that cannot be read, which is told once.
+    def substitute(self, error: Damaged, *, twice: bool = False) -> Rows:
+        """What stands for a block that cannot be read, which is told once; `twice`: a second look decides.
 
-        With a repeat window a second look decides, and the first raises: it may have been the network. One that is
-        missing was looked for twice already.
+        Then the first raises.
         """
-        doubtful = bool(rules.window) and not missing
         with self._lock:
             known = error.key in self._told
             self._told.add(error.key)
-        if not known and doubtful:
+        if not known and twice:
             raise error
-        if not known or doubtful:
+        if not known or twice:
             damage.tell(error)
         return damage.substitute(error.key, error)
 

@@ -3,10 +3,9 @@
 from __future__ import annotations
 
 import asyncio
-import os
 from collections.abc import Callable, Sequence
 from functools import partial
-from typing import TypeAlias, TypeVar, cast
+from typing import TYPE_CHECKING, TypeAlias, TypeVar, cast
 
 import msgspec
 
@@ -14,16 +13,18 @@ from ...config import QueueOptions
 from ...errors import QueueNotFound
 from .. import formats
 from . import damage, intake, names, queues, topics
-from .bucket.listing import Late
 from .cache import BlockCache
 from .calendar import IN_STEP, Calendar
 from .commit_queue import Entry
 from .edit import Seen, Session
 from .head import codec
-from .head.state import Absorb, Block, Claim, Exhausted, Expire, Extend, Head, Intent, Result, Rules, Settle, Taken
+from .head.state import Block, Claim, Exhausted, Expire, Extend, Head, Intent, Result, Rules, Settle, Taken
 from .queues import Address, Config
 from .rows import Rows
-from .space import AtomicSpace, Commits, Reading, Space, Transaction
+from .space import Reading, Space, Transaction
+
+if TYPE_CHECKING:
+    from .repeat_window import RepeatWindow
 
 T = TypeVar("T")
 _PAGE = 1000
@@ -59,7 +60,7 @@ Then: TypeAlias = Callable[[Session], None]
 class Request(Entry[Answer]):
     """Intents of one caller; `then` writes more in the same transaction."""
 
-    __slots__ = ("intents", "then")
+    __slots__ = ("failure", "intents", "then")
 
     def __init__(self, owner: Committer, intents: Sequence[Intent], then: Then | None = None) -> None:
         # Leases and who held them go with the machine: nobody could miss them after it has failed.
@@ -67,32 +68,37 @@ class Request(Entry[Answer]):
         super().__init__(owner, durable=is_durable)
         self.intents = intents
         self.then = then
+        self.failure: Exception | None = None  # it was carried out, but its messages cannot be read
 
 
 class Committer:
     """See the module. `written` is called with the head after every commit that wrote it."""
 
-    late: Late | None = None  # where the space has a repeat window: see `bucket/commit.py`
-
     def __init__(
-        self, space: Space, address: Address, cache: BlockCache, *, timeout: float, written: Callable[[Head], None]
+        self,
+        space: Space,
+        address: Address,
+        cache: BlockCache,
+        window: RepeatWindow,
+        *,
+        timeout: float,
+        written: Callable[[Head], None],
     ) -> None:
         self._space = space
         self.address = address
+        self.window = window
         self._cache = cache
         self._timeout = timeout
         self._written = written
-        self._commits = self._queue()
         self._wrote: Head | None = None  # by the last step
         self._writer = codec.HeadWriter()
         self._known = _NOTHING
         self._head: tuple[bytes, Head, Calendar] = (b"", Head(), IN_STEP)
+        self._sure = ("", Head())  # the log's root, and its head as read, or written for certain
+        window.serve(self)
+        self._commits = window.requests()
 
     # What callers use.
-
-    def token(self) -> str:
-        """For a claim."""
-        return os.urandom(8).hex()
 
     async def ask(self, *intents: Intent, then: Then | None = None) -> Answer:
         """The answers once they are there for all to see. Requests that wait together share one commit."""
@@ -118,18 +124,25 @@ class Committer:
 
     # As the owner of requests.
 
-    def _queue(self) -> Commits:
-        return cast(AtomicSpace, self._space).commits
-
     def step(self, tx: Transaction, entries: Sequence[Request]) -> None:
-        """All requests that wait: one look, one `apply`, one head."""
-        self._wrote = self._commit(tx, entries)
+        self._wrote = self.commit(tx, entries)
 
     def committed(self, entries: Sequence[Request]) -> None:
-        for request in entries:
-            self._end_damaged(request)
-        if self._wrote is not None:
-            self._written(self._wrote)
+        self.answered(entries, self._wrote)
+
+    def answered(self, requests: Sequence[Request], head: Head | None) -> None:
+        """They were carried out, and `head` was written for them, unless nothing has changed."""
+        if head is not None:
+            self._sure = (self._sure[0], head)
+            self.window.ended(head)
+        for request in requests:
+            if request.failure is not None:
+                self.abandoned(request)
+                request.error = request.failure
+            else:
+                self._end_damaged(request)
+        if head is not None:
+            self._written(head)
 
     def abandoned(self, entry: Request) -> None:
         """Nobody waits for this claim any more: its messages go back without costing an attempt."""
@@ -175,18 +188,18 @@ class Committer:
 
     def seen(self, answer: Answer) -> Seen:
         """The log as an answer shows it."""
-        return Seen(self._known.config, answer.rules, self._known.root, answer.head, answer.head.ticket())
+        return Seen(self._known.config, answer.rules, self._known.root, answer.head, answer.head.ticket(), self.window)
 
     def look(self, view: Reading) -> Seen:
         """The log as this view shows it."""
-        return self._survey(view)[0]
+        return self.survey(view, intake.no_ranges)[0]
 
-    def _survey(self, view: Reading, ranges_of: intake.RangesOf | None = None) -> tuple[Seen, list[list[str]]]:
+    def survey(self, view: Reading, ranges_of: intake.RangesOf) -> tuple[Seen, list[list[str]]]:
         """The log, and the keys of ranges that depend on its root and on how many blocks it holds; in one trip."""
         known = self._known  # a local: the reading and the committing thread are both here, on snapshots of their own
         while True:
-            before = self._stored(known.root)
-            ranges = ranges_of(known.root, before.held) if ranges_of and known.root else []
+            before = self.stored(known.root)
+            ranges = ranges_of(known.root, before.held) if known.root else []
             heads = [known.root + "head"] if known.root else []
             (stored, *found), keys = view.survey([names.config_key(self.address.queue), *heads], ranges)
             if stored is None:
@@ -199,20 +212,22 @@ class Committer:
             ticket = before.ticket() if ranges else head.ticket()
             if ticket != head.ticket():
                 continue  # what was listed may be older than what has been forgotten
-            if ranges_of and head.held > before.held:  # absorbed blocks must not hide the ones behind them
+            if ranges and head.held > before.held:  # absorbed blocks must not hide the ones behind them
                 keys = view.survey([], ranges_of(known.root, head.held))[1]
-            rules = self._rules(known.config, view.calendar)
-            return Seen(known.config, rules, known.root, head, ticket), keys
+            return Seen(known.config, self._rules(known.config, view), known.root, head, ticket, self.window), keys
 
-    def _stored(self, root: str) -> Head:
-        """A head of this log that was there, as far as it matters: where nothing is forgotten, any will do."""
-        return self._head[1]
+    def stored(self, root: str) -> Head:
+        """Not one that we tried to write, nor of the queue's life before: by its count lists are judged."""
+        known, head = self._sure
+        return head if known == root else Head()
 
-    def _rules(self, config: Config, calendar: Calendar) -> Rules:
+    def _rules(self, config: Config, view: Reading) -> Rules:
         rules = self.address.rules(config)
         if self._space.format < formats.RETRIES_NAME_WORKERS:
             rules = msgspec.structs.replace(rules, names_workers=False)
-        return rules if calendar == IN_STEP else msgspec.structs.replace(rules, calendar=calendar)
+        if view.calendar != IN_STEP:
+            rules = msgspec.structs.replace(rules, calendar=view.calendar)
+        return self.window.rules(rules, view.now)
 
     def _known_from(self, stored: bytes) -> _Known:
         config = queues.decode(stored, self.address.queue)
@@ -222,42 +237,31 @@ class Committer:
         return self._known
 
     def _decoded(self, stored: bytes | None, root: str, calendar: Calendar) -> Head:
-        if stored is None:
-            return Head()
         data, head, dated = self._head
-        if data != stored or dated != calendar:  # no tags: what a failed commit left here can never look current
+        if stored is None:
+            head = Head()
+        elif data != stored or dated != calendar:  # no tags: what a failed commit left here can never look current
             head = damage.read(root + "head", partial(codec.decode, calendar=calendar), stored)
             self._head = (stored, head, calendar)
+        self._sure = (root, head)
         return head
 
-    def _commit(self, tx: Transaction, requests: Sequence[Request]) -> Head | None:
-        """Apply everything; the new head, or None when nothing changed."""
+    def commit(self, tx: Transaction, requests: Sequence[Request]) -> Head | None:
+        """All requests that wait: one look, one `apply`; the new head, or None when nothing changed."""
         demand = sum(each.limit for request in requests for each in request.intents if type(each) is Claim)
-        seen, absorbed, next_due = self._absorbable(tx, min(demand, _PAGE))
+        seen, absorbed, next_due = self.window.intake(self.survey, tx, min(demand, _PAGE), requests)
         session = Session(tx, seen, self._cache)
         intents: list[Intent] = [absorbed, Expire()]
         for request in requests:
             intents += request.intents
-        intents += self._beside(seen.head)
+        intents += self.window.tidying(seen.head)
         results = session.do(intents)
+        self.window.given(session, requests, results)
         self._answer(session, requests, results, next_due)
         return self._save(session)
 
-    def _beside(self, head: Head) -> list[Intent]:
-        """What this commit does besides what was asked for."""
-        return []
-
-    def _absorbable(self, tx: Transaction, demand: int) -> intake.Absorbable:
-        if demand:
-            try:
-                return intake.absorbable(self._survey, tx, demand)
-            except names.BadKey:
-                return intake.absorbable_named(self._survey, tx, demand)
-        seen = self.look(tx)
-        return seen, Absorb([], seen.ticket), None
-
     def _edit(self, tx: Transaction, change: Callable[[Session], T], demand: int) -> tuple[T, Head | None]:
-        seen, absorbed, _ = self._absorbable(tx, demand)
+        seen, absorbed, _ = self.window.intake(self.survey, tx, demand)
         session = Session(tx, seen, self._cache)
         if absorbed.keys:
             session.do([absorbed])
@@ -281,13 +285,10 @@ class Committer:
             self._cache.forget(self.root + key)
 
     def _put(self, session: Session) -> bytes:
+        proof = self.window.sign(session)
         data = self._writer.encode(session.head)
-        session.tx.put(session.seen.root + "head", data)
+        session.tx.put(session.seen.root + "head", data, proof=proof)
         return data
-
-    def _load(self, session: Session, request: Request, numbers: set[int]) -> dict[int, tuple[Block, Rows]]:
-        """The blocks that the answer to a request is about."""
-        return {no: session.block(no) for no in numbers}
 
     def _answer(
         self, session: Session, requests: Sequence[Request], results: list[Result], later: float | None
@@ -299,7 +300,7 @@ class Committer:
             own = results[place : place + len(request.intents)]
             place += len(request.intents)
             taken = [each for result in own if isinstance(result, list) for each in result]
-            blocks = self._load(session, request, {each.block for each in [*taken, *expired]})
+            blocks = self.window.load(session, request, {each.block for each in [*taken, *expired]})
             now = max(session.head.now, session.tx.now)
             request.result = Answer(own, session.head, now, session.seen.rules, blocks, next_due, expired)
             expired = []  # told once, to the first

@@ -5,7 +5,7 @@ from __future__ import annotations
 from bisect import bisect_left, bisect_right
 from collections.abc import Iterator, Sequence
 from functools import partial
-from typing import TypeAlias
+from typing import TYPE_CHECKING, TypeAlias
 
 from ..records import Stats
 from . import archive, damage, lookup, queues
@@ -17,6 +17,9 @@ from .head.state import Head
 from .lookup import Glance
 from .queues import Address, Config, Named
 from .space import LAST, Found, Range, Reading, Survey
+
+if TYPE_CHECKING:
+    from .repeat_window import RepeatWindow
 
 SLICE = 200  # queues of one read: others have their turn in between
 _AT_ONCE = 10  # queues of one survey: SQLite compiles a statement in the square of its parts, and keeps short ones
@@ -54,12 +57,15 @@ class Shown:
 class Sight:
     """A queue as a read has shown it: its log, its dead letters, and the keys of both."""
 
-    def __init__(self, view: Shown, name: str, config: Config, heads: Sequence[bytes | None]) -> None:
+    def __init__(
+        self, view: Shown, name: str, config: Config, heads: Sequence[bytes | None], window: RepeatWindow
+    ) -> None:
         self.view = view
         self.config = config
         self.root = Address(name, False).archive_root(config)
         self.live, self.dead = (
-            _seen(Address(name, bool(log)), config, stored, view) for log, stored in zip(_LOGS, heads, strict=True)
+            _seen(Address(name, bool(log)), config, stored, view, window)
+            for log, stored in zip(_LOGS, heads, strict=True)
         )
 
     def stats(self, cache: BlockCache) -> Stats | None:
@@ -82,15 +88,15 @@ def has_exhausted(seen: Seen, now: float) -> bool:
     return any(machine.exhausted(current, lease, seen.rules) for lease in current.leases)
 
 
-def _seen(address: Address, config: Config, stored: bytes | None, view: Shown) -> Seen:
+def _seen(address: Address, config: Config, stored: bytes | None, view: Shown, window: RepeatWindow) -> Seen:
     root = address.root(config)
     known = Head()
     if stored is not None:
         known = damage.read(root + "head", partial(codec.decode, calendar=view.calendar), stored)
-    return Seen(config, address.rules(config, view.calendar), root, known, known.ticket())
+    return Seen(config, address.rules(config, view.calendar), root, known, known.ticket(), window)
 
 
-def sights(view: Reading, named: Sequence[Named]) -> Iterator[Sight]:
+def sights(view: Reading, named: Sequence[Named], window: RepeatWindow) -> Iterator[Sight]:
     """Queues of one shard, in the order given."""
     for start in range(0, len(named), _AT_ONCE):
         some = named[start : start + _AT_ONCE]
@@ -100,15 +106,15 @@ def sights(view: Reading, named: Sequence[Named]) -> Iterator[Sight]:
         )
         shown = Shown(view, {root: keys for root, keys in zip(roots, found, strict=True) if len(keys) < _KEYS})
         for at, (name, config) in enumerate(some):
-            yield Sight(shown, name, config, heads[at * len(_LOGS) : (at + 1) * len(_LOGS)])
+            yield Sight(shown, name, config, heads[at * len(_LOGS) : (at + 1) * len(_LOGS)], window)
 
 
-def counted(cache: BlockCache, after: str, view: Reading) -> tuple[list[Counted], str]:
+def counted(cache: BlockCache, window: RepeatWindow, after: str, view: Reading) -> tuple[list[Counted], str]:
     """The first queues behind this key, and the key to go on from; empty: there are no more.
 
     Counts of None: somebody has to look at this queue alone, as `Sight.stats` says.
     """
     named, last = queues.page_of(view, after, SLICE)
     single = [each for each in named if each[1].options.shards == 1]
-    known = {sight.root: sight.stats(cache) for sight in sights(view, single)}
+    known = {sight.root: sight.stats(cache) for sight in sights(view, single, window)}
     return [(*each, known.get(Address(each[0], False).archive_root(each[1]))) for each in named], last

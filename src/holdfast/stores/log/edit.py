@@ -3,19 +3,22 @@
 from __future__ import annotations
 
 from collections.abc import Sequence
+from typing import TYPE_CHECKING
 
 import msgspec
 
-from ...errors import Damaged, Unavailable
+from ...errors import Damaged
 from . import damage, topics
 from .bundles import Bundle
 from .cache import BlockCache
-from .head import codec
 from .head.machine import apply
 from .head.state import Absorb, Block, Expire, Head, Intent, ListTicket, Purge, Remove, Result, Rules, Settle
 from .queues import Config
 from .rows import Rows
 from .space import Stale, Transaction
+
+if TYPE_CHECKING:
+    from .repeat_window import RepeatWindow
 
 _BOTH = frozenset((topics.WORK, topics.DONE))
 _ENDED = frozenset((topics.DONE,))
@@ -30,6 +33,7 @@ class Seen(msgspec.Struct, frozen=True):
     root: str
     head: Head
     ticket: ListTicket  # from before anything was listed here
+    window: RepeatWindow
 
 
 class Session:
@@ -78,20 +82,11 @@ class Session:
         try:
             loaded = self._cache.load(self.tx, key)
         except Damaged as error:
-            loaded = self._cache.substitute(error, self.seen.rules)
+            loaded = self._cache.substitute(error, twice=self.seen.window.reads_twice)
         if loaded is None:
-            self._look_for(block)
-            loaded = self._cache.substitute(damage.missing(key), self.seen.rules, missing=True)
+            self.seen.window.confirm_lost(self.tx, self.seen, block)
+            loaded = self._cache.substitute(damage.missing(key))
         return block, loaded
-
-    def _look_for(self, block: Block) -> None:
-        """On a bucket others may have ended what we have claimed, if we stood still for longer than the lease."""
-        if not self.seen.rules.window:
-            return
-        key = self.seen.root + "head"
-        found = self.tx.get(key)
-        if found is None or damage.read(key, codec.decode, found.data).block_at(block.key) is None:
-            raise Unavailable(f"others have ended what was claimed from {self.seen.root}: this process was held up")
 
 
 def _signals(intent: Intent) -> frozenset[str]:

@@ -10,7 +10,7 @@ from __future__ import annotations
 import asyncio
 from collections.abc import Awaitable, Callable
 from functools import partial
-from typing import TypeAlias, cast
+from typing import TypeAlias
 
 from ...config import QueueOptions
 from ...errors import Damaged, Unavailable
@@ -21,15 +21,13 @@ from .cache import BlockCache
 from .commit import Committer
 from .edit import Seen, Session
 from .flush_rows import Leaving, Moved, Whole, Written
-from .head import repeat
-from .head.state import Drop, Expire, Freeze, Frozen, Head, Refreeze, Settled, Waiting
-from .space import Copyable, Reading, Space, Transaction
+from .head.state import Drop, Expire, Freeze, Rules, Settled, Waiting
+from .space import Reading, Space, Transaction
 from .topics import work_topic
 
 _PAUSE = 0.05
 _LOOKS = 10  # at a frozen set with blocks that are not there; each may find one more
 _TRIES = 200
-_LEAST_TIME = 8.0  # seconds of a window in which a flush is written for sure
 TAKEOVER = 5.0  # seconds after which somebody else's flush counts as abandoned
 Gathered: TypeAlias = tuple[Seen, list[Leaving], list[Whole]]
 
@@ -73,43 +71,19 @@ class Flusher:
                 return False
             self._begun = frozen.flush  # if it does not succeed now, the next try need not wait
             await self._reach("flush.frozen")
-            known = self._committer.seen(answer) if self._space.window and frozen.flush == flush else None
-            if self._space.window and known is None:
-                self._begun = flush = await self._timely(frozen, flush)
-                await self._finish(flush, None)
-            else:
-                await self._finish(frozen.flush, known)
+            if frozen.flush == flush:
+                await self._finish(flush, self._committer.seen(answer))
+            else:  # somebody left it
+                self._begun = await self._committer.window.flush_name(frozen, flush, partial(self._keys, frozen.flush))
+                await self._finish(self._begun, None)
             return True
 
-    async def _timely(self, frozen: Frozen, fresh: str) -> str:
-        """The name under which a set that was left frozen can be written: blocks that come late are never absorbed.
-
-        When its own is too old, it gets a fresh one for the blocks that nobody has written under the old.
-        """
-        age = self._space.clock() - frozen.since
-        if age < self._space.window - _LEAST_TIME:
-            return frozen.flush
-        await asyncio.sleep(max(0.0, self._space.window + repeat.MARGIN - age))
-        await cast(Copyable, self._space).identify()  # dates are judged by the epoch of those who absorb the blocks
-
-        def look(view: Reading) -> tuple[list[str], list[str]] | None:
-            gathered = self._gather(view, frozen.flush, None)
-            if gathered is None:
-                return None
-            keys = flush_rows.encode(self._committer.address, *gathered).keys(view)
-            rules = gathered[0].rules
-            there = [key for key in keys if view.list(key, limit=1)]
-            made = [key for key in there if repeat.fate(key, view.made(key), Head(), rules) == "admit"]
-            return made, [key for key in there if key not in made]
-
-        found = await self._space.read(look, deadline=self._timeout)
-        if found is None:
-            return frozen.flush
-        made, late = found
-        if late:  # a later epoch might let them pass, beside the blocks that are written for them now
-            await self._space.remove(late)
-        await self._committer.ask(Refreeze(frozen.flush, fresh, flush_rows.places(frozen, made)))
-        return fresh
+    def _keys(self, flush: str, view: Reading) -> tuple[list[str], Rules] | None:
+        """What a frozen set is written as, and the rules it is under; None: it is no longer there."""
+        gathered = self._gather(view, flush, None)
+        if gathered is None:
+            return None
+        return flush_rows.encode(self._committer.address, *gathered).keys(view), gathered[0].rules
 
     async def _reach(self, name: str) -> None:
         if self._step is not None:
@@ -139,7 +113,7 @@ class Flusher:
         if written.archive is not None:
             await self._space.write_file(*written.archive)
         await self._reach("flush.written")
-        if written.moved is not None and self._space.window:
+        if written.moved is not None:
             await self._space.transact(partial(_make, queue=written.moved.queue), deadline=self._timeout)
         await self._committer.edit(lambda session: self._show(session, flush, written))
         await self._reach("flush.dropped")
@@ -179,10 +153,10 @@ class Flusher:
                         continue
                 loaded = self._cache.load(view, key)
                 if loaded is None and self._is_missing(key):
-                    loaded = self._cache.substitute(damage.missing(key), seen.rules, missing=True)
+                    loaded = self._cache.substitute(damage.missing(key))
                     self._damaged.add(key)
             except Damaged as error:
-                loaded = self._cache.substitute(error, seen.rules)
+                loaded = self._cache.substitute(error, twice=seen.window.reads_twice)
                 self._damaged.add(key)
             if loaded is None:
                 return None  # my view is old: somebody has finished this flush
@@ -224,9 +198,7 @@ class Flusher:
                 session.tx.create(session.seen.root + damage.KEPT + key, left.data)
 
     def _move(self, tx: Transaction, moved: Moved, flush: str) -> None:
-        """Dead letters that belong to another queue, which is made when it is not there."""
-        if not self._space.window:
-            _make(tx, moved.queue)
+        """Dead letters that belong to another queue, which was made before if it was not there."""
         root = queues.address(moved.queue).root(queues.read(tx, moved.queue))
         for key, data in moved.blocks:
             if names.is_of_flush(key, flush):

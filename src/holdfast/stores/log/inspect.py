@@ -22,7 +22,7 @@ _PAGE = 1000
 async def damaged(space: Space) -> Check:
     """Heads, options, and some of the blocks and archive files of every queue."""
     keys = await space.read(lambda view: view.list(names.CONFIGS, limit=_PAGE))
-    few = bool(space.window)
+    few = space.request_costs
     looked, found, kept = 0, list[str](), list[str]()
     for key in keys:
         count, bad, aside = await space.read(partial(_queue, key=key, few=few))

@@ -4,13 +4,12 @@ from __future__ import annotations
 
 from collections.abc import Callable
 from functools import partial
-from typing import TYPE_CHECKING, Protocol, TypeAlias, cast
+from typing import TYPE_CHECKING, TypeAlias
 
-from . import bundles, names, queues
-from .bucket.listing import Late, Listing
+from . import names
 from .head.machine import wanted
-from .head.state import Absorb, Head, ListTicket, Rules
-from .space import LAST, Plea, Range, Reading, Transaction
+from .head.state import Absorb, Head, Rules
+from .space import LAST, Range, Reading, Transaction
 
 if TYPE_CHECKING:
     from .edit import Seen
@@ -18,19 +17,21 @@ if TYPE_CHECKING:
 _PAGE = 1000
 _DUE_PAGE = 200
 _FEW = 32
-_AHEAD = 4  # times what a claim asks for is absorbed where lists are dear
-_AHEAD_MOST = 4000
-_AHEAD_BLOCKS = 16
-
-
-class _Showing(Protocol):
-    def pleas(self, root: str) -> list[Plea]:
-        """Who asks for turns at a head, as listed."""
-
 
 RangesOf: TypeAlias = Callable[[str, int], list[Range]]  # of a log's root, and how many blocks it holds
 Survey: TypeAlias = "Callable[[Reading, RangesOf], tuple[Seen, list[list[str]]]]"
 Absorbable: TypeAlias = "tuple[Seen, Absorb, float | None]"  # also when the next block under `later/` is due
+
+
+def no_ranges(root: str, held: int) -> list[Range]:
+    """To look at a log without a list."""
+    return []
+
+
+def unlisted(survey: Survey, tx: Transaction) -> Absorbable:
+    """The log, and nothing to absorb."""
+    seen, _ = survey(tx, no_ranges)
+    return seen, Absorb([], seen.ticket), None
 
 
 def absorbable(survey: Survey, tx: Transaction, demand: int) -> Absorbable:
@@ -39,7 +40,7 @@ def absorbable(survey: Survey, tx: Transaction, demand: int) -> Absorbable:
     nothing = Absorb([], seen.ticket)
     if seen.rules.paused:
         return seen, nothing, None
-    next_due = _soonest(tx, later, dated)
+    next_due = soonest(tx, later, dated)
     if next_due is None or next_due > tx.now:  # nothing beside the inbox
         if not inbox:
             return seen, nothing, next_due
@@ -59,21 +60,21 @@ def _listed(survey: Survey, tx: Transaction, demand: int) -> Absorbable:
     while True:
         seen, (inbox, due, coming, dated, dated_coming) = survey(tx, partial(_all_ranges, tx, look))
         cut = len(seen.root)
-        upto = _end_of(inbox, seen.head.held + look)
+        upto = end_of(inbox, seen.head.held + look)
         keys = [key[cut:] for key in inbox + due + dated]
         chosen, enough = wanted(seen.head, keys, demand, seen.rules, upto=upto)
         if enough or look == most or not upto:
-            return seen, Absorb(chosen, seen.ticket), _soonest(tx, coming, dated_coming)
+            return seen, Absorb(chosen, seen.ticket), soonest(tx, coming, dated_coming)
         look = most
 
 
 def absorbable_named(survey: Survey, tx: Transaction, demand: int) -> Absorbable:
     """The same where keys are listed that say nothing, and whoever claims goes on without them."""
     seen, _ = survey(tx, _first_ranges)
-    return (seen, Absorb([], seen.ticket), None) if seen.rules.paused else _listed(_named(survey), tx, demand)
+    return (seen, Absorb([], seen.ticket), None) if seen.rules.paused else _listed(named(survey), tx, demand)
 
 
-def _named(survey: Survey) -> Survey:
+def named(survey: Survey) -> Survey:
     """A survey without such keys."""
 
     def look(view: Reading, ranges_of: RangesOf) -> tuple[Seen, list[list[str]]]:
@@ -84,13 +85,13 @@ def _named(survey: Survey) -> Survey:
             seen.append(last)
             return found
 
-        found = _without_unnamed(ask)
+        found = without_unnamed(ask)
         return seen[-1], found
 
     return look
 
 
-def _without_unnamed(ask: Callable[[int], list[list[str]]]) -> list[list[str]]:
+def without_unnamed(ask: Callable[[int], list[list[str]]]) -> list[list[str]]:
     """Only keys that say something; `ask` lists so many more, for those that are left out."""
     more = 0
     while True:
@@ -102,81 +103,12 @@ def _without_unnamed(ask: Callable[[int], list[list[str]]]) -> list[list[str]]:
         more = left_out
 
 
-def absorbable_late(
-    survey: Survey, tx: Transaction, demand: int, late: Late, look: Callable[[Reading], Seen]
-) -> Absorbable:
-    """The same where one list shows a page at once, and where not everything it shows may be absorbed.
-
-    A list costs as much as the commit. So it serves all claims that follow at once, as far as it shows enough.
-    """
-    listing = late.listing()
-    if listing is not None:
-        seen = look(tx)
-        absorb = None if seen.rules.paused else _from_list(tx, seen, listing, demand, late, enough=True)
-        if absorb is not None:
-            return seen, absorb, listing.next_due
-    additions = late.additions
-    seen, found = _named(survey)(tx, ranges_at(tx.now, demand))
-    if seen.rules.paused:
-        return seen, Absorb([], seen.ticket), None
-    listing = _listing_of(tx, seen.root, seen.ticket, found, seen.head.held + _look(demand))
-    late.listed(listing, additions)
-    return seen, _from_list(tx, seen, listing, demand, late) or Absorb([], seen.ticket), listing.next_due
-
-
-def look_ahead(view: Reading, config: str, root: str, head: Head, demand: int) -> Listing:
-    """A list for claims that will follow; the head is one that was there before it."""
-    ticket = head.ticket()
-    ranges_of = ranges_at(view.now, demand)
-    found = _without_unnamed(lambda more: view.survey([config], ranges_of(root, head.held + more))[1])
-    return _listing_of(view, root, ticket, found, head.held + _look(demand))
-
-
-def _listing_of(view: Reading, root: str, ticket: ListTicket, found: list[list[str]], asked: int) -> Listing:
-    """What was just listed by `ranges_at`, of the inbox so many keys at most; the ticket is from before."""
-    inbox, due, coming = found
-    cut = len(root)
-    made = {key[cut:]: view.made(key) for key in (*inbox, *due)}
-    due_at = _soonest(view, coming)
-    upto = _end_of(inbox, asked)[cut:]
-    return Listing(root, ticket, list(made), made, upto, due_at, view.now, cast(_Showing, view).pleas(root))
-
-
-def _from_list(
-    tx: Transaction, seen: Seen, listing: Listing, demand: int, late: Late, *, enough: bool = False
-) -> Absorb | None:
-    """What to absorb; None: the list is of no use to this head, or, with `enough`, it does not show so many."""
-    head = seen.head
-    if listing.root != seen.root:
-        return None
-    if listing.ticket != head.ticket():  # nothing may be absorbed from it
-        return Absorb([], listing.ticket) if enough and _comes_first(seen, listing, demand) else None
-    listed = late.choose(tx, listing, head, seen.rules, beside=queues.beside(seen.root, seen.config))
-    if enough and not wanted(head, listed.blocks, demand, seen.rules, upto=listing.upto)[1]:
-        return None
-    chosen, _ = wanted(head, listed.blocks, min(_AHEAD * demand, max(demand, _AHEAD_MOST)), seen.rules)
-    parts = [part for some in listed.bundled.values() for part in some]
-    spent = [key for key, some in listed.bundled.items() if some]
-    return Absorb([*chosen[: max(_AHEAD_BLOCKS, demand)], *parts], listing.ticket, spent)
-
-
-def _comes_first(seen: Seen, listing: Listing, demand: int) -> bool:
-    """Whether the head holds enough messages that go before everything that it does not know."""
-    head = seen.head
-    known = head.beyond.refused
-    if any(bundles.is_bundle(key) and key not in known for key in listing.keys):
-        return False
-    blocks = [key for key in listing.keys if not bundles.is_bundle(key)]
-    chosen, enough = wanted(head, blocks, demand, seen.rules, upto=listing.upto)
-    return enough and not chosen
-
-
-def _end_of(inbox: list[str], asked: int) -> str:
+def end_of(inbox: list[str], asked: int) -> str:
     """The last key of an inbox that may go on behind it; empty: it was listed to its end."""
     return inbox[-1] if len(inbox) >= asked else ""
 
 
-def _soonest(view: Reading, *found: list[str]) -> float | None:
+def soonest(view: Reading, *found: list[str]) -> float | None:
     """When the first of these blocks is due."""
     return min((names.due_of(keys[0], view.calendar) for keys in found if keys), default=None)
 
@@ -188,25 +120,15 @@ def _first_ranges(root: str, held: int) -> list[Range]:
 
 
 def _all_ranges(view: Reading, demand: int, root: str, held: int) -> list[Range]:
-    """The same as `_ranges`, and what is due by the calendar, and the next one that is not."""
+    """The same as `ranges`, and what is due by the calendar, and the next one that is not."""
     later = root + "later/"
-    inbox, undated, (due, _, one) = _ranges(view.now, demand, root, held)
+    inbox, undated, (due, _, one) = ranges(view.now, demand, root, held)
     dated = f"{later}{names.DATED + int(view.calendar.wall(view.now) * 1000) + 1:015d}"
     first = later + names.UNDATED_END
     return [inbox, undated, (due, first, one), (first, dated, undated[2]), (dated, later + LAST, one)]
 
 
-def ranges_at(now: float, demand: int) -> RangesOf:
-    """The keys that claims of so many messages may need."""
-    return partial(_ranges, now, _look(demand))
-
-
-def _look(demand: int) -> int:
-    """How many keys of the inbox to look at, beyond those that are held: others take from the same."""
-    return min(2 * demand, _PAGE)
-
-
-def _ranges(now: float, demand: int, root: str, held: int) -> list[Range]:
+def ranges(now: float, demand: int, root: str, held: int) -> list[Range]:
     """The first keys of the inbox, of what is due, and the next one that is not; absorbed blocks are among them."""
     inbox, later = root + "inbox/", root + "later/"
     due = f"{later}{int(now * 1000) + 1:015d}"

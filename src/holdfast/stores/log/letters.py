@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import math
 import secrets
 from bisect import bisect_left, bisect_right
 from collections.abc import Collection, Sequence
@@ -15,12 +14,11 @@ from ... import ids
 from ...errors import Damaged
 from ...ids import Ids
 from ..records import Stored
-from . import archive, arrow, bundles, damage, flush_rows, names, queues
+from . import archive, arrow, damage, flush_rows, names, queues
 from .cache import BlockCache
 from .edit import Session
 from .flush_rows import Leaving
-from .head import repeat
-from .head.state import Absorb, Expire, Purge, Remove
+from .head.state import Expire, Remove
 from .lookup import Found, Glance, dead_sources
 from .names import ArchiveName
 from .queues import Address
@@ -59,10 +57,9 @@ def take_dead(
 
 
 def replay_dead(session: Session, cache: BlockCache, maker: Ids, wanted: Sequence[str]) -> int:
-    """Dead letters go back into their queue in the transaction that takes them out, or else with the next flush."""
-    later = bool(session.seen.rules.window)
-    taken = take_dead(session, cache, wanted, replay=later)
-    if taken and not later:
+    """Dead letters go back into their queue in the transaction that takes them out."""
+    taken = take_dead(session, cache, wanted)
+    if taken:
         queue = session.seen.root.partition("@")[0]
         root = Address(queue, False).root(session.seen.config)
         now = session.tx.calendar.wall(session.tx.now)
@@ -89,33 +86,7 @@ def purge_thawed(session: Session, cache: BlockCache) -> int | None:
 def purge(session: Session, cache: BlockCache) -> int:
     """Everything that is not held or settled goes: absorbed messages by the head, other blocks as a whole."""
     session.do([Expire()])  # what has no attempt left is dead, not pending
-    if session.seen.rules.window:
-        return _purge_late(session, cache)
-    dropped = 0
-    for block in list(Glance(session.tx, session.seen, cache).blocks()):
-        if not block.no and session.tx.delete(session.seen.root + block.key):
-            dropped += block.name.count
-    return dropped + cast(int, session.do([Purge()])[0])
-
-
-def _purge_late(session: Session, cache: BlockCache) -> int:
-    """Nothing is deleted: blocks written before an instant are gone by that, the youngest are absorbed to be dropped.
-
-    Dates are whole seconds, so a block of the last seconds may be younger than it looks.
-    """
-    before = math.floor(session.tx.now) - repeat.MARGIN
-    glance, root = Glance(session.tx, session.seen, cache), session.seen.root
-    dropped = 0
-    young: list[str] = []
-    for block in glance.blocks():
-        made = session.tx.made(root + block.key)
-        if not block.no and made is not None and max(made, names.birth_of(block.key) or 0.0) < before:
-            dropped += block.name.count
-        elif not block.no:
-            young.append(block.key)
-    spent = [key for key in glance.strangers("inbox/").good if bundles.is_bundle(key)]
-    session.do([Absorb(young, session.seen.ticket, spent)])
-    return dropped + cast(int, session.do([Purge(before)])[0])
+    return session.seen.window.purge(session, Glance(session.tx, session.seen, cache))
 
 
 # The archive: messages are copied.
@@ -299,6 +270,6 @@ def _merged(data: dict[str, bytes]) -> tuple[list[str], _File | None]:
 
 async def _show(space: Space, old: Sequence[str], new: str | None) -> bool:
     replaced = await space.transact(lambda tx: _replace(tx, old, new))
-    if not replaced and new is not None and space.window:
-        await space.remove([new])  # there a file is seen once it is written
+    if not replaced and new is not None:
+        await space.remove([new])  # on a bucket a file is seen once it is written
     return replaced

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from bisect import bisect_left, bisect_right
+from collections import deque
 from collections.abc import Callable, Iterable, Iterator, Sequence
 from typing import TypeAlias
 
@@ -46,11 +47,11 @@ class Glance:
         self._cache = cache
         self._sure = sure
         self._bundles: dict[str, Bundle | None] = {}
-        self._strangers: dict[tuple[str, ...], repeat.Sorted] = {}
+        self._strangers: dict[str, repeat.Sorted] = {}
         self._unnamed: list[str] = []  # listed keys that say nothing
         frozen = seen.head.frozen
         # On a bucket blocks are seen before the flush that writes them is done with: till then the head has the rows.
-        self._hidden = [*hidden, *([frozen] if frozen is not None else [])] if seen.rules.window else []
+        self._hidden = [*hidden, *([frozen] if frozen is not None else [])]
 
     def keys(self, prefix: str) -> Iterator[str]:
         """All keys below, relative to the log."""
@@ -67,39 +68,44 @@ class Glance:
         yield from self._unabsorbed("inbox/", "later/")
 
     def _unabsorbed(self, *prefixes: str) -> Iterator[Block]:
-        if not self.seen.rules.window:
-            known = {block.key for block in self.seen.head.blocks.values()}
-            for key in (key for prefix in prefixes for key in self.keys(prefix) if key not in known):
-                try:
-                    yield Block.of(0, key, calendar=self.seen.rules.calendar)
-                except names.BadKey:
-                    self._unnamed.append(key)
-            return
         known = self._known()
-        keys = [key for key in self.strangers(*prefixes).good if not any(each.wrote(key) for each in self._hidden)]
-        self._bundles = dict(bundles.expanded(self.view, self.seen.root, keys))
-        yield from (Block.of(0, key) for key in self._bundles if key not in known)
+        good = (key for prefix in prefixes for key in self._good(prefix))
+        keys = (key for key in good if not any(each.wrote(key) for each in self._hidden))
+        for key, bundle in bundles.expanded(self.view, self.seen.root, keys):
+            if key not in known:
+                self._bundles[key] = bundle
+                yield Block.of(0, key, calendar=self.seen.rules.calendar)
 
     def _known(self) -> set[str]:
         return {block.key for block in self.seen.head.blocks.values()} | self.seen.head.beyond.refused
 
-    def strangers(self, *prefixes: str) -> repeat.Sorted:
+    def _good(self, prefix: str) -> Iterator[str]:
+        """Listed keys that the head does not know and that may be messages, bundles among them."""
+        if prefix in self._strangers:
+            yield from self._strangers[prefix].good
+            return
+        known, found = self._known(), repeat.Sorted([], [], {})
+        for key in (key for key in self.keys(prefix) if key not in known):
+            if not names.is_block(key):
+                self._unnamed.append(key)
+            elif found.add(key, self.view.made(self.seen.root + key), self.seen.head, self.seen.rules) == "admit":
+                yield key
+        self._strangers[prefix] = found
+
+    def strangers(self, prefix: str) -> repeat.Sorted:
         """Listed keys that the head does not know, bundles among them, by what becomes of them; listed once."""
-        if prefixes not in self._strangers:
-            known = self._known()
-            listed = [key for prefix in prefixes for key in self.keys(prefix) if key not in known]
-            keys = [key for key in listed if names.is_block(key)]
-            self._unnamed += [key for key in listed if not names.is_block(key)]
-            made = {key: self.view.made(self.seen.root + key) for key in keys}
-            self._strangers[prefixes] = repeat.sort_out(self.seen.head, keys, made, self.seen.rules)
-        return self._strangers[prefixes]
+        if prefix not in self._strangers:
+            deque(self._good(prefix), maxlen=0)
+        return self._strangers[prefix]
+
+    def late(self) -> dict[str, float]:
+        """Listed keys that are late, and when they were written."""
+        return self.strangers("inbox/").late | self.strangers("later/").late
 
     def set_aside(self) -> int:
         """How many messages are late: copied under `late/`, named in the head, or only listed so far."""
-        if not self.seen.rules.window:
-            return 0
         copied = [copy[0] for key in self.keys(names.LATE) if (copy := names.parse_late(key)) is not None]
-        late = [*self.seen.head.beyond.aside, *self.strangers("inbox/", "later/").late]
+        late = [*self.seen.head.beyond.aside, *self.late()]
         found = {*copied, *(key for key, _ in bundles.expanded(self.view, self.seen.root, late))}
         return sum(names.parse_block(key).count for key in found)
 
@@ -110,18 +116,25 @@ class Glance:
     def load(self, block: Block) -> Rows | None:
         """The rows, or what stands for those that cannot be read; None: on a bucket it has left since the look.
 
-        Stale: the bytes may have gone after the snapshot was taken, so that only a later one can tell.
+        Stale: the bytes may have gone after the look began, so that only a later one can tell.
         """
         key = self.seen.root + block.key
         try:
             found = self._cache.load(self.view, key)
-            if found is None and not self.seen.rules.window:
-                if not self._sure:
-                    raise Stale(key)
-                raise damage.missing(key)
+            if found is None and not self._sure:
+                raise Stale(key)
+            if found is None:
+                self.seen.window.left(key)
         except Damaged as error:
             return damage.substitute(error.key, error)
         return found
+
+    def archived(self, file: ArchiveName) -> tuple[list[Stored], list[str | None]]:
+        """The records of an archive file and their tokens; none when it was removed. Stale, as above."""
+        found = self.view.get(file.key)
+        if found is None and not self._sure:
+            raise Stale(file.key)
+        return archive.read(file.key, found.data) if found is not None else ([], [])
 
     def state(self, block: Block, place: int) -> State | None:
         now = self.view.now
@@ -236,15 +249,11 @@ def dead_sources(dead: Glance) -> list[Source]:
     return [(block.name.lowest, block.name.highest, loader(block)) for block in dead.blocks()]
 
 
-def archive_sources(glances: list[Glance], files: list[ArchiveName], view: Reading) -> list[Source]:
+def archive_sources(glances: list[Glance], files: list[ArchiveName]) -> list[Source]:
     """Archive files, and outcomes that still wait for their flush."""
 
     def from_file(file: ArchiveName) -> Callable[[], list[Stored]]:
-        def load() -> list[Stored]:
-            found = view.get(file.key)
-            return archive.read(file.key, found.data)[0] if found else []
-
-        return load
+        return lambda: glances[0].archived(file)[0]
 
     sources: list[Source] = [(file.first, file.last, from_file(file)) for file in files]
     for glance in glances:

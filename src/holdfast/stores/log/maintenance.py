@@ -10,16 +10,15 @@ from typing import Any
 
 import msgspec
 
-from . import archive, bundles, counting, letters, names, pin, queues
+from . import archive, counting, letters, names, pin, queues
 from .head.state import Expire, Head
-from .lookup import Glance
 from .names import ArchiveName
 from .partition import Log
+from .repeat_window import RepeatWindow
 from .space import Reading, Space, Transaction
 
 _LOCK_SECONDS = 60.0  # a crashed maintainer is replaced after so long
-_ORPHAN_SECONDS = 3600.0
-_LATE_SECONDS = 3600.0
+ORPHAN_SECONDS = 3600.0
 SWEEP_SECONDS = 300.0  # between two sweeps of a space: what they look for is older than an hour
 NOTHING_DONE = dict.fromkeys(("flushed", "expired_files", "merged_files", "forgotten_keys", "orphans", "released"), 0)
 _MARKS = ("dedup/", "replayed/", "recovered/", "maintain")  # keys of a queue that are looked at one by one
@@ -45,22 +44,18 @@ async def maintain(space: Space, live: Log, dead: Log, *, others: Sequence[Log] 
         done["expired_files"] = await space.transact(lambda tx: _retire(tx, files, config))
         done["merged_files"] = await _merge(space, live, config, files)
         done["forgotten_keys"] = await _forget(space, root, config)
-        done["orphans"] = await space.sweep(_ORPHAN_SECONDS) if space.window else 0
-        if space.window:
-            for log in logs:
-                await _bury(log)
-            done["orphans"] += sum([await sweep(space, log) for log in (live, *others)])
+        done["orphans"] = sum([await log.window.maintain() for log in logs])
     finally:
         await space.transact(lambda tx: _end(tx, root, until))
     return done
 
 
-def is_idle(queue: str, view: Reading) -> bool:
+def is_idle(queue: str, window: RepeatWindow, view: Reading) -> bool:
     """Nothing of the queue needs upkeep now: most are idle most of the time, and then one look is all it costs."""
     config = queues.read(view, queue)
     if config.options.shards > 1:
         return False
-    (sight,) = counting.sights(view, [(queue, config)])
+    (sight,) = counting.sights(view, [(queue, config)], window)
     if sight.has_exhausted() or any(_is_busy(seen.head) for seen in (sight.live, sight.dead)):
         return False
     if any(sight.view.list(sight.root + kind, limit=1) for kind in _MARKS):
@@ -75,7 +70,7 @@ def _is_busy(head: Head) -> bool:
 
 async def sweep_space(space: Space) -> int:
     """Files that crashes left anywhere in the space, at most once in a while, whoever shares it."""
-    return await space.sweep(_ORPHAN_SECONDS) if await space.transact(_takes_turn) else 0
+    return await space.sweep(ORPHAN_SECONDS) if await space.transact(_takes_turn) else 0
 
 
 def _takes_turn(tx: Transaction) -> bool:
@@ -110,12 +105,6 @@ async def _flush(log: Log) -> int:
     return int(await log.flusher.flush()) if head.settled or head.frozen is not None else 0
 
 
-async def _bury(log: Log) -> None:
-    """Finish what other processes have buried, also where this one has never committed anything."""
-    if await log.undertaker.bury((await log.committer.ask(Expire())).head):
-        await log.committer.ask(Expire())  # whatever is committed next forgets them
-
-
 def _retire(tx: Transaction, root: str, config: queues.Config) -> int:
     """Archive files past their retention."""
     old = _outdated(archive.files(tx, root), tx, config)
@@ -133,8 +122,8 @@ def _outdated(files: Sequence[ArchiveName], view: Reading, config: queues.Config
 
 async def _merge(space: Space, live: Log, config: queues.Config, root: str) -> int:
     files = await space.read(lambda view: archive.files(view, root))
-    if space.window:  # a flusher that comes late would write a file again that was merged
-        files = [file for file in files if file.frozen_at < space.clock() - _LATE_SECONDS]
+    limit = space.clock() - live.window.merge_after_s  # a flusher that comes late would write a merged file again
+    files = [file for file in files if file.frozen_at <= limit]
     if len(files) < pin.MANY and await space.read(lambda view: pin.is_pinned(view, root)):
         return 0
     merged = 0
@@ -191,41 +180,3 @@ def _is_over(tx: Transaction, key: str, window: float) -> bool:
         return made + window + _SLACK <= tx.now
     found = tx.get(key)
     return found is not None and msgspec.msgpack.decode(found.data, type=list[Any])[0] + window <= tx.now
-
-
-async def sweep(space: Space, live: Log, *, older_than: float = _ORPHAN_SECONDS) -> int:
-    """Parts that no bundle names and results that no head speaks of, which a crash left."""
-
-    def look(view: Reading) -> list[str]:
-        seen = live.committer.look(view)
-        old = {
-            key
-            for folder in (bundles.FOLDER, "results/")
-            for key in _keys(view, seen.root + folder)
-            if _age_of(view, key) > older_than
-        }
-        if not old:
-            return []
-        glance = Glance(view, seen, live.cache)
-        late = [*seen.head.beyond.aside, *glance.strangers("inbox/").late]
-        parts = [key for key, _ in bundles.expanded(view, seen.root, late)]
-        named = [*(block.key for block in glance.blocks()), *parts]
-        return sorted(old - {seen.root + key for key in (*named, *seen.head.beyond.graveyard)})
-
-    orphans = await space.read(look)
-    if orphans:
-        await space.remove(orphans)
-    return len(orphans)
-
-
-def _age_of(view: Reading, key: str) -> float:
-    """By the time in its name, if there is one, and by its date: one that was just copied may lack what names it."""
-    made = view.made(key)
-    return -math.inf if made is None else view.now - max(made, names.birth_of(key) or 0.0)
-
-
-def _keys(view: Reading, prefix: str) -> Iterator[str]:
-    after = ""
-    while page := view.list(prefix, after=after, limit=_PAGE):
-        after = page[-1]
-        yield from page

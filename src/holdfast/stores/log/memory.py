@@ -16,6 +16,7 @@ from .. import formats
 from ..base import Check
 from .calendar import Calendar, Reckoning
 from .commit_queue import DONE, GONE, WAITING, Entry, Ready, Step, Work, grouped
+from .repeat_window import Atomic, Home, RepeatWindow
 from .space import Buffer, Found, NewFiles, Range, Reading, Survey, Transaction
 from .topics import Topics, deliver
 
@@ -120,7 +121,7 @@ class MemorySpace:
     """All of `Space` in one process. A clock with `on_advance(callback)` wakes every waiter when it is moved."""
 
     file_threshold: int | None = None
-    window = 0.0
+    request_costs = False
 
     def __init__(self, clock: Callable[[], float] | None = None) -> None:
         self._clock = clock or _steady()
@@ -133,6 +134,9 @@ class MemorySpace:
         on_advance = getattr(clock, "on_advance", None)
         if on_advance is not None:
             on_advance(lambda *_: deliver(self._topics.signal_all()))
+
+    def repeat_window(self, home: Home) -> RepeatWindow:
+        return Atomic(self, home)
 
     def clock(self) -> float:
         return self._clock()

@@ -4,22 +4,19 @@ from __future__ import annotations
 
 import asyncio
 import threading
-from collections.abc import Awaitable, Callable, Sequence
+from collections.abc import Awaitable, Callable
 
 from ...errors import HoldfastError
 from ...escaping import logger_named
 from ...ids import Ids
 from .append import Appender
-from .bucket.append import Found, LateAppender
-from .bucket.commit import LateCommitter
-from .bucket.graveyard import Undertaker
-from .bucket.quarantine import Quarantine
 from .cache import BlockCache
 from .commit import Committer
 from .flush import TAKEOVER, Flusher
 from .head.machine import flush_due
 from .head.state import Gathered, Head
 from .queues import Address
+from .repeat_window import RepeatWindow
 from .space import Space
 from .topics import call
 
@@ -38,27 +35,19 @@ class Log:
         address: Address,
         cache: BlockCache,
         maker: Ids,
+        window: RepeatWindow,
         *,
         timeout: float,
         step: Callable[[str], Awaitable[None]] | None,
-        found: Found,
         loop: asyncio.AbstractEventLoop | None,
     ) -> None:
         self._loop = loop or asyncio._get_running_loop()
         self.address = address
         self.cache = cache
-        kind = LateCommitter if space.window else Committer
-        self.committer = kind(space, address, cache, timeout=timeout, written=self._written)
-        self.appender = (
-            LateAppender(
-                space, address.text, maker, timeout=timeout, step=step, found=found, cache=cache, added=self._unlist
-            )
-            if space.window
-            else Appender(space, address.text, maker, timeout=timeout, step=step)
-        )
+        self.window = window
+        self.committer = Committer(space, address, cache, window, timeout=timeout, written=self._written)
+        self.appender = Appender(space, address.text, maker, window, timeout=timeout, step=step)
         self.flusher = Flusher(space, self.committer, cache, maker, timeout=timeout, step=step)
-        self.undertaker = Undertaker(space, self.committer)
-        self.quarantine = Quarantine(space, self.committer, cache)
         self._flushing: asyncio.Task[None] | None = None
         self._gathered = Gathered()
         self._closed = False
@@ -70,15 +59,11 @@ class Log:
         self._asked = False  # a flush begins with the next turn of the event loop
         self._awaited = False  # or when the timer ends
 
-    def _unlist(self, delayed: Sequence[str] = ()) -> None:
-        if self.committer.late is not None:
-            self.committer.late.unlist(delayed)
-
     def _written(self, head: Head) -> None:
         """After every commit, in the thread that led it: is a flush due now, or by itself in a while?"""
         if self._closed:
             return
-        self.undertaker.look(head)
+        self.window.committed(head)
         with self._mutex:
             self._is_clear = not (head.settled or head.frozen)
             abandoned = head.frozen is not None and head.now - head.frozen.since > TAKEOVER
@@ -150,5 +135,4 @@ class Log:
             self._timer.cancel()
         if self._flushing is not None:
             await asyncio.wait([self._flushing])
-        await self.undertaker.close()
-        await self.quarantine.close()
+        await self.window.close()

@@ -62,8 +62,7 @@ class Finder:
 
     def _archived(self, view: Reading, lives: list[Glance], plain: str) -> tuple[Stored | None, str | None]:
         for file in archive.holding(self.files(view, *lives), plain):
-            stored = view.get(file.key)
-            for record, token in zip(*archive.read(file.key, stored.data), strict=True) if stored else ():
+            for record, token in zip(*lives[0].archived(file), strict=True):
                 if names.plain(record.id) == plain:
                     return record, token
         return None, None
@@ -71,15 +70,13 @@ class Finder:
     def files(self, view: Reading, *lives: Glance) -> list[ArchiveName]:
         """The queue's archive."""
         files = archive.files(view, self._shards[0].address.archive_root(lives[0].seen.config))
-        if lives[0].seen.rules.window:  # rows of an unfinished flush are still in its head
-            unfinished = {each.seen.head.frozen.origin for each in lives if each.seen.head.frozen}
-            files = [file for file in files if file.flush not in unfinished]
-        return files
+        unfinished = {each.seen.head.frozen.origin for each in lives if each.seen.head.frozen}
+        return [file for file in files if file.flush not in unfinished]  # their rows are still in the head
 
     def page(self, view: Reading, wanted: View, *, after: str | None, limit: int) -> list[Stored]:
         lives, dead = self.both(view)
         if wanted == "archive":
-            sources = lookup.archive_sources([*lives, *dead], self.files(view, *lives), view)
+            sources = lookup.archive_sources([*lives, *dead], self.files(view, *lives))
         elif wanted == "dead":
             sources = [source for live in lives for source in lookup.dying_sources(live)]
             for glance in dead:

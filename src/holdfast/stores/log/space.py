@@ -8,7 +8,7 @@ may run several times: it replaces one object at most, and what it creates has t
 from __future__ import annotations
 
 from collections.abc import Awaitable, Callable, Sequence
-from typing import Any, Protocol, TypeAlias, TypeVar
+from typing import TYPE_CHECKING, Any, Protocol, TypeAlias, TypeVar
 
 import msgspec
 
@@ -16,6 +16,9 @@ from ...errors import StoreError, Unavailable
 from ..base import Check
 from .calendar import Calendar
 from .commit_queue import Entry
+
+if TYPE_CHECKING:
+    from .repeat_window import Home, RepeatWindow
 
 T = TypeVar("T")
 Buffer: TypeAlias = bytes | memoryview
@@ -146,7 +149,7 @@ class Space(Protocol):
 
     file_threshold: int | None  # blocks of at least so many bytes go through `write_file`; None: never
 
-    window: float  # R: seconds in which a write may be repeated or arrive late; 0: an atomic space
+    request_costs: bool  # every look is a request: paid for, and a trip of its own
 
     @property
     def format(self) -> int:
@@ -154,6 +157,9 @@ class Space(Protocol):
 
     async def raise_format(self) -> None:
         """To the newest."""
+
+    def repeat_window(self, home: Home) -> RepeatWindow:
+        """How a partition deals with writes that may be repeated or arrive late."""
 
     def clock(self) -> float:
         """Seconds that only count up, the same for everybody who shares the space; the wall clock does not move them.

@@ -22,7 +22,6 @@ from ..capabilities import Capabilities
 from ..formats import Format
 from ..records import Answer, Claims, Envelope, Settlement, Stats, Stored, View
 from . import counting, inspect, letters, maintenance, names, queues, tokens
-from .bucket.append import LateAppender
 from .cache import BlockCache
 from .edit import Session
 from .head.machine import CANCELLED, EXPIRED
@@ -31,6 +30,7 @@ from .lookup import Glance
 from .partition import Log
 from .pipeline.batches import LogBatches
 from .queue_view import Finder
+from .repeat_window import Home, RepeatWindow
 from .space import Reading, Shrinking, Space, Stale, Transaction, Watchful
 from .topics import done_topic, work_topic
 
@@ -72,11 +72,16 @@ class LogStore(Ordinary):
             queues.address(queue),
             self._cache,
             self._ids,
+            self._window(queue),
             timeout=self._timeout,
             step=self._steps,
-            found=partial(self._found, queue),
             loop=self._loop,
         )
+
+    def _window(self, queue: str) -> RepeatWindow:
+        found = partial(self._found, queue)
+        home = Home(queues.address(queue), self._cache, self._ids, self._timeout, found)
+        return self._space.repeat_window(home)
 
     async def _logs_of(self, queue: str) -> list[Log]:
         """All logs of a queue, without its dead letters."""
@@ -153,12 +158,11 @@ class LogStore(Ordinary):
         left = stats.total - stats.archived + stats.set_aside
         if not force and left:
             raise QueueNotEmpty(f"queue {name!r} still holds {left} messages; use force=True")
-        remove = queues.close if self._space.window else queues.unregister
-        root = await self._space.transact(lambda tx: remove(tx, name), deadline=self._timeout)
+        window = self._log(name).window
+        root = await self._space.transact(lambda tx: window.unregister(tx, name), deadline=self._timeout)
         for text in [each for each in self._logs if queues.address(each).queue == name]:
             await self._logs.pop(text).close()
-        if self._space.window:
-            await asyncio.sleep(queues.CLOSING)  # nobody believes in it any more: what is sent to it is refused
+        await asyncio.sleep(window.closing_s)  # nobody believes in it any more: what is sent to it is refused
         for spared in ("/head", "/"):  # heads last: without one, whoever comes late would begin with the old blocks
             delete = partial(queues.delete_some, prefix=root, spared=spared)
             while await self._space.transact(delete, deadline=self._timeout):
@@ -222,9 +226,9 @@ class LogStore(Ordinary):
         return None if tally is None else tally.read()
 
     async def _claim(self, queue: str, limit: int, lease: float) -> tuple[Claims, float | None]:
-        committer = self._log(queue).committer
-        token = committer.token()
-        answer = await committer.ask(Claim(token, limit, lease))
+        log = self._log(queue)
+        token = log.window.token()
+        answer = await log.committer.ask(Claim(token, limit, lease))
         taken = cast(list[Taken], answer.results[0])
         gone = tokens.expired(answer, EXPIRED) if answer.expired else []
         return Claims(tokens.claimed(answer, taken, token), gone), answer.next_due
@@ -305,12 +309,12 @@ class LogStore(Ordinary):
 
     async def stats_of_all(self) -> list[tuple[QueueInfo, Stats]]:
         """Many queues in one read, where a look costs no request."""
-        if self._space.window:
+        if self._space.request_costs:
             return await stats_one_by_one(self)
         found: list[tuple[QueueInfo, Stats]] = []
         after: str | None = None
         while after != "":
-            look = partial(counting.counted, self._cache, after or "")
+            look = partial(counting.counted, self._cache, self._window(""), after or "")
             some, after = await self._space.read(look, deadline=self._timeout)
             for name, config, counts in some:
                 with suppress(QueueNotFound):
@@ -336,11 +340,12 @@ class LogStore(Ordinary):
     async def _read(self, finder: Finder, look: Callable[[Reading], T]) -> T:
         """Look; again when something has left in the middle. What a later look misses too is gone for good."""
         gone: set[str] = set()
+        until = time.monotonic() + self._timeout
         while True:
             try:
                 return await self._space.read(look, deadline=self._timeout)
             except Stale as stale:
-                finder.sure = str(stale) in gone
+                finder.sure = str(stale) in gone or time.monotonic() > until
                 gone.add(str(stale))
 
     async def watch(self, queue: str, timeout: float) -> None:
@@ -354,19 +359,11 @@ class LogStore(Ordinary):
         if view == "dead":
             for log in await self._logs_of(queue):
                 await log.flusher.flush_all()
-            dead = self._log(queue + DEAD).committer
-            count = await dead.edit(lambda session: letters.replay_dead(session, self._cache, self._ids, ids))
-            if self._space.window:  # they leave in a flush
-                await self._log(queue + DEAD).flusher.flush_all()
-            return count
+            dead = self._log(queue + DEAD)
+            return await dead.window.replay_dead(dead, ids)
         await self._flush_all(queue)
         found = await self._space.read(lambda reading: letters.archived(reading, queue, ids), deadline=self._timeout)
-        appender = self._log(queue).appender
-        if isinstance(appender, LateAppender):
-            return await appender.replays.replay(found)
-        return await self._space.transact(
-            lambda tx: letters.replay_archived(tx, queue, found, self._ids), deadline=self._timeout
-        )
+        return await self._log(queue).window.replay_archived(queue, found)
 
     async def discard(
         self, queue: str, view: View, ids: Sequence[str] | None = None, *, before: float | None = None
@@ -388,17 +385,18 @@ class LogStore(Ordinary):
 
     async def maintain(self, queue: str) -> dict[str, int]:
         orphans = 0
-        if not self._space.window:
+        if not self._space.request_costs:
             orphans = await self._sweep()
             looked = time.monotonic()
-            if await self._space.read(partial(maintenance.is_idle, queue), deadline=self._timeout):
+            look = partial(maintenance.is_idle, queue, self._log(queue).window)
+            if await self._space.read(look, deadline=self._timeout):
                 self._found_idle[queue] = looked
                 return maintenance.NOTHING_DONE | {"orphans": orphans}
         live, *others = await self._logs_of(queue)
         done = await maintenance.maintain(self._space, live, self._log(queue + DEAD), others=others)
         if not done:
             return done
-        return done | {"orphans": done["orphans"] + orphans} | await self._batches.maintain(queue)
+        return done | {"orphans": done["orphans"] + orphans} | {"released": await self._batches.give_back(queue)}
 
     def is_resting(self, queue: str) -> bool:
         """Nothing has changed since upkeep found nothing to do; by and by time alone makes some."""

@@ -3,11 +3,10 @@
 from __future__ import annotations
 
 from ...config import StoreOptions
-from ...errors import ConfigError
 from ..base import Store
 
 
-def take_apart(url: str) -> tuple[str, list[tuple[str, str]]]:
+def take_apart(url: str, shown: str) -> tuple[str, list[tuple[str, str]]]:
     """The URL as the driver is to see it, and the part of its query that is ours; ConfigError."""
     from .address import split
 
@@ -15,12 +14,10 @@ def take_apart(url: str) -> tuple[str, list[tuple[str, str]]]:
 
 
 async def open_nats(url: str, options: StoreOptions) -> Store:
-    """An open store; ConfigError when the extra is not installed."""
+    """An open store."""
     from .address import parse
 
     address = parse(url)
-    try:
-        from .store import NatsStore
-    except ImportError as error:
-        raise ConfigError("nats:// needs an extra: pip install 'holdfast[nats]'") from error
+    from .store import NatsStore
+
     return await NatsStore(address, options).open()

@@ -12,7 +12,7 @@ from ...config import unknown
 from ...errors import ConfigError
 
 KEYS = ("creds", "nkey", "ca", "cert", "key")  # paths of files, in the URL's query
-_PORT = 4222
+_PORT = 4222  # where NATS listens, when a URL names no port
 
 
 class Address(msgspec.Struct, frozen=True):

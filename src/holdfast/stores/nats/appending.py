@@ -5,7 +5,7 @@ from __future__ import annotations
 import asyncio
 import math
 import time
-from collections.abc import Callable, Sequence
+from collections.abc import Sequence
 
 import msgspec
 
@@ -15,14 +15,14 @@ from ...v1.task_pb2 import Task
 from ..records import Envelope
 from . import deadline, tasks
 from .calls import Call
-from .connection import Link
-from .faults import DUPLICATE_IN_BATCH, NO_ROOM, STREAM_FULL, WRONG_SEQUENCE, Lost, Nobody, Refused
+from .connection import Connection
+from .deadline import RETRY_S
+from .faults import NO_ROOM, Code, Lost, Nobody, Refused, missing
 from .names import id_of
-from .partition import Log
-from .queues import missing
+from .partition import Partition
+from .tasks import field
 from .wire import Post, parts
 
-_BLOB_NAME = 64  # bytes that the name of a payload in the object store takes in its task
 _UNKNOWN = "{}: the server did not say whether the messages arrived"
 
 
@@ -37,51 +37,47 @@ class Key(msgspec.Struct):
 class Appender:
     """Writes messages of one queue."""
 
-    def __init__(
-        self, log: Log, ids: makers.Ids, *, expect: Callable[[float], None], stored: Callable[[], None]
-    ) -> None:
-        self._log = log
+    def __init__(self, partition: Partition, ids: makers.Ids) -> None:
+        self._partition = partition
         self._ids = ids
-        self._expect = expect  # told when a message becomes visible
-        self._stored = stored  # told when one was stored that is visible
 
     async def append(self, messages: Sequence[Envelope]) -> list[str]:
         try:
             ids = await self._append(messages)
         except Refused as error:
             if error.code in NO_ROOM:
-                self._log.reserve.refused()
-            if error.code == STREAM_FULL:
+                self._partition.reserve.refused()
+            if error.code == Code.STREAM_FULL:
                 raise QueueFull(
-                    f"{self._log.queue}: its stream {self._log.names.task_stream!r} is at its limit ({error}); "
-                    "complete messages, or raise the limit with `nats stream edit`"
+                    f"{self._partition.queue}: its stream {self._partition.names.task_stream!r} is at its limit "
+                    f"({error}); complete messages, or raise the limit with `nats stream edit`"
                 ) from error
             raise
         if any(not message.delay and message.at is None for message in messages):
-            self._stored()
+            self._partition.enqueued()
         return ids
 
     async def _append(self, messages: Sequence[Envelope]) -> list[str]:
-        log = self._log
-        info = await log.info()
+        partition = self._partition
+        info = await partition.info()
         if not messages:
             return []
-        now = log.link.now()
-        await log.reserve.check_room()
+        now = partition.connection.now()
+        await partition.reserve.check_room()
         made = self._tasks(messages, now)
         for task in made:
             self._must_fit(task)
         for priority in {message.priority for message in messages}:
-            if await log.lanes.ensure(priority, info.options.lease):
-                await log.note(b"lane")
+            if await partition.consumers.ensure(priority, info.options.lease):
+                await partition.note(b"lane")
         keys = [message.dedup_key for message in messages]
-        marked = len(made) == 1 or log.link.features.batch_ids
+        marked = len(made) == 1 or partition.connection.is_at_least(2, 14)
         posts = [await self._post(task, now, marked=marked) for task in made]
         ids = [task.id for task in made]
         if any(key is not None for key in keys):
             return await self._append_once(posts, ids, keys, info.options.dedup_window)
         if self._is_large(posts):
-            call = await log.calls.begin(len(posts))
+            call = await partition.calls.begin(len(posts))
             await self._store_call(call, call.marked(posts), ids)
         else:
             await self._store(posts, ids)
@@ -104,24 +100,27 @@ class Appender:
 
     def _must_fit(self, task: Task) -> None:
         """Data of any size fits, in the object store; what is beside it has to go into one message of the server."""
-        blobs, size = self._log.blobs, task.ByteSize()
-        if not blobs.fits(size) and (rest := size - len(task.data)) > blobs.most - _BLOB_NAME:
+        blobs = self._partition.blobs
+        if blobs.fits(task.ByteSize()):
+            return
+        rest = task.ByteSize() - len(task.data) + len(field(Task.BLOB_FIELD_NUMBER, task.id.encode()))
+        if not blobs.fits(rest):
             raise MessageTooLarge(
-                f"{self._log.queue}: {rest} bytes beside the payload (headers), and the server has room for "
-                f"{blobs.most - _BLOB_NAME}; raise its max_payload",
+                f"{self._partition.queue}: {rest} bytes beside the payload (headers), and the server has room for "
+                f"{blobs.most}; raise its max_payload",
                 actual=rest,
-                limit=blobs.most - _BLOB_NAME,
+                limit=blobs.most,
             )
 
     async def _post(self, task: Task, now: float, *, marked: bool) -> Post:
         """`marked`: with an id that the server itself recognises for a while."""
-        log, priority = self._log, task.metadata.priority
-        if not log.blobs.fits(task.ByteSize()):
-            task.blob = await log.blobs.put(task.id, task.data)
+        partition, priority = self._partition, task.metadata.priority
+        if not partition.blobs.fits(task.ByteSize()):
+            task.blob = await partition.blobs.put(task.id, task.data)
             task.data = b""
         if task.due > now:
-            self._expect(task.due)
-        subject = log.names.task_of(priority, task.id, later=task.due > now)
+            partition.expect(task.due)
+        subject = partition.names.task_of(priority, task.id, later=task.due > now)
         return Post(subject, task.SerializeToString(), f"Nats-Msg-Id: {task.id}\r\n" if marked else "", 0)
 
     # ------------------------------------------------------------------ storing
@@ -132,7 +131,7 @@ class Appender:
 
     async def _store_call(self, call: Call, posts: Sequence[Post], ids: Sequence[str], *, again: bool = False) -> None:
         """All parts, and then the word that they count."""
-        calls = self._log.calls
+        calls = self._partition.calls
 
         async def retry() -> list[str]:
             await self._store_call(call, posts, ids, again=True)
@@ -144,45 +143,47 @@ class Appender:
                 await self._store(left, ids, doubt=again)
             counts = await calls.commit(call)
         except (UnknownOutcome, Lost, Nobody) as error:
-            raise UnknownOutcome(_UNKNOWN.format(self._log.queue), ids=ids, retry=retry) from error
+            raise UnknownOutcome(_UNKNOWN.format(self._partition.queue), ids=ids, retry=retry) from error
         except Refused:
             await calls.drop(call)
             raise
         if not counts:
-            raise Unavailable(f"nats: {self._log.queue}: the call took too long; none of its messages was enqueued")
-        await self._log.note(b"call")
+            raise Unavailable(
+                f"nats: {self._partition.queue}: the call took too long; none of its messages was enqueued"
+            )
+        await self._partition.note(b"call")
 
     async def _store(self, posts: Sequence[Post], ids: Sequence[str], *, doubt: bool = False) -> None:
         """Store them; when nobody says whether that worked (`doubt`), find out and repeat what is missing."""
-        until = deadline.until(self._log.link.options.operation_timeout)
+        until = deadline.until(self._partition.connection.options.operation_timeout)
         while True:
             try:
-                await self._log.link.store(posts)
+                await self._partition.connection.store(posts)
                 return
             except (Refused, Lost, Nobody) as error:
                 if isinstance(error, Refused):
-                    if error.code not in (DUPLICATE_IN_BATCH, WRONG_SEQUENCE) or not doubt:
+                    if error.code not in (Code.DUPLICATE_IN_BATCH, Code.WRONG_SEQUENCE) or not doubt:
                         raise  # else it is there already, and its answer was lost
                 elif isinstance(error, Nobody):
                     await self._must_exist()
                 doubt = True
                 if time.monotonic() >= until:
                     raise self._unknown(posts, ids) from error
-                await asyncio.sleep(0.05)
+                await asyncio.sleep(RETRY_S)
             posts = await self._missing(posts) if doubt else posts
             if not posts:
                 return
 
     async def _must_exist(self) -> None:
-        self._log.register.forget(self._log.queue)
-        if await self._log.register.find(self._log.queue) is None:
-            raise missing(self._log.queue)
+        self._partition.register.forget(self._partition.queue)
+        if await self._partition.register.find(self._partition.queue) is None:
+            raise missing(self._partition.queue)
 
     async def _missing(self, posts: Sequence[Post]) -> Sequence[Post]:
         """Those of which neither task nor record is there: a message may be finished already."""
         ids = [id_of(post.subject) for post in posts]
         try:
-            live, known = await self._log.tasks(ids), await self._log.records(ids)
+            live, known = await self._partition.tasks(ids), await self._partition.records(ids)
         except (Lost, Nobody, QueueNotFound):  # a cluster without a leader does not know its streams either
             return posts
         return [post for post, id in zip(posts, ids, strict=True) if id not in live and id not in known]
@@ -192,7 +193,7 @@ class Appender:
             await self._store(await self._missing(posts), ids, doubt=True)
             return list(ids)
 
-        return UnknownOutcome(_UNKNOWN.format(self._log.queue), ids=ids, retry=retry)
+        return UnknownOutcome(_UNKNOWN.format(self._partition.queue), ids=ids, retry=retry)
 
     # ------------------------------------------------------------------ dedup keys
 
@@ -200,15 +201,15 @@ class Appender:
         self, posts: Sequence[Post], ids: Sequence[str], keys: Sequence[str | None], window: float
     ) -> list[str]:
         """Keys go in with their messages, each only if nobody else wrote it since we looked."""
-        log = self._log
-        subjects = {key: log.names.key_of(key) for key in keys if key is not None}
-        until, doubt = deadline.until(log.link.options.operation_timeout), False
+        partition = self._partition
+        subjects = {key: partition.names.key_of(key) for key in keys if key is not None}
+        until, doubt = deadline.until(partition.connection.options.operation_timeout), False
         while time.monotonic() < until:
             old = await self._known_keys(subjects, doubt=doubt)
             if old is None:
-                await asyncio.sleep(0.05)  # another's call with one of these keys is under way
+                await asyncio.sleep(RETRY_S)  # another's call with one of these keys is under way
                 continue
-            now = log.link.now()
+            now = partition.connection.now()
             first = {key: one.id for key, (_, one) in old.items() if one.until > now}
             answer = [first.setdefault(key, id) if key is not None else id for id, key in zip(ids, keys, strict=True)]
             fresh = [post for post, id, given in zip(posts, ids, answer, strict=True) if id == given]
@@ -220,18 +221,18 @@ class Appender:
                 await self._store_once({subjects[key]: new[key] for key in ours}, fresh, answer)
                 return answer
             except Refused as error:
-                if error.code not in (WRONG_SEQUENCE, DUPLICATE_IN_BATCH):
+                if error.code not in (Code.WRONG_SEQUENCE, Code.DUPLICATE_IN_BATCH):
                     raise
             except (Lost, Nobody):
                 doubt = True
-                await asyncio.sleep(0.05)  # the key says next time whether it went in, and everything with it
+                await asyncio.sleep(RETRY_S)  # the key says next time whether it went in, and everything with it
         if not doubt:
             raise Lost("dedup keys changed too often")
 
         async def retry() -> list[str]:
             return await self._append_once(posts, ids, keys, window)
 
-        raise UnknownOutcome(_UNKNOWN.format(log.queue), ids=ids, retry=retry)
+        raise UnknownOutcome(_UNKNOWN.format(partition.queue), ids=ids, retry=retry)
 
     async def _known_keys(self, subjects: dict[str, str], *, doubt: bool) -> dict[str, tuple[int, Key]] | None:
         """The keys that are there, with their sequences; None: one belongs to a call that is still open.
@@ -239,7 +240,7 @@ class Appender:
         In `doubt`, when our own keys may be there, also None while nobody answers.
         """
         try:
-            found = await self._log.reader.last(self._log.names.task_stream, list(subjects.values()))
+            found = await self._partition.reader.last(self._partition.names.task_stream, list(subjects.values()))
         except Lost:
             if not doubt:
                 raise
@@ -249,7 +250,7 @@ class Appender:
             if subject not in found:
                 continue
             one = msgspec.json.decode(found[subject].data, type=Key)
-            verdict = await self._log.calls.verdict(one.call) if one.call else "counts"
+            verdict = await self._partition.calls.verdict(one.call) if one.call else "counts"
             if verdict == "waits":
                 return None
             known[key] = (found[subject].sequence, one if verdict == "counts" else Key("", 0.0))
@@ -257,26 +258,26 @@ class Appender:
 
     async def _store_once(self, keys: dict[str, tuple[Key, int]], fresh: Sequence[Post], answer: Sequence[str]) -> None:
         """Keys and messages, all or none: as one batch, or as a call whose keys go first."""
-        log = self._log
-        written = [key_post(log.link, subject, key, expect) for subject, (key, expect) in keys.items()]
+        partition = self._partition
+        written = [key_post(partition.connection, subject, key, expect) for subject, (key, expect) in keys.items()]
         if not self._is_large([*written, *fresh]):
-            await log.link.store([*written, *fresh])
+            await partition.connection.store([*written, *fresh])
             return
-        call = await log.calls.begin(len(fresh))
+        call = await partition.calls.begin(len(fresh))
         try:
-            await log.link.store(
+            await partition.connection.store(
                 [
-                    key_post(log.link, subject, msgspec.structs.replace(key, call=call.name), expect)
+                    key_post(partition.connection, subject, msgspec.structs.replace(key, call=call.name), expect)
                     for subject, (key, expect) in keys.items()
                 ]
             )
         except (Refused, Lost, Nobody):
-            await log.calls.drop(call)
+            await partition.calls.drop(call)
             raise
         await self._store_call(call, call.marked(fresh), answer)
 
 
-def key_post(link: Link, subject: str, key: Key, expect: int) -> Post:
+def key_post(connection: Connection, subject: str, key: Key, expect: int) -> Post:
     """A dedup key as it is stored; it goes away by itself."""
-    ttl = f"Nats-TTL: {math.ceil(max(key.until - link.now(), 0)) + 60}s\r\n"
+    ttl = f"Nats-TTL: {math.ceil(max(key.until - connection.now(), 0)) + 60}s\r\n"
     return Post(subject, msgspec.json.encode(key), ttl, expect)

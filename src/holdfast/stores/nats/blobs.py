@@ -10,6 +10,7 @@ import base64
 import hashlib
 import os
 from collections.abc import Sequence
+from contextlib import suppress
 from datetime import UTC, datetime
 from typing import Any
 
@@ -17,20 +18,18 @@ import msgspec
 
 from ...errors import Damaged, StoreError
 from ...ids import number
+from ...v1.task_pb2 import Task
 from . import deadline
-from .connection import Link
-from .faults import STREAM_NOT_FOUND, Lost, Nobody, Refused
+from .connection import Connection
+from .faults import Code, Ignored, Lost, Nobody, Refused
 from .reading import Found, Reader
 from .wire import Post
 
-LEAST_PAYLOAD = 65536  # bytes that a server must take in one message: room for a record, and as much for a task
-ROOM = 32768  # bytes of a message that are not its payload, at least: its record, and an error of 8 KiB
+RECORD_BYTES = 32 << 10  # of a message that are not its payload: its record, an error of 8 KiB, a worker's name
 RESULT = ".result"  # after the id, in the name of a result
-_CHUNK_BYTES = 128 << 10
-_SENT = 16  # chunks that are sent at once
-_ASKED = 32  # chunks that are asked for at once
+_CHUNK_BYTES = 128 << 10  # as NATS's own object store cuts: other clients read it
+_CHUNKS_AT_ONCE = 16  # sent or asked for at once: 2 MiB must pass within one timeout
 _ROLLUP = "Nats-Rollup: sub\r\n"
-_STREAM_EXISTS = 10058
 
 
 class _Info(msgspec.Struct, omit_defaults=True):
@@ -50,8 +49,8 @@ class _Info(msgspec.Struct, omit_defaults=True):
 class Blobs:
     """Large bytes by name."""
 
-    def __init__(self, link: Link, reader: Reader, prefix: str) -> None:
-        self._link = link
+    def __init__(self, connection: Connection, reader: Reader, prefix: str) -> None:
+        self._connection = connection
         self._reader = reader
         self._bucket = f"{prefix}-blobs"
         self._stream = f"OBJ_{self._bucket}"
@@ -61,7 +60,7 @@ class Blobs:
     @property
     def most(self) -> int:
         """Bytes of a task that can be sent as it is."""
-        return self._link.max_payload - ROOM
+        return self._connection.max_payload - RECORD_BYTES
 
     def fits(self, size: int) -> bool:
         """Whether a message of so many bytes can be sent as it is."""
@@ -72,14 +71,14 @@ class Blobs:
     async def put(self, name: str, data: bytes) -> str:
         """Keep the bytes; the name. The same name again replaces them."""
         old = await self._find(name, create=True)
-        size, nuid = min(_CHUNK_BYTES, self._link.max_payload // 2), os.urandom(11).hex()
+        size, nuid = min(_CHUNK_BYTES, self._connection.max_payload // 2), os.urandom(11).hex()
         chunks = [Post(self._chunks + nuid, data[at : at + size]) for at in range(0, len(data), size)]
         digest = "SHA-256=" + base64.urlsafe_b64encode(hashlib.sha256(data).digest()).decode()
         now = datetime.now(UTC).isoformat()
         info = _Info(name, self._bucket, nuid, len(data), len(chunks), now, digest, options={"max_chunk_size": size})
         try:
-            for start in range(0, len(chunks), _SENT):
-                await self._store(chunks[start : start + _SENT])
+            for start in range(0, len(chunks), _CHUNKS_AT_ONCE):
+                await self._store(chunks[start : start + _CHUNKS_AT_ONCE])
                 deadline.renew()
             await self._store([self._about(info)])
         except (Refused, Lost, Nobody):
@@ -97,7 +96,7 @@ class Blobs:
         parts: list[bytes] = []
         start = 1
         while len(parts) < info.chunks:
-            page = await self._page(info, start, min(_ASKED, info.chunks - len(parts)))
+            page = await self._page(info, start, min(_CHUNKS_AT_ONCE, info.chunks - len(parts)))
             if not page:  # a copy of the stream that is behind, or it was replaced or deleted just now
                 if await self._find(name) != info:
                     return await self.get(name)
@@ -110,6 +109,25 @@ class Blobs:
         if sum(map(len, parts)) != info.size:
             raise Damaged(f"nats: the payload {name!r} in the object store is not as long as it was", key=name)
         return b"".join(parts)
+
+    async def payload(self, task: Task) -> bytes:
+        """The data of a task, wherever it lies."""
+        return await self.get(task.blob) if task.blob else task.data
+
+    async def fitted(self, task: Task, raw: bytes) -> tuple[Task, bytes]:
+        """A task and its bytes that a record has room for: of days when the server took more, its data lies elsewhere.
+
+        Headers that are too large even so are left out: the message must be able to end.
+        """
+        if self.fits(len(raw)):
+            return task, raw
+        small = Task()
+        small.CopyFrom(task)
+        if small.data:
+            small.blob, small.data = await self.put(task.id, task.data), b""
+        if not self.fits(small.ByteSize()):
+            small.headers.clear()
+        return small, small.SerializeToString()
 
     async def copy(self, old: str, new: str) -> str:
         return await self.put(new, await self.get(old))
@@ -136,10 +154,8 @@ class Blobs:
         if len(own) < len(infos):
             await self.delete(own)
             return [f"object store {self._bucket}, {len(infos) - len(own)} objects"]
-        try:
-            await self._link.api(f"STREAM.DELETE.{self._stream}")
-        except Refused:
-            pass
+        with suppress(Refused):
+            await self._connection.api(f"STREAM.DELETE.{self._stream}")
         return []
 
     async def _create(self) -> None:
@@ -147,16 +163,13 @@ class Blobs:
             "name": self._stream,
             "subjects": [f"{self._chunks}>", f"{self._meta}>"],
             "storage": "file",
-            "num_replicas": self._link.options.replicas,
+            "num_replicas": self._connection.options.replicas,
             "discard": "new",
             "allow_rollup_hdrs": True,
             "allow_direct": True,
         }
-        try:
-            await self._link.api(f"STREAM.CREATE.{self._stream}", config)
-        except Refused as error:
-            if error.code != _STREAM_EXISTS:
-                raise
+        with Ignored(Code.STREAM_EXISTS):
+            await self._connection.api(f"STREAM.CREATE.{self._stream}", config)
 
     # ------------------------------------------------------------------ pieces
 
@@ -166,15 +179,12 @@ class Blobs:
 
     async def _find(self, name: str, *, create: bool = False) -> _Info | None:
         """What is said of an object, by the leader; None: there is none."""
-        try:
+        with Ignored(Code.STREAM_NOT_FOUND):
             found = await self._reader.last_exact(self._stream, self._about(_Info(name)).subject)
-        except Refused as error:
-            if error.code != STREAM_NOT_FOUND:
-                raise
-            if create:
-                await self._create()
-            return None
-        return None if found is None else _info(found)
+            return None if found is None else _info(found)
+        if create:
+            await self._create()
+        return None
 
     async def _page(self, info: _Info, start: int, limit: int) -> list[Found]:
         try:
@@ -183,12 +193,12 @@ class Blobs:
             raise self._missing(info.name) from None
 
     async def _store(self, posts: Sequence[Post]) -> None:
-        for answer in await self._link.store_each(posts):
+        for answer in await self._connection.store_each(posts):
             if isinstance(answer, Exception):
                 raise answer
 
     async def _purge(self, nuid: str) -> None:
-        await self._link.api(f"STREAM.PURGE.{self._stream}", {"filter": self._chunks + nuid})
+        await self._connection.api(f"STREAM.PURGE.{self._stream}", {"filter": self._chunks + nuid})
 
     def _missing(self, name: str) -> StoreError:
         return StoreError(f"nats: the payload {name!r} is not in the object store any more")

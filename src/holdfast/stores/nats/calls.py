@@ -15,20 +15,19 @@ from typing import Literal
 import msgspec
 
 from ...v1.task_pb2 import Task
-from .connection import Link
+from .connection import WINDOW, Connection
 from .fence import Fence
 from .names import Names
 from .reading import Found, Reader
 from .reserve import Reserve
 from .wire import Post
 
-_REMEMBERED = 1000  # calls whose end is known, without asking again
-_A_SECOND = 1000  # messages that any producer stores in a second
+_MESSAGES_PER_S = 1000  # stored by the slowest producer: a call that is slower is dropped by whoever meets it
 
 Verdict = Literal["counts", "waits", "dropped"]
 
 
-class Word(msgspec.Struct, frozen=True):
+class Mark(msgspec.Struct, frozen=True):
     """What is said of a call."""
 
     state: Literal["open", "committed", "dropped"]
@@ -52,19 +51,19 @@ class Call(msgspec.Struct, frozen=True):
 class Calls:
     """The calls of one queue."""
 
-    def __init__(self, link: Link, reader: Reader, reserve: Reserve, names: Names) -> None:
-        self._link = link
+    def __init__(self, connection: Connection, reader: Reader, reserve: Reserve, names: Names) -> None:
+        self._connection = connection
         self._reader = reader
         self._names = names
-        self._fence = Fence(link, reader, reserve, names.task_stream, names.queue)
+        self._fence = Fence(connection, reader, reserve, names.task_stream, names.queue)
         self._ended: dict[str, Verdict] = {}
 
     # ------------------------------------------------------------------ the producer's side
 
     async def begin(self, messages: int) -> Call:
         name = os.urandom(8).hex()
-        seconds = 2 * self._link.options.operation_timeout + messages / _A_SECOND
-        until = self._link.moment().latest + seconds
+        seconds = 2 * self._connection.options.operation_timeout + messages / _MESSAGES_PER_S
+        until = self._connection.moment().latest + seconds
         subject = self._names.call + name
         [sequence], _ = await self._fence.write([Post(subject, _word("open", until), "", 0)])
         assert sequence is not None  # nobody else knows the name
@@ -98,7 +97,7 @@ class Calls:
                 return self._remember(name, "counts")
             if word.state == "dropped":
                 return self._remember(name, "dropped")
-            if word.until > self._link.moment().earliest:
+            if word.until > self._connection.moment().earliest:
                 return "waits"
             await self._end(found.subject, word.until, found.sequence, "dropped")
         return known
@@ -111,11 +110,11 @@ class Calls:
         return took is not None
 
     async def _remove(self, subject: str) -> None:
-        await self._link.api(f"STREAM.PURGE.{self._names.task_stream}", {"filter": subject})
+        await self._connection.api(f"STREAM.PURGE.{self._names.task_stream}", {"filter": subject})
 
     def _remember(self, name: str, verdict: Verdict) -> Verdict:
         self._ended[name] = verdict
-        if len(self._ended) > _REMEMBERED:
+        if len(self._ended) > WINDOW:
             del self._ended[next(iter(self._ended))]
         return verdict
 
@@ -127,7 +126,7 @@ class Calls:
         swept = 0
         for subject in await self._reader.subjects(names.task_stream, f"{names.call}*"):
             found = await self._reader.last_exact(names.task_stream, subject)
-            if found is None or _read(found).until > self._link.now() - older_than:
+            if found is None or _read(found).until > self._connection.now() - older_than:
                 continue
             state = _read(found).state
             if state == "committed" or (state == "dropped" and nothing_waits):
@@ -137,8 +136,8 @@ class Calls:
 
 
 def _word(state: Literal["open", "committed", "dropped"], until: float) -> bytes:
-    return msgspec.json.encode(Word(state, until))
+    return msgspec.json.encode(Mark(state, until))
 
 
-def _read(found: Found) -> Word:
-    return msgspec.json.decode(found.data, type=Word)
+def _read(found: Found) -> Mark:
+    return msgspec.json.decode(found.data, type=Mark)

@@ -1,12 +1,12 @@
-"""Claims: what the lanes hand out, judged by its record, and taken by writing a fresh lease into the fence."""
+"""Claims: what the consumers hand out, judged by its record, and taken by writing a fresh lease into the fence."""
 
 from __future__ import annotations
 
 import asyncio
-import heapq
 import os
 import time
 from collections.abc import Sequence
+from typing import TYPE_CHECKING
 
 import msgspec
 
@@ -16,26 +16,21 @@ from ..base import QueueInfo
 from ..records import Claimed, Claims, Expired
 from . import deadline, state, tasks, wire
 from .clock import Moment
-from .faults import Lost, Nobody, Refused
-from .partition import BEHIND, SURE, Lease, Log
-from .priority_consumers import Handed, Lane, nak
-from .settling import Settler
-from .wire import Post
+from .connection import WINDOW
+from .deadline import RETRY_S, TRY_S
+from .faults import Denied, Lost, Nobody, Refused
+from .partition import OUTLASTS_S, Lease, Partition
+from .priority_consumers import HAND_OUT_S, Handed, PriorityConsumer, nak
+from .wire import BATCH_MESSAGES, Post
 
-_LATE = 0.25  # seconds the server may take to hand out what has become visible
-_OPEN = 0.1  # seconds after which a message of a call that was still open is looked at again; longer each time
-_OPEN_MOST = 5.0
-_AGAIN = 0.1  # seconds at least until a server that did not answer is asked again
-_PASSED = 1000  # messages of open calls that one look passes over
-_TICK = 0.05  # seconds: what becomes visible so close together is expected together
-_EXPECTED = 10_000  # ticks at most
-_AHEAD = 256  # messages asked for at once, where those before them are not due
+if TYPE_CHECKING:
+    from .settling import Settler
 
 
 class _Candidate(msgspec.Struct):
     """A message that was handed to us."""
 
-    lane: Lane
+    consumer: PriorityConsumer
     handed: Handed
     task: Task
     record: Record | None = None
@@ -46,19 +41,17 @@ class _Candidate(msgspec.Struct):
 class Claimer:
     """Claims of one queue, or of its dead letters."""
 
-    def __init__(self, log: Log, settler: Settler) -> None:
-        self._log = log
+    def __init__(self, partition: Partition, settler: Settler) -> None:
+        self._partition = partition
         self._settler = settler
         self._passed = 0  # messages of open calls that the last look passed over
-        self._soon: set[int] = set()  # ticks in which this process knows that something becomes visible
-        self._stored_at = float("-inf")  # when this process last stored a message that is visible
         self._unheard: Lost | None = None  # the server did not answer the last look
         self._not_due = 0  # messages not due that the last look was the first to see: there may be a run of them
 
     async def claim(self, limit: int, lease: float, *, wait: float = 0.0) -> Claims:
-        """As the seam says; waits are long polls on every lane at once."""
-        log, started, heard = self._log, time.monotonic(), False
-        info = await log.info()
+        """As the seam says; waits are long polls on every consumer at once."""
+        partition, started, heard = self._partition, time.monotonic(), False
+        info = await partition.info()
         while True:
             claims = Claims([])
             if not info.paused:
@@ -66,62 +59,42 @@ class Claimer:
             heard = heard or self._unheard is None
             left = started + wait - time.monotonic()
             if not _is_empty(claims) or (left <= 0 and heard):
-                await log.lanes.rest()
+                await partition.consumers.rest()
                 return claims
             if self._unheard is not None and deadline.is_over():
                 raise self._unheard
-            left = max(left, _AGAIN)
-            seconds = min(left, log.link.options.poll_interval, _OPEN if self._passed else left)
+            left = max(left, RETRY_S)
+            seconds = min(left, partition.connection.options.poll_interval, RETRY_S if self._passed else left)
             await self._wait(seconds, quietly=info.paused or self._passed > 0)
-            info = await log.info()
-
-    def expect(self, instant: float) -> None:
-        """Something becomes visible then."""
-        self._soon.add(int(instant / _TICK))
-        if len(self._soon) > _EXPECTED:
-            past = int((self._log.link.now() - _LATE) / _TICK)
-            left = {tick for tick in self._soon if tick > past}
-            self._soon = set(heapq.nsmallest(_EXPECTED // 2, left))  # beyond some, punctuality is the server's
-
-    def stored(self) -> None:
-        """This process has stored a message: a claim must find it, although consumers hear of it a little later."""
-        self._stored_at = self._log.stored_at = time.monotonic()
+            info = await partition.info()
 
     async def _now(self, info: QueueInfo, limit: int, lease: float) -> Claims:
         claims = await self._once(info, limit, lease)
-        until = time.monotonic() + self._patience() if _is_empty(claims) else 0.0
+        until = time.monotonic() + self._partition.patience() if _is_empty(claims) else 0.0
         while _is_empty(claims) and (left := until - time.monotonic()) > 0:
             # The server's own timers are some milliseconds late, and a lease is over when it is so beyond doubt.
-            await self._log.lanes.stand(_LATE)
-            await self._log.lanes.wait(left)
-            info = await self._log.info()
+            await self._partition.consumers.stand(HAND_OUT_S)
+            await self._partition.consumers.wait(left)
+            info = await self._partition.info()
             if info.paused:
                 break
             claims = await self._once(info, limit, lease)
         return claims
 
-    def _patience(self) -> float:
-        """How long to wait for what became visible just now, by what this process itself decided or stored."""
-        now = self._log.link.now()
-        due = any(now - _LATE < tick * _TICK <= now for tick in self._soon)
-        self._soon = {tick for tick in self._soon if tick * _TICK > now}
-        stored, self._stored_at = self._stored_at, float("-inf")
-        return _LATE if due else BEHIND if time.monotonic() - stored < BEHIND else 0.0
-
     async def _wait(self, seconds: float, *, quietly: bool) -> None:
         """For a message, or `quietly` for a word that something has changed."""
-        log = self._log
+        partition = self._partition
         if quietly:
             try:
-                await asyncio.wait_for(log.changed.wait(), seconds)
+                await asyncio.wait_for(partition.changed.wait(), seconds)
             except TimeoutError:
                 pass
             return
         started = time.monotonic()
-        await log.lanes.stand(max(seconds, 0.1))
-        await log.lanes.wait(seconds)
-        if time.monotonic() - started >= log.link.options.poll_interval * 0.9:
-            await log.lanes.rebuild_starved()
+        await partition.consumers.stand(max(seconds, RETRY_S))
+        await partition.consumers.wait(seconds)
+        if time.monotonic() - started >= partition.connection.options.poll_interval * 0.9:
+            await partition.consumers.rebuild_starved()
 
     # ------------------------------------------------------------------ one look
 
@@ -131,10 +104,12 @@ class Claimer:
         expired: list[Expired] = []
         self._passed = self._not_due = 0
         self._unheard = None
-        while len(messages) < limit and self._passed < _PASSED and not any(message.alone for message in messages):
+        while (
+            len(messages) < limit and self._passed < BATCH_MESSAGES and not any(message.alone for message in messages)
+        ):
             asked = limit - len(messages)
             try:
-                found = await self._log.lanes.fetch(asked, ahead=min(2 * self._not_due, _AHEAD))
+                found = await self._partition.consumers.fetch(asked, ahead=min(2 * self._not_due, WINDOW))
             except Lost as error:  # the connection broke, or a server does not answer; whoever waits looks again
                 self._unheard = error
                 break
@@ -147,74 +122,74 @@ class Claimer:
         return Claims(messages, expired)
 
     async def _look(
-        self, info: QueueInfo, found: Sequence[tuple[Lane, Handed]], lease: float, *, joining: bool
+        self, info: QueueInfo, found: Sequence[tuple[PriorityConsumer, Handed]], lease: float, *, joining: bool
     ) -> tuple[Claims, bool]:
         candidates = [
-            _Candidate(lane, handed, tasks.read_task(handed.data), seen=handed.asked) for lane, handed in found
+            _Candidate(consumer, handed, tasks.read_task(handed.data), seen=handed.asked) for consumer, handed in found
         ]
-        if any(one.task.call for one in candidates) and not self._log.dead:
+        if any(one.task.call for one in candidates) and not self._partition.dead:
             candidates = [one for one in candidates if not one.task.call or await self._counts(one)]
-        await self._read([one for one in candidates if one.handed.delivered > 1 or self._log.dead])
+        await self._read([one for one in candidates if one.handed.delivered > 1 or self._partition.dead])
         return await self._judge(info, candidates, lease, joining=joining)
 
     async def _counts(self, one: _Candidate) -> bool:
         """Whether a part of a larger call counts; if not, it is passed over or thrown away."""
-        log = self._log
-        verdict = await log.calls.verdict(one.task.call)
+        partition = self._partition
+        verdict = await partition.calls.verdict(one.task.call)
         if verdict == "waits":
             self._passed += 1
-            await log.link.send(one.handed.ack, nak(min(_OPEN * 2 ** (one.handed.delivered - 1), _OPEN_MOST)))
+            await partition.connection.send(one.handed.ack, nak(min(RETRY_S * 2 ** (one.handed.delivered - 1), TRY_S)))
         elif verdict == "dropped":
-            await log.blobs.delete([one.task.blob] if one.task.blob else [])
-            await log.link.send(one.handed.ack, b"+ACK")
+            await partition.blobs.delete([one.task.blob] if one.task.blob else [])
+            await partition.connection.send(one.handed.ack, b"+ACK")
         return verdict == "counts"
 
     async def _read(self, candidates: Sequence[_Candidate]) -> None:
         if not candidates:
             return
-        records = await self._log.records([one.handed.id for one in candidates])
+        records = await self._partition.records([one.handed.id for one in candidates])
         for one in candidates:
             one.sequence, one.record = records.get(one.handed.id, (0, None))
-        await self._recall([one for one in candidates if one.record is None and not self._log.dead])
+        await self._recall([one for one in candidates if one.record is None and not self._partition.dead])
 
     async def _recall(self, candidates: Sequence[_Candidate]) -> None:
         """One without a record may have been handed to us just before it ended, was not kept and left nothing else."""
-        traces = await self._log.traces([one.handed.id for one in candidates]) if candidates else {}
+        traces = await self._partition.traces([one.handed.id for one in candidates]) if candidates else {}
         for one in candidates:
             if one.handed.id in traces:
-                one.record = Record(format=state.FORMAT, place=state.ARCHIVE, gone=True)
+                one.record = Record(format=tasks.FORMAT, place=state.ARCHIVE, gone=True)
 
     async def _judge(
         self, info: QueueInfo, candidates: Sequence[_Candidate], lease: float, *, joining: bool
     ) -> tuple[Claims, bool]:
         """Sort out what can be taken, the rest is ended, buried or given back; and whether one had to stay behind."""
-        log, moment = self._log, self._log.link.moment()
+        partition, moment = self._partition, self._partition.connection.moment()
         takes: list[_Candidate] = []
         expired: list[Expired] = []
         too_early: list[bytes] = []  # what the server hears of those that are not due
         full = stop = False
         for one in candidates:
-            seen = moment if one.record is None else log.seen(one.handed.id, one.record, moment)
-            what = state.sight(one.record, one.task, info.options, seen, dead=log.dead)
+            seen = moment if one.record is None else partition.seen(one.handed.id, one.record, moment)
+            what = state.sight(one.record, one.task, info.options, seen, dead=partition.dead)
             if what == "take":
-                alone = not log.dead and state.must_be_alone(one.record, one.task, info.options)
+                alone = not partition.dead and state.must_be_alone(one.record, one.task, info.options)
                 if full or stop or (alone and (takes or joining)):
                     stop = True
-                    await log.link.request(one.handed.ack, b"-NAK")
+                    await partition.connection.request(one.handed.ack, b"-NAK")
                 else:
                     takes.append(one)
                     full = alone
             elif what == "wait":
                 self._not_due += one.handed.delivered == 1
                 seconds = state.wait(one.record, one.task, seen)
-                self.expect(moment.now + seconds)
+                self._partition.expect(moment.now + seconds)
                 too_early.append(wire.frame(one.handed.ack, nak(seconds)))
             elif what == "expired":
                 expired += await self._expire(info, one)
             else:
                 await self._settler.finish_ended(one.handed, one.task, one.record)
         if too_early:
-            await log.link.say(b"".join(too_early))
+            await partition.connection.say(b"".join(too_early))
         return Claims(await self._take(info, takes, lease), expired), stop
 
     async def _expire(self, info: QueueInfo, one: _Candidate) -> list[Expired]:
@@ -229,21 +204,22 @@ class Claimer:
     # ------------------------------------------------------------------ taking
 
     async def _take(self, info: QueueInfo, takes: Sequence[_Candidate], lease: float) -> list[Claimed]:
-        log, removed = self._log, await self._removed(takes)
+        partition, removed = self._partition, await self._removed(takes)
         takes = [one for one in takes if one.handed.id not in removed]
         if not takes:
             return []
         payloads = await self._payloads(takes)
-        for one in takes:
-            if one.lane.lease != lease:  # the server's timer for this one; the usual lease needs no word
-                await log.link.send(one.handed.ack, nak(lease))
-        moment = log.link.moment()
+        # The server's timer for each; the usual lease needs no word.
+        timers = [wire.frame(one.handed.ack, nak(lease)) for one in takes if one.consumer.lease != lease]
+        if timers:
+            await partition.connection.say(b"".join(timers))
+        moment = partition.connection.moment()
         leases, posts = self._leases(takes, lease, moment)
         try:
-            sequences, _ = await log.fence.write(posts)
-        except Refused:  # no room for our leases; others may have some
+            sequences, _ = await partition.fence.write(posts)
+        except (Refused, Denied):  # no room for our leases, or no right to write them; others may have both
             for one in takes:
-                await log.link.send(one.handed.ack, b"-NAK")
+                await partition.connection.send(one.handed.ack, b"-NAK")
             raise
         claimed: list[Claimed] = []
         kept: list[Lease] = []
@@ -257,10 +233,10 @@ class Claimer:
             claimed.append(_claimed(info, each, _given(payloads, each)))
             if one.record is not None:
                 claimed[-1].recovered = bool(one.record.token)
-                claimed[-1].alone = state.must_be_alone(one.record, one.task, info.options) and not log.dead
-        log.keep(kept)
+                claimed[-1].alone = state.must_be_alone(one.record, one.task, info.options) and not partition.dead
+        partition.keep(kept)
         if claimed:
-            self.expect(moment.now + lease)
+            self._partition.expect(moment.now + lease)
         return claimed
 
     async def _payloads(self, takes: Sequence[_Candidate]) -> dict[str, bytes | StoreError]:
@@ -272,22 +248,22 @@ class Claimer:
         for one in takes:
             if one.task.blob:
                 try:
-                    found[one.handed.id] = await self._log.blobs.get(one.task.blob)
+                    found[one.handed.id] = await self._partition.blobs.get(one.task.blob)
                 except StoreError as error:
                     found[one.handed.id] = error
-                except (Lost, Nobody, Refused):
+                except (Lost, Nobody, Refused, Denied):
                     for other in takes:
-                        await self._log.link.send(other.handed.ack, b"-NAK")
+                        await self._partition.connection.send(other.handed.ack, b"-NAK")
                     raise
         return found
 
     async def _removed(self, takes: Sequence[_Candidate]) -> set[str]:
         """Ids of those that may have been removed since they were handed to us, so that no record tells, and were."""
         now = time.monotonic()
-        unsure = [one for one in takes if one.record is None and now - one.seen > SURE]
+        unsure = [one for one in takes if one.record is None and now - one.seen > OUTLASTS_S / 2]
         if not unsure:
             return set()
-        there = await self._log.are_there([one.handed.sequence for one in unsure])
+        there = await self._partition.are_there([one.handed.sequence for one in unsure])
         for one in unsure:
             one.seen = now
         return {one.handed.id for one, ok in zip(unsure, there, strict=True) if not ok}
@@ -297,7 +273,7 @@ class Claimer:
         if sequence is None:
             await self._lost(info, one)
         else:
-            await self._log.delete(self._log.names.done_stream, sequence)
+            await self._partition.delete(self._partition.names.done_stream, sequence)
 
     def _leases(self, takes: Sequence[_Candidate], lease: float, moment: Moment) -> tuple[list[Lease], list[Post]]:
         """Leases as they are to be, and what has to be written for that. What nobody held before shares a record."""
@@ -311,29 +287,29 @@ class Claimer:
             record = first if fresh else state.taken(one.record, token, end, moment.now)
             made = Lease(handed.id, record, one.sequence, one.task, handed.data, handed.ack, token, told, ahead)
             leases.append(made)
-            posts.append(self._log.post(made, record, body if fresh else None))
+            posts.append(self._partition.post(made, record, body if fresh else None))
         return leases, posts
 
     async def _lost(self, info: QueueInfo, one: _Candidate) -> None:
         """Another wrote the record since we looked: it tells what this message is now."""
-        found = await self._log.record(one.handed.id)
+        found = await self._partition.record(one.handed.id)
         one.sequence, one.record = found if found is not None else (0, None)
-        moment = self._log.link.moment()
-        what = state.sight(one.record, one.task, info.options, moment, dead=self._log.dead)
+        moment = self._partition.connection.moment()
+        what = state.sight(one.record, one.task, info.options, moment, dead=self._partition.dead)
         if what in ("ended", "dead"):
             await self._settler.finish_ended(one.handed, one.task, one.record)
         else:
-            await self._log.link.send(one.handed.ack, nak(state.wait(one.record, one.task, moment)))
+            await self._partition.connection.send(one.handed.ack, nak(state.wait(one.record, one.task, moment)))
 
     # ------------------------------------------------------------------ longer
 
     async def extend(self, held: Sequence[tuple[str, str]], seconds: float) -> list[float | None]:
         """New ends of these leases; None for one that is lost."""
-        await self._log.info()
+        await self._partition.info()
         return list(await asyncio.gather(*[self._extend(id, token, seconds) for id, token in held]))
 
     async def _extend(self, id: str, token: str, seconds: float) -> float | None:
-        log = self._log
+        partition = self._partition
         while True:
             lease = await self._settler.lease(id, token)
             if lease is None or not self._settler.is_held_by(lease, token):
@@ -341,19 +317,19 @@ class Claimer:
             record = Record()
             record.CopyFrom(lease.record)
             record.token = token
-            moment = log.link.moment()
+            moment = partition.connection.moment()
             record.lease_end = max(record.lease_end, state.lease_end(moment, seconds))
             lease.told = max(lease.told, state.told_end(record.lease_end, moment))
             if record.lease_end == lease.record.lease_end:
                 return lease.told
-            [sequence], _ = await log.fence.write([log.post(lease, record)])
+            [sequence], _ = await partition.fence.write([partition.post(lease, record)])
             if sequence is None:
-                log.leases.pop((id, token), None)
+                partition.leases.pop((id, token), None)
                 continue
             lease.record, lease.sequence, lease.ahead = record, sequence, moment.ahead
-            log.keep([lease])
-            await log.link.send(lease.ack, nak(record.lease_end - moment.earliest))
-            self.expect(record.lease_end)
+            partition.keep([lease])
+            await partition.connection.send(lease.ack, nak(record.lease_end - moment.earliest))
+            self._partition.expect(record.lease_end)
             return lease.told
 
 

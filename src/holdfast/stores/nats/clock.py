@@ -4,8 +4,8 @@ from __future__ import annotations
 
 from typing import NamedTuple
 
-DRIFT = 1e-3  # how far two clocks may run apart: seconds a second; NTP turns each by 5e-4 at most
-MARGIN = 0.01  # seconds by which the clocks of a cluster's servers may differ: any of them may be the one we heard
+DRIFT = 1e-3  # seconds a second that two clocks may run apart; NTP turns each by 5e-4 at most
+MARGIN_S = 0.01  # the clocks of a cluster's servers may differ: any of them may be the one we heard
 
 
 class Moment(NamedTuple):
@@ -67,7 +67,7 @@ class Clock:
     def moment(self, at: float) -> Moment:
         """At this instant of our own clock."""
         low, high = self._bounds(at)
-        return Moment(at + low - MARGIN, at + (low + high) / 2, at + high, at)
+        return Moment(at + low - MARGIN_S, at + (low + high) / 2, at + high, at)
 
     def age(self, at: float) -> float:
         """Seconds since the server was last heard; infinite while nothing sure is known."""

@@ -9,14 +9,10 @@ from typing import Any
 from ...config import StoreOptions
 from ...escaping import logger_named
 from . import faults
-from .deadline import apart
-from .fast_reader import Ear
+from .deadline import RETRY_S, TRY_S, apart
+from .fast_reader import FastClient
 
 _LOG = logger_named("holdfast.nats")
-_CLOSE = 5.0  # seconds that an orderly end may take
-_LET_GO = 0.2  # seconds that we wait for a cancelled task of the driver; it may not hear of it, or not at once
-_CANCEL_AGAIN = 1.0  # seconds
-_ONE_SERVER = 5.0  # seconds for one server, where there may be others
 _letting_go: set[asyncio.Task[None]] = set()  # tasks need somebody who holds them
 
 
@@ -38,7 +34,7 @@ class Attempt:
 
 
 async def connect(
-    client: Ear, given: dict[str, Any], options: StoreOptions, within: float, **callbacks: Callable[..., Any]
+    client: FastClient, given: dict[str, Any], options: StoreOptions, within: float, **callbacks: Callable[..., Any]
 ) -> Attempt | None:
     """Connect; None, or why that did not work. `said` is called with every later word of the driver."""
     attempt, said = Attempt(len(given["servers"])), callbacks.pop("said")
@@ -64,7 +60,7 @@ async def connect(
 
 
 async def _driver_connects(
-    client: Ear,
+    client: FastClient,
     heard: Callable[[Exception], Any],
     given: dict[str, Any],
     options: StoreOptions,
@@ -76,36 +72,36 @@ async def _driver_connects(
         reconnected_cb=callbacks["returned"],
         closed_cb=callbacks["given_up"],
         max_reconnect_attempts=-1,
-        reconnect_time_wait=0.1,  # type: ignore[arg-type]  # seconds; the driver's own default is a whole number
-        connect_timeout=min(options.connect_timeout, _ONE_SERVER),  # type: ignore[arg-type]  # as above
-        ping_interval=10,
+        reconnect_time_wait=RETRY_S,  # type: ignore[arg-type]  # seconds; the driver's own default is a whole number
+        connect_timeout=min(options.connect_timeout, TRY_S),  # type: ignore[arg-type]  # as above
+        ping_interval=int(2 * TRY_S),
         pending_size=1 << 40,  # it would wait without a deadline: `wire.send` keeps the measure
-        flush_timeout=10,
+        flush_timeout=2 * TRY_S,
         skip_subject_validation=True,
         name="holdfast",
         **given,
     )
 
 
-async def _give_up(client: Ear, connecting: asyncio.Task[None]) -> None:
+async def _give_up(client: FastClient, connecting: asyncio.Task[None]) -> None:
     """The driver ignores a cancellation now and then: it is cancelled until it hears, and nobody waits for that."""
     ending = apart(_end_surely(client, connecting))
     _letting_go.add(ending)
     ending.add_done_callback(_letting_go.discard)
-    await asyncio.wait({ending}, timeout=_LET_GO)
+    await asyncio.wait({ending}, timeout=RETRY_S)
 
 
-async def _end_surely(client: Ear, connecting: asyncio.Task[None]) -> None:
+async def _end_surely(client: FastClient, connecting: asyncio.Task[None]) -> None:
     while not connecting.done():
         connecting.cancel()
-        await asyncio.wait({connecting}, timeout=_CANCEL_AGAIN)
-    await end(client, _CLOSE)
+        await asyncio.wait({connecting}, timeout=RETRY_S)
+    await end(client, TRY_S)
 
 
-async def end(client: Ear, within: float) -> None:
+async def end(client: FastClient, within: float) -> None:
     """Close a connection; what a server that does not read has not taken by then is dropped."""
     closing = apart(client.close())
-    await asyncio.wait({closing}, timeout=min(within, _CLOSE))
+    await asyncio.wait({closing}, timeout=min(within, TRY_S))
     if not closing.done():
         closing.cancel()
         _letting_go.add(closing)
@@ -115,7 +111,7 @@ async def end(client: Ear, within: float) -> None:
     _abort(client)
 
 
-def _abort(client: Ear) -> None:
+def _abort(client: FastClient) -> None:
     """Without a flush: a server that is stopped reads nothing, and an open socket would outlive us."""
     writer = getattr(getattr(client, "_transport", None), "_io_writer", None)
     if writer is not None:

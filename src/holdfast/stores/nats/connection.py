@@ -5,8 +5,10 @@ from __future__ import annotations
 import asyncio
 import itertools
 import os
+import re
 import time
-from collections.abc import Callable, Iterable, Sequence
+from collections.abc import AsyncIterator, Callable, Iterable, Sequence
+from contextlib import asynccontextmanager
 from datetime import datetime
 from functools import partial
 from typing import Any, TypeVar
@@ -17,48 +19,43 @@ from ...config import StoreOptions
 from ...errors import Unavailable
 from . import connecting, deadline, faults, wire
 from .address import Address
-from .answers import read_answer, read_there, sequence
 from .clock import Clock, Moment
 from .connecting import Attempt
-from .deadline import apart, holding
-from .fast_reader import Ear, Handler, Word
-from .faults import Denied, Lost, Nobody, Refused, TooLarge
-from .features import Features, features_of
-from .wire import Post
+from .deadline import FRESH_S, POLL_S, RECOVERY_S, RETRY_S, TRY_S, apart
+from .fast_reader import FastClient, Handler, Incoming
+from .faults import Code, Denied, Lost, Nobody, Refused, TooLarge
+from .wire import API, Post, read_answer, read_there, removal, sequence
 
-_WINDOW = 256  # publishes under way at once, where there are no batches
-_BATCHES = 16  # batches under way at once; the server takes 50 of a stream
-_ONE_TRY = 5.0  # seconds until an unanswered request is asked again
-_RECOVERY = 10.0  # seconds after a reconnect in which a missing stream may just not be back yet
-_REVIVE = 0.5  # seconds between two tries to connect anew
-_CLOCK_GOOD = 2.0  # seconds after which the server's clock is asked for again
-_JS = "$JS.API."
+WINDOW = 256  # requests in one write, messages in one page: with more the server is busy all the time as well
+BATCHES = 16  # atomic batches under way at once: the server takes 50 of a stream, of all clients together
+PENDING_BYTES = 64 << 20  # may wait to be sent: memory that a server which reads nothing can cost us
+TRIES = 5  # of what fails for a moment only, when asked for at the wrong one
 T = TypeVar("T")
 
 
-class Link:
+class Connection:
     """One connection of one store, kept alive by the driver."""
 
     def __init__(self, address: Address, options: StoreOptions) -> None:
         self.options = options
-        self.one_try = min(_ONE_TRY, options.operation_timeout)
-        self.features = Features()
-        self.client = Ear()
+        self.one_try = min(TRY_S, options.operation_timeout)
+        self.version = "?"  # of the server
+        self.client = FastClient()
         self.drops: list[Callable[[], None]] = []  # called when the connection breaks
         self.closed = False
         self._address = address
         self._replies: dict[str, asyncio.Future[Any]] = {}
         self._asked: dict[str, Iterable[str]] = {}  # the subjects that an answer is awaited from
         self._deaf: Denied | None = None  # we may not hear what we must: no answer will come
-        self._streams: dict[str, Callable[[Word, str], None]] = {}  # given what follows the name
+        self._streams: dict[str, Callable[[Incoming, str], None]] = {}  # given what follows the name
         self._numbers = itertools.count(1)
         self._inbox = ""
-        self._heard: list[tuple[str, Handler]] = []  # subjects that this link listens to, on whatever connection
+        self._heard: list[tuple[str, Handler]] = []  # subjects that this connection listens to, on whatever connection
         self._revival: asyncio.Task[None] | None = None
         self._up = asyncio.Event()
         self._up_since = 0.0
-        self._batches = asyncio.Semaphore(_BATCHES)
-        self._window = asyncio.Semaphore(_WINDOW)
+        self._batches = asyncio.Semaphore(BATCHES)
+        self._window = asyncio.Semaphore(WINDOW)
         self._clock = Clock(time.time() - time.monotonic())
         self._clock_asked = float("-inf")
 
@@ -70,11 +67,14 @@ class Link:
         until = deadline.until(self.options.connect_timeout)
         while (attempt := await self._connect(given, max(until - time.monotonic(), 0.001))) is not None:
             # A server that refuses us may hang up before we have read why: asked again, it says so.
-            if attempt.is_final.is_set() or time.monotonic() + 0.1 > until:
+            if attempt.is_final.is_set() or time.monotonic() + RETRY_S > until:
                 raise faults.opening(attempt.cause, self._address.servers, self.options.connect_timeout) from None
-            await asyncio.sleep(0.1)
-            self.client = Ear()
-        await self._begin()
+            await asyncio.sleep(RETRY_S)
+            self.client = FastClient()
+        self.version = str(self.client._server_info.get("version", "?"))
+        self._inbox = self.client.new_inbox()
+        await self.listen(f"{self._inbox}.>", self._answered)
+        self._up.set()
 
     async def _connect(self, given: dict[str, Any], within: float) -> Attempt | None:
         return await connecting.connect(
@@ -88,11 +88,10 @@ class Link:
             given_up=self._given_up,
         )
 
-    async def _begin(self) -> None:
-        self.features = features_of(self.client._server_info)
-        self._inbox = self.client.new_inbox()
-        await self.listen(f"{self._inbox}.>", self._answered)
-        self._up.set()
+    def is_at_least(self, major: int, minor: int) -> bool:
+        """Whether the server has this version or a newer one."""
+        found = re.match(r"(\d+)\.(\d+)", self.version)
+        return found is not None and (int(found[1]), int(found[2])) >= (major, minor)
 
     @property
     def max_payload(self) -> int:
@@ -102,7 +101,7 @@ class Link:
     async def listen(self, subject: str, handler: Handler) -> None:
         """Hear what comes on a subject, for good: also on a connection that takes the place of this one."""
         self._heard.append((subject, handler))
-        await wire.wait_for_room(self.client, self.one_try)
+        await self._wait_for_room(self.one_try)
         await self.client.listen(subject, handler)
 
     async def close(self) -> None:
@@ -136,7 +135,7 @@ class Link:
         self._up.set()
 
     async def _given_up(self) -> None:
-        """The driver closes itself for good after most errors of the server; this link does not."""
+        """The driver closes itself for good after most errors of the server; this connection does not."""
         if self._heard and not self.closed and (self._revival is None or self._revival.done()):
             await self._dropped()
             self._revival = apart(self._revive())
@@ -145,13 +144,13 @@ class Link:
         """A new connection in place of the one that was closed; what that one had still to send is not sent again."""
         given = self._address.connect_options()
         while not self.closed:
-            self.client = Ear()
+            self.client = FastClient()
             if await self._connect(given, self.options.connect_timeout) is None:
                 for subject, handler in self._heard:
                     await self.client.listen(subject, handler)
                 await self._returned()
                 return
-            await asyncio.sleep(_REVIVE)
+            await asyncio.sleep(RETRY_S)
 
     def _fail_all(self) -> None:
         for future in self._replies.values():
@@ -165,11 +164,11 @@ class Link:
     @property
     def just_returned(self) -> bool:
         """Whether the server may still be recovering its streams."""
-        return time.monotonic() - self._up_since < _RECOVERY
+        return time.monotonic() - self._up_since < RECOVERY_S
 
     # ------------------------------------------------------------------ asking
 
-    def _answered(self, message: Word) -> None:
+    def _answered(self, message: Incoming) -> None:
         name, _, place = message.subject[len(self._inbox) + 1 :].partition(".")
         if (stream := self._streams.get(name)) is not None:
             stream(message, place)
@@ -195,7 +194,26 @@ class Link:
 
     async def say(self, frames: bytes) -> None:
         """The same for ready frames; Lost."""
-        await wire.send(self.client, frames, self.one_try)
+        await self._send(frames, self.one_try)
+
+    async def _send(self, data: bytes, within: float) -> None:
+        """Hand frames to the driver's own buffer, in their order with everything else it sends; Lost."""
+        await self._wait_for_room(within)
+        client: Any = self.client  # its own parts
+        client.stats["out_bytes"] += len(data)
+        await client._send_command(data)
+        await client._flush_pending()
+
+    async def _wait_for_room(self, within: float) -> None:
+        """The driver waits without an end for a server that reads nothing: before it would, we do with one; Lost."""
+        client, until = self.client, 0.0
+        if client._flush_queue is None:
+            raise Lost("no connection")
+        while client._flush_queue.full() or client._pending_data_size > PENDING_BYTES:
+            until = until or deadline.until(within)
+            if time.monotonic() >= until:
+                raise Lost("the server reads nothing")
+            await asyncio.sleep(POLL_S)
 
     def _expect(self, name: str, subjects: Iterable[str]) -> asyncio.Future[Any]:
         """An answer under this name, to what is sent to these subjects; `_expected` it at the end."""
@@ -212,21 +230,23 @@ class Link:
         if size > (limit := self.max_payload):
             raise TooLarge(size, limit)
 
-    async def _ask(self, subjects: Iterable[str], frames: Callable[[str], bytes], within: float) -> Word:
+    async def _ask(self, subjects: Iterable[str], frames: Callable[[str], bytes], within: float) -> Incoming:
         until = time.monotonic() + within
         await self.connected(within)
         name = str(next(self._numbers))
         future = self._expect(name, subjects)
         try:
-            await wire.send(self.client, frames(f"{self._inbox}.{name}"), within)
-            message: Word = await deadline.answer(future, until)
+            await self._send(frames(f"{self._inbox}.{name}"), within)
+            message: Incoming = await answer(future, until)
         finally:
             self._expected(name)
         if message.headers and message.headers.get("Status") == "503":
             raise Nobody
         return message
 
-    async def request(self, subject: str, data: bytes = b"", *, headers: str = "", within: float | None = None) -> Word:
+    async def request(
+        self, subject: str, data: bytes = b"", *, headers: str = "", within: float | None = None
+    ) -> Incoming:
         """One request; Lost, Nobody, TooLarge."""
         self._must_fit(len(data) + len(headers))
         frames = partial(wire.frame, subject, data, headers=headers)
@@ -239,7 +259,7 @@ class Link:
         while True:
             sent = time.monotonic()
             try:
-                reply = await self.request(_JS + path, data, within=min(_ONE_TRY, max(until - sent, 0.001)))
+                reply = await self.request(API + path, data, within=min(TRY_S, max(until - sent, 0.001)))
                 answer: dict[str, Any] = msgspec.json.decode(reply.data)
                 if "error" in answer:
                     raise faults.refusal(answer["error"])
@@ -249,22 +269,22 @@ class Link:
                 again = isinstance(error, Lost) or self._may_recover(error)
                 if not again or time.monotonic() >= until:
                     raise
-            await asyncio.sleep(0.05)
+            await asyncio.sleep(RETRY_S)
 
     def _may_recover(self, error: Exception) -> bool:
         if isinstance(error, Refused):
-            return error.code in (10008, 10009)  # the cluster has no leader just now
+            return error.code in (Code.CLUSTER_NOT_READY, Code.NOT_THE_LEADER)
         return self.just_returned
 
-    async def collect(self, path: str, body: object) -> list[Word]:
+    async def collect(self, path: str, body: object) -> list[Incoming]:
         """A request with many answers and an end, such as a batch of direct gets; Lost, Nobody, Refused."""
         data = msgspec.json.encode(body)
         self._must_fit(len(data))
         await self.connected(self.one_try)
-        name, found = str(next(self._numbers)), list[Word]()
-        end = self._expect(name, (_JS + path,))
+        name, found = str(next(self._numbers)), list[Incoming]()
+        end = self._expect(name, (API + path,))
 
-        def heard(message: Word, _place: str) -> None:
+        def heard(message: Incoming, _place: str) -> None:
             if (message.headers or {}).get("Status") is not None:
                 if not end.done():
                     end.set_result(message)
@@ -273,8 +293,8 @@ class Link:
 
         self._streams[name] = heard
         try:
-            await wire.send(self.client, wire.frame(_JS + path, data, f"{self._inbox}.{name}"), self.one_try)
-            last: Word = await asyncio.wait_for(end, deadline.left(2 * self.one_try))
+            await self._send(wire.frame(API + path, data, f"{self._inbox}.{name}"), self.one_try)
+            last: Incoming = await asyncio.wait_for(end, deadline.left(2 * self.one_try))
         except TimeoutError:
             raise Lost("no answer in time") from None
         finally:
@@ -303,43 +323,30 @@ class Link:
 
     async def _store_part(self, posts: Sequence[Post], place: int) -> list[int]:
         """The server takes one part after the other, and each has its time."""
-        stored = await (self._store_batch(posts, place) if len(posts) > 1 else self._store_ones(posts))
+        stored = [await self._store_one(posts[0])] if len(posts) == 1 else await self._store_batch(posts, place)
         deadline.renew()
         return stored
-
-    async def _store_ones(self, posts: Sequence[Post]) -> list[int]:
-        return [await self._store_one(post) for post in posts]
 
     async def store_each(self, posts: Sequence[Post]) -> list[int | Exception]:
         """Store messages, each for itself, in one write: sequences, or why not (Refused, Lost, Nobody); TooLarge."""
         self._must_fit(max((wire.size(post) for post in posts), default=0))
-        found: list[int | Exception] = []
-        for start in range(0, len(posts), _WINDOW):
-            part = posts[start : start + _WINDOW]
-            found += await self._each(part, read_answer)
-        return found
+        return await self._each(posts, read_answer)
 
     async def are_there(self, stream: str, sequences: Sequence[int]) -> list[bool | Exception]:
         """Whether messages are stored, by their leader, in one write."""
-        subject, found = f"{_JS}STREAM.MSG.GET.{stream}", list[bool | Exception]()
-        for start in range(0, len(sequences), _WINDOW):
-            part = [Post(subject, b'{"seq":%d}' % one) for one in sequences[start : start + _WINDOW]]
-            found += await self._each(part, read_there)
-        return found
+        subject = f"{API}STREAM.MSG.GET.{stream}"
+        return await self._each([Post(subject, b'{"seq":%d}' % one) for one in sequences], read_there)
 
     async def delete_each(self, stream: str, sequences: Sequence[int]) -> list[bool | Exception]:
         """Remove stored messages, many in one write: False for one that is not there, or why not."""
-        posts, found = [_removal(stream, one) for one in sequences], list[bool | Exception]()
-        for start in range(0, len(posts), _WINDOW):
-            found += await self._each(posts[start : start + _WINDOW], read_there)
-        return found
+        return await self._each([removal(stream, one) for one in sequences], read_there)
 
     async def remove_each(self, stream: str, places: Sequence[int | str]) -> bool:
         """Remove stored messages by their sequences or subjects, in one write; whether the last was answered.
 
         Only that one is: answers to all cost half as much again. Who has to know what went looks.
         """
-        *rest, last = [_removal(stream, one) for one in places]
+        *rest, last = [removal(stream, one) for one in places]
         try:
             await self.connected(self.one_try)
             await self.say(b"".join([wire.frame(post.subject, post.data) for post in rest]))
@@ -348,8 +355,13 @@ class Link:
         [answer] = await self._each([last], read_there)
         return isinstance(answer, bool)
 
-    async def _each(self, posts: Sequence[Post], read: Callable[[Word], T | Exception]) -> list[T | Exception]:
-        """Requests in one write, answered under their places; what came of each."""
+    async def _each(self, posts: Sequence[Post], read: Callable[[Incoming], T | Exception]) -> list[T | Exception]:
+        """Requests that are answered one by one, a window and the word before it in one write; what came of each."""
+        windows = [posts[start : start + WINDOW + 1] for start in range(0, len(posts), WINDOW + 1)]
+        return [answer for part in windows for answer in await self._window_of(part, read)]
+
+    async def _window_of(self, posts: Sequence[Post], read: Callable[[Incoming], T | Exception]) -> list[T | Exception]:
+        """Requests in one write, answered under their places."""
         answers: list[T | Exception | None] = [None] * len(posts)
         try:
             await self.connected(self.one_try)
@@ -358,7 +370,7 @@ class Link:
         name, left = str(next(self._numbers)), len(answers)
         end = self._expect(name, [post.subject for post in posts])
 
-        def heard(message: Word, place: str) -> None:
+        def heard(message: Incoming, place: str) -> None:
             nonlocal left
             if answers[number := int(place)] is None:
                 answers[number] = read(message)
@@ -368,7 +380,7 @@ class Link:
 
         self._streams[name] = heard
         try:
-            await wire.send(self.client, wire.frames(posts, f"{self._inbox}.{name}"), self.one_try)
+            await self._send(wire.frames(posts, f"{self._inbox}.{name}"), self.one_try)
             await asyncio.wait_for(end, deadline.left(self.one_try))
         except (TimeoutError, Lost):
             pass
@@ -407,14 +419,31 @@ class Link:
     def must_ask_clock(self) -> bool:
         """Whether the server should be heard again; of all who ask at once, one is told so."""
         at = time.monotonic()
-        if min(self._clock.age(at), at - self._clock_asked) < _CLOCK_GOOD:
+        if min(self._clock.age(at), at - self._clock_asked) < FRESH_S:
             return False
         self._clock_asked = at
         return True
 
 
-def _removal(stream: str, place: int | str) -> Post:
-    """The request that removes the message of a sequence, or all of a subject."""
-    if isinstance(place, int):
-        return Post(f"{_JS}STREAM.MSG.DELETE.{stream}", b'{"seq":%d,"no_erase":true}' % place)
-    return Post(f"{_JS}STREAM.PURGE.{stream}", b'{"filter":"%b"}' % place.encode())
+async def answer(future: asyncio.Future[T], until: float) -> T:
+    """What comes by then, and by the call's end, which other answers may move meanwhile; Lost."""
+    while not future.done():
+        seconds = deadline.left(until - time.monotonic())
+        if seconds <= 0:
+            raise Lost("no answer in time")
+        await asyncio.wait((future,), timeout=seconds)
+    return future.result()
+
+
+@asynccontextmanager
+async def holding(lock: asyncio.Lock | asyncio.Semaphore, most: float) -> AsyncIterator[None]:
+    """`async with lock`, but no wait for it beyond the call's end; Lost."""
+    try:
+        async with asyncio.timeout(deadline.left(most)):
+            await lock.acquire()
+    except TimeoutError:
+        raise Lost("no answer in time") from None
+    try:
+        yield
+    finally:
+        lock.release()

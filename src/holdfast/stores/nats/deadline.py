@@ -4,14 +4,20 @@ from __future__ import annotations
 
 import asyncio
 import time
-from collections.abc import AsyncIterator, Coroutine, Iterator
-from contextlib import asynccontextmanager, contextmanager
+from collections.abc import Coroutine, Iterator
+from contextlib import contextmanager
 from contextvars import Context, ContextVar
 from typing import Any, TypeVar
 
-from .faults import Lost
-
 T = TypeVar("T")
+
+# A server that is well answers in milliseconds; these are for one that is not. Seconds.
+TRY_S = 5.0  # an unanswered request is asked again: less repeats what a busy server has not got to yet
+ANSWER_S = 2.0  # what a call can do without is not awaited longer: a stopped server must not cost the whole call
+RETRY_S = 0.1  # pause after a failure: less is a busy loop against a server that is down
+POLL_S = 0.002  # pause between two looks at something that changes within milliseconds
+RECOVERY_S = 10.0  # after a reconnect a missing stream may just not be back yet: a cluster elects its leaders first
+FRESH_S = 1.0  # what was looked up is believed: so late is a change seen that no note told of
 
 
 class _Deadline:
@@ -57,30 +63,6 @@ def renew() -> None:
     """A slice of a call that handles any number of messages or bytes is done: the next one has the whole time."""
     if (found := _current.get()) is not None:
         found.at = max(found.at, time.monotonic() + found.seconds)
-
-
-async def answer(future: asyncio.Future[T], until: float) -> T:
-    """What comes by then, and by the call's end, which other answers may move meanwhile; Lost."""
-    while not future.done():
-        seconds = left(until - time.monotonic())
-        if seconds <= 0:
-            raise Lost("no answer in time")
-        await asyncio.wait((future,), timeout=seconds)
-    return future.result()
-
-
-@asynccontextmanager
-async def holding(lock: asyncio.Lock | asyncio.Semaphore, most: float) -> AsyncIterator[None]:
-    """`async with lock`, but no wait for it beyond the call's end; Lost."""
-    try:
-        async with asyncio.timeout(left(most)):
-            await lock.acquire()
-    except TimeoutError:
-        raise Lost("no answer in time") from None
-    try:
-        yield
-    finally:
-        lock.release()
 
 
 def apart(work: Coroutine[Any, Any, T]) -> asyncio.Task[T]:

@@ -20,9 +20,7 @@ from nats.protocol.parser import AWAITING_CONTROL_LINE, Parser
 from ...escaping import logger_named
 
 _LOG = logger_named("holdfast.nats")
-_LARGE = (
-    256 << 10
-)  # bytes of a message that the driver gathers: joining what has come so far costs more the longer it is
+_LARGE_BYTES = 256 << 10  # the driver gathers what is longer: joining what has come so far costs more each time
 
 
 def _takes(function: Any, *names: str) -> bool:
@@ -38,7 +36,7 @@ _PARSER_IS_KNOWN = (
 )
 
 
-class Word(msgspec.Struct, gc=False):
+class Incoming(msgspec.Struct, gc=False):
     """A message whose headers are read when somebody asks."""
 
     subject: str
@@ -68,17 +66,17 @@ def parse(raw: bytes) -> dict[str, str]:
     return found
 
 
-Handler = Callable[[Any], None]  # given a Word, or the driver's own message
+Handler = Callable[[Any], None]  # given a Incoming, or the driver's own message
 
 
-class Ear(Client):
+class FastClient(Client):
     """The driver's client, with handlers that hear at once."""
 
     def __init__(self) -> None:
         super().__init__()
         self.straight: dict[bytes, Handler] = {}  # by the number of the subscription
         if _PARSER_IS_KNOWN:
-            self._ps = _Quick(self)
+            self._ps = _FastParser(self)
 
     async def listen(self, subject: str, handler: Handler) -> None:
         """Subscribe for good; the handler must be quick and must not raise."""
@@ -96,20 +94,20 @@ class Ear(Client):
             await super()._process_msg(sid, subject, reply, data, headers)  # type: ignore[arg-type]  # None is no header
             return
         head = bytes(headers) if headers else None
-        _tell(handler, Word(subject.decode(), (reply or b"").decode(), bytes(data), head))
+        _tell(handler, Incoming(subject.decode(), (reply or b"").decode(), bytes(data), head))
 
 
-def _tell(handler: Handler, word: Word) -> None:
+def _tell(handler: Handler, word: Incoming) -> None:
     try:
         handler(word)
     except Exception:  # noqa: BLE001 - a bad message must not end the connection
         _LOG.exception("nats: a message could not be taken")
 
 
-class _Quick(Parser):
+class _FastParser(Parser):
     """The driver's parser, with a short way for whole messages that are heard at once; the rest it does itself."""
 
-    def __init__(self, ear: Ear) -> None:
+    def __init__(self, ear: FastClient) -> None:
         super().__init__(ear)
         self._straight = ear.straight
 
@@ -147,12 +145,12 @@ class _Quick(Parser):
                     return  # it was the last word of that connection
             elif words[0] == b"MSG":  # subject sid [reply] size
                 reply = words[3].decode() if len(words) == 5 else ""
-                _tell(handler, Word(words[1].decode(), reply, data[start : stop - 2]))
+                _tell(handler, Incoming(words[1].decode(), reply, data[start : stop - 2]))
             else:  # subject sid [reply] header-size size
                 reply, body = words[3].decode() if len(words) == 6 else "", start + int(words[-2])
-                _tell(handler, Word(words[1].decode(), reply, data[body : stop - 2], data[start:body]))
+                _tell(handler, Incoming(words[1].decode(), reply, data[body : stop - 2], data[start:body]))
             at = stop
         self._rest = data[at:]
-        if len(self._rest) > _LARGE:
+        if len(self._rest) > _LARGE_BYTES:
             rest, self._rest = self._rest, b""
             await super().parse(rest)

@@ -8,21 +8,38 @@ import socket
 import ssl
 from collections.abc import Iterable, Iterator, Sequence
 from contextlib import contextmanager
+from enum import IntEnum
 from typing import Any
 
 import nats.errors
 
-from ...errors import HoldfastError, MessageTooLarge, StoreError, Unavailable
+from ...errors import HoldfastError, MessageTooLarge, QueueNotFound, StoreError, Unavailable
 
-WRONG_SEQUENCE = 10071
-DUPLICATE_IN_BATCH = 10201
-STREAM_NOT_FOUND = 10059
-CONSUMER_NOT_FOUND = 10014
-CONSUMER_NOT_MADE = 10012
-MESSAGE_NOT_FOUND = 10037
-_NO_JETSTREAM = (10039, 10076)
-NO_ROOM = (10002, 10023, 10047)  # of the account, of the server
-STREAM_FULL = 10077  # a limit of the stream itself
+
+class Code(IntEnum):
+    """The server's own numbers for what it refuses."""
+
+    NO_RESOURCES = 10002
+    CLUSTER_NOT_READY = 10008
+    NOT_THE_LEADER = 10009
+    CONSUMER_NOT_MADE = 10012
+    CONSUMER_NOT_FOUND = 10014
+    ACCOUNT_FULL = 10023
+    MESSAGE_NOT_FOUND = 10037
+    NOT_FOR_ACCOUNT = 10039
+    SEQUENCE_NOT_FOUND = 10043
+    STORAGE_FULL = 10047
+    MESSAGE_NOT_REMOVED = 10057
+    STREAM_EXISTS = 10058
+    STREAM_NOT_FOUND = 10059
+    WRONG_SEQUENCE = 10071
+    NO_JETSTREAM = 10076
+    STREAM_FULL = 10077  # a limit of the stream itself
+    DUPLICATE_IN_BATCH = 10201
+
+
+NO_ROOM = (Code.NO_RESOURCES, Code.ACCOUNT_FULL, Code.STORAGE_FULL)  # of the account, of the server
+NOT_THERE = (Code.SEQUENCE_NOT_FOUND, Code.MESSAGE_NOT_REMOVED, Code.MESSAGE_NOT_FOUND)  # of a stored message
 
 
 class Refused(Exception):
@@ -62,9 +79,37 @@ class Nobody(Exception):
     """Nobody listens on the subject: the stream or consumer is not there, or JetStream is not."""
 
 
+def missing(queue: str) -> QueueNotFound:
+    return QueueNotFound(f"there is no queue {queue!r}")
+
+
+class Ignored:
+    """`with Ignored(code):` around a request whose refusal with it is an answer like another."""
+
+    def __init__(self, *codes: Code) -> None:
+        self._codes = codes
+
+    def __enter__(self) -> None:
+        pass
+
+    def __exit__(self, kind: type[BaseException] | None, error: BaseException | None, trace: object) -> bool:
+        return isinstance(error, Refused) and error.code in self._codes
+
+
+@contextmanager
+def of_queue(queue: str) -> Iterator[None]:
+    """Around a request to one of its streams: one that is not there means that the queue is not; QueueNotFound."""
+    try:
+        yield
+    except Refused as error:
+        if error.code == Code.STREAM_NOT_FOUND:
+            raise missing(queue) from None
+        raise
+
+
 def has_no_folder(error: Refused) -> bool:
     """A consumer that was made while it was being deleted: the server knows it, and has removed its folder."""
-    return error.code == CONSUMER_NOT_MADE and "no such file" in str(error)
+    return error.code == Code.CONSUMER_NOT_MADE and "no such file" in str(error)
 
 
 NO_JETSTREAM = (
@@ -92,11 +137,11 @@ def translated(error: BaseException, doing: str) -> HoldfastError:
     if isinstance(error, TooLarge):
         return MessageTooLarge(f"nats: {doing}: {error}", actual=error.size, limit=error.limit)
     if isinstance(error, Refused):
-        if error.code in _NO_JETSTREAM:
+        if error.code in (Code.NOT_FOR_ACCOUNT, Code.NO_JETSTREAM):
             return StoreError(f"nats: {NO_JETSTREAM}")
         if error.code in NO_ROOM:
             return Unavailable(f"nats: the server has no room: {doing}: {error}")
-        if error.code == STREAM_FULL:
+        if error.code == Code.STREAM_FULL:
             return Unavailable(f"nats: a stream is at its limit: {doing}: {error}; see `holdfast doctor`")
         return StoreError(f"nats: the server refused: {doing}: {error}")
     if isinstance(error, Nobody):

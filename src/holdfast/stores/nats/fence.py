@@ -7,9 +7,8 @@ import time
 from collections.abc import Sequence
 
 from . import deadline
-from .connection import Link
-from .faults import NO_ROOM, STREAM_NOT_FOUND, WRONG_SEQUENCE, Lost, Nobody, Refused
-from .queues import missing
+from .connection import Connection
+from .faults import NO_ROOM, Code, Ignored, Lost, Nobody, Refused, of_queue
 from .reading import Found, Reader
 from .reserve import Reserve
 from .wire import Post
@@ -18,8 +17,8 @@ from .wire import Post
 class Fence:
     """Conditional writes to the stream of records, safe to repeat after a lost answer."""
 
-    def __init__(self, link: Link, reader: Reader, reserve: Reserve, stream: str, queue: str) -> None:
-        self._link = link
+    def __init__(self, connection: Connection, reader: Reader, reserve: Reserve, stream: str, queue: str) -> None:
+        self._connection = connection
         self._reserve = reserve
         self._reader = reader
         self._stream = stream
@@ -31,7 +30,7 @@ class Fence:
         Every post must be unlike any other, so that our own write is known again when its answer was lost.
         """
         together = list(posts) if before is None else [before, *posts]
-        answers = await self._link.store_each(together)
+        answers = await self._connection.store_each(together)
         done = [
             answer if isinstance(answer, int) else await self._again(post, answer)
             for post, answer in zip(together, answers, strict=True)
@@ -41,8 +40,8 @@ class Fence:
     async def _again(self, post: Post, answer: Exception) -> int | None:
         """What did not go in at once: another was first, or nobody answered."""
         if isinstance(answer, Refused):
-            if answer.code == WRONG_SEQUENCE:
-                return (await self._written([post]))[0]
+            if answer.code == Code.WRONG_SEQUENCE:
+                return await self._written(post)
             if answer.code not in NO_ROOM or not await self._reserve.give_up():
                 raise answer
             return await self._write_one(post)
@@ -50,33 +49,24 @@ class Fence:
             raise answer
         return await self._write_one(post)
 
-    async def _written(self, posts: Sequence[Post]) -> list[int | None]:
-        """Which of these are there, as we wrote them."""
-        found = await asyncio.gather(*[self._last(post.subject) for post in posts])
-        return [
-            one.sequence if one is not None and one.data == post.data else None
-            for post, one in zip(posts, found, strict=True)
-        ]
+    async def _written(self, post: Post) -> int | None:
+        """Its sequence, if it is there as we wrote it."""
+        found = await self._last(post.subject)
+        return found.sequence if found is not None and found.data == post.data else None
 
     async def _write_one(self, post: Post) -> int | None:
-        until = deadline.until(self._link.options.operation_timeout)
+        until = deadline.until(self._connection.options.operation_timeout)
         while True:
             try:
-                return (await self._link.store([post]))[0]
-            except Refused as error:
-                if error.code != WRONG_SEQUENCE:
-                    raise
-                return (await self._written([post]))[0]
+                with Ignored(Code.WRONG_SEQUENCE):
+                    return (await self._connection.store([post]))[0]
+                return await self._written(post)
             except (Lost, Nobody):
                 if time.monotonic() >= until:
                     raise
-                await asyncio.sleep(0.05)
+                await asyncio.sleep(deadline.RETRY_S)
                 await self._last(post.subject)  # waits for the connection, and says when the queue is gone
 
     async def _last(self, subject: str) -> Found | None:
-        try:
+        with of_queue(self._queue):
             return await self._reader.last_exact(self._stream, subject)
-        except Refused as error:
-            if error.code == STREAM_NOT_FOUND:
-                raise missing(self._queue) from None
-            raise

@@ -4,53 +4,51 @@ from __future__ import annotations
 
 import asyncio
 from collections.abc import Awaitable, Sequence
-from typing import TypeVar
+from typing import TYPE_CHECKING, TypeVar
 
 from ...errors import MessageNotFound
 from ...v1.task_pb2 import Record, Task
 from ..records import View
-from . import deadline, state
-from .lookup import Looker
-from .moving import Mover
+from . import deadline, state, tasks
+from .connection import WINDOW
 from .names import id_of
-from .partition import Lease, Log, is_id, read_record
+from .partition import Lease, Partition, is_id
 from .reading import Found
-from .settling import AT_ONCE, Settler
-from .tasks import read_task
+from .wire import BATCH_MESSAGES
+
+if TYPE_CHECKING:
+    from .copying import Copier
+    from .settling import Settler
 
 T = TypeVar("T")
-_TOGETHER = 64  # requests under way at once
-_CHUNK = 500  # messages that are moved or removed at once: as many as one batch of the server copies
-_REPLAYS = 3  # chunks that are replayed at once: the server has work while we prepare the next
-_PURGED = 8 * AT_ONCE  # messages that are purged at once
+_PARTS_AT_ONCE = 3  # replayed or purged at once: the server has work while we prepare the next
 
 
 class Letters:
     """What can be done to messages that nobody holds."""
 
-    def __init__(self, log: Log, looker: Looker, mover: Mover, settler: Settler) -> None:
-        self._log = log
-        self._looker = looker
-        self._mover = mover
+    def __init__(self, partition: Partition, copier: Copier, settler: Settler) -> None:
+        self._partition = partition
+        self._copier = copier
         self._settler = settler
 
     # ------------------------------------------------------------------ cancel
 
     async def cancel(self, id: str) -> bool:
         """End a message that nobody holds as failed."""
-        info = await self._log.info()
+        info = await self._partition.info()
         while True:
-            found = await self._log.record(id) if is_id(id) else None
-            live = (await self._log.tasks([id])).get(id) if is_id(id) else None
+            found = await self._partition.record(id) if is_id(id) else None
+            live = (await self._partition.tasks([id])).get(id) if is_id(id) else None
             if live is None and (found is None or found[1].gone):
-                raise MessageNotFound(f"{self._log.queue}: there is no message {id!r}")
-            sequence, record = found if found is not None else (0, Record(format=state.FORMAT))
-            if live is None or record.place != state.LIVE or state.held(record, self._log.seen(id, record)):
+                raise MessageNotFound(f"{self._partition.queue}: there is no message {id!r}")
+            sequence, record = found if found is not None else (0, Record(format=tasks.FORMAT))
+            if live is None or record.place != state.LIVE or state.held(record, self._partition.seen(id, record)):
                 return False
             new = Record()
             new.CopyFrom(record)
             new.error, new.claimed_at = state.CANCELLED, 0.0
-            new = state.ended(new, "failed", info.options, self._log.link.now())
+            new = state.ended(new, "failed", info.options, self._partition.connection.now())
             lease = Lease(id, record, sequence, live[1], live[0].data, record.ack)
             if await self._settler.end(lease, new, live[0].sequence):
                 return True
@@ -59,27 +57,26 @@ class Letters:
 
     async def purge(self) -> int:
         """Drop what waits; what is held stays."""
-        log, names = self._log, self._log.names
-        await log.info()
-        if log.dead:
+        partition, names = self._partition, self._partition.names
+        await partition.info()
+        if partition.dead:
             return await self.discard("dead", None, before=None, spare_held=True)
-        gone = await self._purge_subjects(f"{names.old_later}*.*")
-        last = int((await log.link.api(f"STREAM.INFO.{names.task_stream}"))["state"]["last_seq"])
-        start = 1
-        while page := await log.reader.run(names.task_stream, f"{names.task}*.>", start, _PURGED):
+        last = int((await partition.connection.api(f"STREAM.INFO.{names.task_stream}"))["state"]["last_seq"])
+        gone, start = 0, 1
+        while page := await partition.reader.run(names.task_stream, f"{names.task}*.>", start, _PARTS_AT_ONCE * WINDOW):
             found = [one for one in page if one.sequence <= last]
-            parts = [found[at : at + AT_ONCE] for at in range(0, len(found), AT_ONCE)]
-            gone += sum(await together([self._drop(part) for part in parts]))
+            parts = [found[at : at + WINDOW] for at in range(0, len(found), WINDOW)]
+            gone += sum(await _together([self._drop(part) for part in parts]))
             deadline.renew()
             start = page[-1].sequence + 1
-        log.wake()
+        partition.wake()
         return gone
 
     async def _drop(self, found: Sequence[Found]) -> int:
         """Those of these tasks that nobody holds, each by its record, so that it has one end; how many."""
         gone, left = 0, {id_of(one.subject): one for one in found}
         while left:
-            records = await self._log.records(list(left))
+            records = await self._partition.records(list(left))
             free = [self._lease(one, records.get(id)) for id, one in left.items() if self._is_free(id, records)]
             took = await self._settler.purge(free) if free else []
             gone += sum(took)
@@ -88,33 +85,31 @@ class Letters:
 
     def _is_free(self, id: str, records: dict[str, tuple[int, Record]]) -> bool:
         record = records[id][1] if id in records else None
-        return record is None or (record.place == state.LIVE and not state.held(record, self._log.seen(id, record)))
+        return record is None or (
+            record.place == state.LIVE and not state.held(record, self._partition.seen(id, record))
+        )
 
     def _lease(self, one: Found, known: tuple[int, Record] | None) -> tuple[Lease, int]:
         """What ends a task that nobody holds, and the task's place; its record need not tell what it was."""
-        sequence, record = known or (0, Record(format=state.FORMAT))
-        task = Task(blob=read_task(one.data).blob)
+        sequence, record = known or (0, Record(format=tasks.FORMAT))
+        task = Task(blob=tasks.read_task(one.data).blob)
         return Lease(id_of(one.subject), record, sequence, task, b"", record.ack), one.sequence
-
-    async def _purge_subjects(self, pattern: str) -> int:
-        answer = await self._log.link.api(f"STREAM.PURGE.{self._log.names.task_stream}", {"filter": pattern})
-        return int(answer.get("purged", 0))
 
     # ------------------------------------------------------------------ replay and discard
 
     async def replay(self, view: View, ids: Sequence[str]) -> int:
         """Copies of these as fresh messages; dead letters move."""
-        await self._log.info()
+        await self._partition.info()
         given = [id for id in dict.fromkeys(ids) if is_id(id)]
-        parts = [given[start : start + _CHUNK] for start in range(0, len(given), _CHUNK)]
-        copied = sum(await together([self._replay(view, part) for part in parts], at_once=_REPLAYS))
-        self._log.wake()
+        parts = [given[start : start + BATCH_MESSAGES // 2] for start in range(0, len(given), BATCH_MESSAGES // 2)]
+        copied = sum(await _together([self._replay(view, part) for part in parts]))
+        self._partition.wake()
         return copied
 
     async def _replay(self, view: View, ids: Sequence[str]) -> int:
         wanted = await self._ended(view, ids)
-        free = {id: one for id, one in wanted.items() if not state.held(one[1], self._log.seen(id, one[1]))}
-        copied = await self._mover.replay([record.task for _, record in free.values()])
+        free = {id: one for id, one in wanted.items() if not state.held(one[1], self._partition.seen(id, one[1]))}
+        copied = await self._copier.replay([record.task for _, record in free.values()])
         if view == "dead":
             await self._remove_moved(free)
         deadline.renew()
@@ -124,22 +119,22 @@ class Letters:
         self, view: View, ids: Sequence[str] | None, *, before: float | None, spare_held: bool = False
     ) -> int:
         """Delete ended messages; how many."""
-        log, names = self._log, self._log.names
-        await log.info()
+        partition, names = self._partition, self._partition.names
+        await partition.info()
         if ids is None:
             stream, subject = (
                 (names.dead_stream, f"{names.dead}*.*") if view == "dead" else (names.done_stream, f"{names.done}*")
             )
-            ids = [id_of(one) for one in await log.reader.subjects(stream, subject)]
+            ids = [id_of(one) for one in await partition.reader.subjects(stream, subject)]
         ids, gone = [id for id in dict.fromkeys(ids) if is_id(id)], 0
-        for start in range(0, len(ids), _CHUNK):
-            found = await self._ended(view, ids[start : start + _CHUNK])
+        for start in range(0, len(ids), BATCH_MESSAGES // 2):
+            found = await self._ended(view, ids[start : start + BATCH_MESSAGES // 2])
             deadline.renew()
             old = {
                 id: (sequence, record)
                 for id, (sequence, record) in found.items()
                 if (before is None or record.finished_at < before)
-                and not (spare_held and state.held(record, log.seen(id, record)))
+                and not (spare_held and state.held(record, partition.seen(id, record)))
             }
             gone += await self._remove(view, old)
         return gone
@@ -149,9 +144,9 @@ class Letters:
 
         Records lie in the order in which they were written, so nothing is read behind the first that ended later.
         """
-        names, gone, start = self._log.names, 0, 1
-        while page := await self._log.reader.run(names.done_stream, f"{names.done}*", start, _CHUNK):
-            records = {id_of(one.subject): (one.sequence, read_record(one.data)) for one in page}
+        names, gone, start = self._partition.names, 0, 1
+        while page := await self._partition.reader.run(names.done_stream, f"{names.done}*", start, BATCH_MESSAGES // 2):
+            records = {id_of(one.subject): (one.sequence, tasks.read_record(one.data)) for one in page}
             ended = {id: one for id, one in records.items() if one[1].place == state.ARCHIVE and not one[1].gone}
             old = {id: one for id, one in ended.items() if one[1].finished_at < before}
             gone += await self._remove("archive", old)
@@ -163,47 +158,50 @@ class Letters:
 
     async def _ended(self, view: View, ids: Sequence[str]) -> dict[str, tuple[int, Record]]:
         place = state.DEAD if view == "dead" else state.ARCHIVE
-        found = await self._log.records(ids)
+        found = await self._partition.records(ids)
         return {id: found[id] for id in ids if id in found and found[id][1].place == place and not found[id][1].gone}
 
     async def _remove(self, view: View, found: dict[str, tuple[int, Record]]) -> int:
         """How many; not those that another was quicker with."""
-        log, names = self._log, self._log.names
-        took = await log.delete_each(names.done_stream, [sequence for sequence, _ in found.values()])
+        partition, names = self._partition, self._partition.names
+        took = await partition.delete_each(names.done_stream, [sequence for sequence, _ in found.values()])
         gone = [id for id, ok in zip(found, took, strict=True) if ok]
         await self._remove_rest(view, {id: found[id][1] for id in gone})
         return len(gone)
 
     async def _remove_moved(self, found: dict[str, tuple[int, Record]]) -> None:
         """Letters that were copied; who of two removes them is nothing to be counted."""
-        gone = await self._log.drop_records({id: sequence for id, (sequence, _) in found.items()})
+        gone = await self._partition.drop_records({id: sequence for id, (sequence, _) in found.items()})
         await self._remove_rest("dead", {id: found[id][1] for id in gone})
 
     async def _remove_rest(self, view: View, gone: dict[str, Record]) -> None:
         """Behind records that are removed: they go first, since everybody asks them. A letter without one is swept."""
         if view == "dead":
-            await self._log.drop_letters(list(gone))
+            await self._partition.drop_letters(list(gone))
         blobs = [name for one in gone.values() for name in (one.task.blob, one.result_blob) if name]
-        await self._log.blobs.delete(blobs)
+        await self._partition.blobs.delete(blobs)
 
     async def sweep(self) -> int:
         """Letters whose record is gone: who removed them stopped in between; how many."""
-        log, swept = self._log, 0
-        ids = [id_of(one) for one in await log.reader.subjects(log.names.dead_stream, f"{log.names.dead}*.*")]
-        for start in range(0, len(ids), _CHUNK):
-            part = ids[start : start + _CHUNK]
-            known = await log.records(part)
+        partition, swept = self._partition, 0
+        ids = [
+            id_of(one)
+            for one in await partition.reader.subjects(partition.names.dead_stream, f"{partition.names.dead}*.*")
+        ]
+        for start in range(0, len(ids), BATCH_MESSAGES // 2):
+            part = ids[start : start + BATCH_MESSAGES // 2]
+            known = await partition.records(part)
             left = [id for id in part if id not in known]
-            exact = [id for id in left if await log.record(id) is None]  # a copy of the stream may be behind
-            await log.drop_letters(exact)
+            exact = [id for id in left if await partition.record(id) is None]  # a copy of the stream may be behind
+            await partition.drop_letters(exact)
             swept += len(exact)
             deadline.renew()
         return swept
 
 
-async def together(calls: Sequence[Awaitable[T]], at_once: int = _TOGETHER) -> list[T]:
-    """Many requests, some at a time."""
-    gate = asyncio.Semaphore(at_once)
+async def _together(calls: Sequence[Awaitable[T]]) -> list[T]:
+    """Many calls, some at a time."""
+    gate = asyncio.Semaphore(_PARTS_AT_ONCE)
 
     async def one(call: Awaitable[T]) -> T:
         async with gate:

@@ -28,6 +28,7 @@ from collections.abc import Iterable
 from ...errors import ConfigError
 
 LATER = ".later"
+TRACE_S = 3600  # a message that is not kept can be settled again: longer than any caller repeats
 MOVING = "moving"
 _PREFIX = re.compile(r"[A-Za-z0-9_-]{1,64}")
 
@@ -55,7 +56,7 @@ class Names:
         q = token(queue)
         self.queue = queue
         self.task = f"{prefix}.{q}."
-        self.old_later = f"{prefix}._.later.{q}."
+        self.old_later = f"{prefix}._.later.{q}."  # converted by upgrading.py
         self.key = f"{prefix}._.key.{q}."
         self.call = f"{prefix}._.call.{q}."
         self.once = f"{prefix}._.once.{q}."
@@ -132,17 +133,15 @@ def shared_streams(prefix: str) -> dict[str, list[str]]:
 def is_ours(prefix: str, stream: str, subjects: Iterable[str]) -> bool:
     """Whether Holdfast makes a stream of this name, with nothing but these subjects."""
     made = shared_streams(prefix)
-    words = stream.split("=")
-    if len(words) == 3 and words[0] == prefix:
-        made |= Names(prefix, queue_of(words[1])).streams()
+    if stream.startswith(f"{prefix}=") and (queue := queue_of_stream(stream)) is not None:
+        made |= Names(prefix, queue).streams()
     return stream in made and set(subjects) <= set(made[stream])
 
 
-def moving(prefix: str, streams: Iterable[str]) -> set[str]:
-    """Queues whose upgrade is under way, by the streams that are there."""
-    start, end = f"{prefix}=", f"={MOVING}"
-    found = [name for name in streams if name.startswith(start) and name.endswith(end)]
-    return {queue_of(name.removeprefix(start).removesuffix(end)) for name in found}
+def queue_of_stream(stream: str) -> str | None:
+    """The queue that a stream belongs to; None: all queues share it."""
+    words = stream.split("=")
+    return queue_of(words[1]) if len(words) == 3 else None
 
 
 def reserve_stream(prefix: str) -> str:

@@ -1,4 +1,4 @@
-"""Lanes: one pull consumer per priority in use, asked from the highest down. Consumers that vanish are made again."""
+"""One pull consumer per priority in use, asked from the highest down. Consumers that vanish are made again."""
 
 from __future__ import annotations
 
@@ -15,19 +15,16 @@ import msgspec
 
 from ...errors import Unavailable
 from . import deadline, wire
-from .connection import Link
-from .deadline import apart, holding
-from .fast_reader import Word
-from .faults import CONSUMER_NOT_FOUND, STREAM_NOT_FOUND, Lost, Nobody, Refused, has_no_folder
+from .connection import TRIES, Connection, holding
+from .deadline import ANSWER_S, FRESH_S, RETRY_S, apart
+from .fast_reader import Incoming
+from .faults import Code, Ignored, Lost, Nobody, Refused, has_no_folder, of_queue
 from .names import id_of
-from .queues import missing
+from .reading import Reader
 
-_ANSWER = 2.0  # seconds a pull that does not wait may take
-_LOOK_AGAIN = 1.0  # seconds a list of lanes is believed
-_SORTED = 512  # messages that were given back which are put in order at once
-_SORTED_FOR = 0.2  # seconds that they are believed to stay in order
-_TRIES = 5  # to make a consumer again
-_FOREVER = 10 * 365 * 86400.0
+HAND_OUT_S = 0.25  # the server's timers may be so late with what has become visible or was given back
+_SORTED = 512  # given back and put in order at once: beyond it the order is that of the returns
+_FOREVER_S = 10 * 365 * 86400.0  # longer delays may not fit into the server's nanoseconds
 
 
 class Handed(msgspec.Struct, order=True, gc=False):
@@ -42,10 +39,10 @@ class Handed(msgspec.Struct, order=True, gc=False):
     asked: float = 0.0  # by our own clock: it was handed out after that
 
 
-class Lane:
+class PriorityConsumer:
     """One consumer. Pulls of this process go through it one at a time; what comes lies in `buffer` until taken."""
 
-    def __init__(self, link: Link, stream: str, name: str, lease: float) -> None:
+    def __init__(self, connection: Connection, stream: str, name: str, lease: float) -> None:
         self.name = name
         self.lease = lease  # the consumer's ack_wait
         self.buffer: deque[Handed] = deque()
@@ -55,7 +52,7 @@ class Lane:
         self.wake: Any = None  # called when something came and nobody was pulling
         self.broken = False  # the consumer is not on the server any more
         self.was_empty = False  # the last pull was given nothing
-        self._link = link
+        self._connection = connection
         self._next = f"$JS.API.CONSUMER.MSG.NEXT.{stream}.{name}"
         self._numbers = itertools.count(1)
         self._inbox = ""
@@ -66,12 +63,12 @@ class Lane:
         self._sorted_until = float("-inf")  # by our own clock
 
     async def open(self) -> None:
-        self._inbox = self._link.client.new_inbox()
-        await self._link.listen(f"{self._inbox}.*", self._heard)
+        self._inbox = self._connection.client.new_inbox()
+        await self._connection.listen(f"{self._inbox}.*", self._heard)
 
     async def fetch(self, limit: int, ahead: int = 0) -> list[Handed]:
         """Up to so many messages that are there now, `ahead` into the buffer; Lost when the server does not answer."""
-        async with holding(self.lock, self._link.options.operation_timeout):
+        async with holding(self.lock, self._connection.options.operation_timeout):
             if len(self.buffer) < limit:
                 await self._ask(max(limit, ahead) - len(self.buffer))
                 self.was_empty = not self.buffer
@@ -89,14 +86,14 @@ class Lane:
             if len(self.buffer) == had:
                 break
         self.buffer = deque(sorted(self.buffer))
-        self._sorted_until = time.monotonic() + _SORTED_FOR
+        self._sorted_until = time.monotonic() + HAND_OUT_S
 
     async def _ask(self, count: int) -> None:
-        await self._link.connected(_ANSWER)
+        await self._connection.connected(ANSWER_S)
         try:
-            await self._link.say(self.pull(count))
+            await self._connection.say(self.pull(count))
             assert self._pull is not None
-            await asyncio.wait_for(self._pull, deadline.left(_ANSWER))
+            await asyncio.wait_for(self._pull, deadline.left(ANSWER_S))
         except TimeoutError:
             if not self.buffer:
                 raise Lost("a pull was not answered") from None
@@ -130,9 +127,9 @@ class Lane:
         self.standing, self.standing_since = f"s{next(self._numbers)}", time.monotonic()
         self.standing_until = self.standing_since + seconds
         body = msgspec.json.encode({"batch": 1, "expires": int(seconds * 1e9)})
-        await self._link.send(self._next, body, f"{self._inbox}.{self.standing}")
+        await self._connection.send(self._next, body, f"{self._inbox}.{self.standing}")
 
-    def _heard(self, message: Word) -> None:
+    def _heard(self, message: Incoming) -> None:
         if not message.reply:
             self._ended(message)
             return
@@ -150,7 +147,7 @@ class Lane:
         waits = self._pull is None or bool(self.standing)
         return min(self.standing_since, self._pulled_at) if waits else self._pulled_at
 
-    def _ended(self, message: Word) -> None:
+    def _ended(self, message: Incoming) -> None:
         name, headers = message.subject[len(self._inbox) + 1 :], message.headers or {}
         status, words = headers.get("Status", ""), str(headers.get("Description", "")).lower()
         if status == "503" or (status == "409" and "deleted" in words):
@@ -173,52 +170,50 @@ class Lane:
         """Give back at once what came and nobody took; the answer to the last means that a pull finds all of it."""
         try:
             while len(self.buffer) > 1:
-                await self._link.send(self.buffer.popleft().ack, b"-NAK")
+                await self._connection.send(self.buffer.popleft().ack, b"-NAK")
             if self.buffer:
-                await self._link.request(self.buffer.popleft().ack, b"-NAK", within=_ANSWER)
+                await self._connection.request(self.buffer.popleft().ack, b"-NAK", within=ANSWER_S)
         except (Lost, Nobody, Unavailable):
             pass  # it is handed out once more when its time is over
 
 
-class Lanes:
-    """The lanes of one stream of tasks or of dead letters."""
+class PriorityConsumers:
+    """The consumers of one stream of tasks or of dead letters."""
 
-    def __init__(self, link: Link, stream: str, subject: str, queue: str) -> None:
+    def __init__(self, connection: Connection, reader: Reader, stream: str, subject: str, queue: str) -> None:
         self.stream = stream
-        self._link = link
+        self._connection = connection
+        self._reader = reader
         self._subject = subject  # before the priority
         self._queue = queue
-        self._lanes: dict[int, Lane] = {}
+        self._consumers: dict[int, PriorityConsumer] = {}
         self._looked = float("-inf")
         self._waiters: deque[asyncio.Future[None]] = deque()
         self._starved: dict[int, int] = {}
         self._resting: asyncio.Task[None] | None = None  # a task needs somebody who holds it
-        link.drops.append(self._dropped)
+        connection.drops.append(self._dropped)
 
     def close(self) -> None:
-        self._link.drops.remove(self._dropped)
+        self._connection.drops.remove(self._dropped)
         self.wake_all()
 
     # ------------------------------------------------------------------ consumers
 
     async def ensure(self, priority: int, lease: float) -> bool:
-        """A lane of this priority is there; True: it is new to us."""
-        if priority in self._lanes:
+        """A consumer of this priority is there; True: it is new to us."""
+        if priority in self._consumers:
             return False
         await self.restore(priority, lease)
         return True
 
     async def restore(self, priority: int, lease: float) -> None:
-        """A lane whose consumer may have gone with its stream."""
+        """A consumer whose consumer may have gone with its stream."""
         await self._make(priority, lease)
         await self._know(priority, lease)
 
-    def _filter(self, priority: int) -> str:
-        """One pattern for everything: a server counts wrong what is purged of a consumer with several."""
-        return f"{self._subject}{priority}.>"
-
     async def _make(self, priority: int, lease: float) -> None:
-        name, subject = str(priority), self._filter(priority)
+        # One pattern for everything: a server counts wrong what is purged of a consumer with several.
+        name, subject = str(priority), f"{self._subject}{priority}.>"
         config = {
             "name": name,
             "durable_name": name,
@@ -229,133 +224,120 @@ class Lanes:
             "max_deliver": -1,  # attempts are counted by us: the server's limit would strand the message
         }
         body = {"stream_name": self.stream, "config": config}
-        for left in range(_TRIES, -1, -1):
+        for left in range(TRIES, -1, -1):
             try:
-                await self._link.api(f"CONSUMER.CREATE.{self.stream}.{name}.{subject}", body)
+                with of_queue(self._queue):
+                    await self._connection.api(f"CONSUMER.CREATE.{self.stream}.{name}.{subject}", body)
                 return
             except Refused as error:
-                if error.code == STREAM_NOT_FOUND:
-                    raise missing(self._queue) from None
                 if not left:
                     raise
                 if has_no_folder(error):
                     await self._delete(name)
-            await asyncio.sleep(0.05)  # one that is being deleted at the same moment cannot be made just yet
+            await asyncio.sleep(RETRY_S)  # one that is being deleted at the same moment cannot be made just yet
 
     async def _know(self, priority: int, lease: float) -> None:
-        if priority in self._lanes:
-            self._lanes[priority].lease = lease
+        if priority in self._consumers:
+            self._consumers[priority].lease = lease
             return
-        lane = Lane(self._link, self.stream, str(priority), lease)
-        lane.wake = self._wake
-        self._lanes[priority] = lane
-        await lane.open()
+        consumer = PriorityConsumer(self._connection, self.stream, str(priority), lease)
+        consumer.wake = self._wake
+        self._consumers[priority] = consumer
+        await consumer.open()
 
     async def set_lease(self, lease: float) -> None:
-        """Another ack_wait for all lanes, so that the usual lease needs no word of its own."""
+        """Another ack_wait for all consumers, so that the usual lease needs no word of its own."""
         await self.look()
-        for priority, lane in list(self._lanes.items()):
-            if lane.lease != lease:
+        for priority, consumer in list(self._consumers.items()):
+            if consumer.lease != lease:
                 await self._make(priority, lease)
-                lane.lease = lease
+                consumer.lease = lease
 
     async def look(self) -> list[dict[str, Any]]:
-        """Ask the server which lanes there are; what it says of each."""
-        infos: list[dict[str, Any]] = []
-        while True:
-            try:
-                page = await self._link.api(f"CONSUMER.LIST.{self.stream}", {"offset": len(infos)})
-            except Refused as error:
-                if error.code == STREAM_NOT_FOUND:
-                    raise missing(self._queue) from None
-                raise
-            infos += page.get("consumers") or []
-            if len(infos) >= int(page.get("total", 0)) or not page.get("consumers"):
-                break
+        """Ask the server which consumers there are; what it says of each."""
+        with of_queue(self._queue):
+            infos = await self._reader.pages(f"CONSUMER.LIST.{self.stream}", "consumers", {})
         self._looked = time.monotonic()
-        lanes = [info for info in infos if info["name"].isdigit()]
-        for info in lanes:
-            priority = int(info["name"])
-            await self._know(priority, info["config"]["ack_wait"] / 1e9)
-            if info["config"].get("filter_subject") != self._filter(priority):  # of an earlier version
-                await self._remake(priority)
-        for gone in set(self._lanes) - {int(info["name"]) for info in lanes}:
-            self._lanes[gone].broken = True
-        return lanes
+        consumers = [info for info in infos if info["name"].isdigit()]
+        for info in consumers:
+            await self._know(int(info["name"]), info["config"]["ack_wait"] / 1e9)
+        for gone in set(self._consumers) - {int(info["name"]) for info in consumers}:
+            self._consumers[gone].broken = True
+        return consumers
 
     def look_soon(self) -> None:
-        """A lane was made elsewhere."""
+        """A consumer was made elsewhere."""
         self._looked = float("-inf")
         self.wake_all()
 
-    async def _all(self) -> list[tuple[int, Lane]]:
-        if time.monotonic() - self._looked > _LOOK_AGAIN:
+    async def _all(self) -> list[tuple[int, PriorityConsumer]]:
+        if time.monotonic() - self._looked > FRESH_S:
             await self.look()
-        for priority, lane in list(self._lanes.items()):
-            if lane.broken:  # somebody deleted the consumer; what was being worked on is told by the records
-                await self._make(priority, lane.lease)
-                lane.broken = False
-        return sorted(self._lanes.items(), key=lambda item: -item[0])
+        for priority, consumer in list(self._consumers.items()):
+            if consumer.broken:  # somebody deleted the consumer; what was being worked on is told by the records
+                await self._make(priority, consumer.lease)
+                consumer.broken = False
+        return sorted(self._consumers.items(), key=lambda item: -item[0])
 
     # ------------------------------------------------------------------ pulling
 
-    async def fetch(self, limit: int, ahead: int = 0) -> list[tuple[Lane, Handed]]:
-        """Up to so many messages, highest priority first; so many of each lane are asked for `ahead`."""
-        found: list[tuple[Lane, Handed]] = []
-        lanes = [lane for _, lane in await self._all()]
-        while lanes and len(found) < limit:
-            # Where nothing was before there is most likely nothing now: such lanes are asked in one go.
-            empty = list(takewhile(lambda lane: lane.is_idle, lanes))
+    async def fetch(self, limit: int, ahead: int = 0) -> list[tuple[PriorityConsumer, Handed]]:
+        """Up to so many messages, highest priority first; so many of each consumer are asked for `ahead`."""
+        found: list[tuple[PriorityConsumer, Handed]] = []
+        consumers = [consumer for _, consumer in await self._all()]
+        while consumers and len(found) < limit:
+            # Where nothing was before there is most likely nothing now: such consumers are asked in one go.
+            empty = list(takewhile(lambda consumer: consumer.is_idle, consumers))
             if len(empty) > 1:
                 asked = await self._probe(empty)
-                given = [lane for lane in empty if lane not in asked or lane.buffer or lane.broken]
-                lanes = given + lanes[len(empty) :]
-                if not lanes:
+                given = [consumer for consumer in empty if consumer not in asked or consumer.buffer or consumer.broken]
+                consumers = given + consumers[len(empty) :]
+                if not consumers:
                     break
-            lane, lanes = lanes[0], lanes[1:]
-            found += [(lane, handed) for handed in await self._fetch(lane, limit - len(found), ahead)]
+            consumer, consumers = consumers[0], consumers[1:]
+            found += [(consumer, handed) for handed in await self._fetch(consumer, limit - len(found), ahead)]
         if found:
             self._starved.clear()
         return found
 
-    async def _probe(self, lanes: Sequence[Lane]) -> Sequence[Lane]:
+    async def _probe(self, consumers: Sequence[PriorityConsumer]) -> Sequence[PriorityConsumer]:
         """Ask each of these that nobody else asks for one message, all in one write; whom. Lost.
 
         What comes lies in their buffers.
         """
-        await self._link.connected(_ANSWER)
-        lanes = [lane for lane in lanes if lane.is_idle]
-        if not lanes:
-            return lanes
+        await self._connection.connected(ANSWER_S)
+        consumers = [consumer for consumer in consumers if consumer.is_idle]
+        if not consumers:
+            return consumers
         async with AsyncExitStack() as held:
-            for lane in lanes:
-                await held.enter_async_context(lane.lock)  # nobody holds it: nothing is waited for
+            for consumer in consumers:
+                await held.enter_async_context(consumer.lock)  # nobody holds it: nothing is waited for
             try:
-                await self._link.say(b"".join([lane.pull(1) for lane in lanes]))
-                answers = [lane.answered() for lane in lanes]
-                _, late = await asyncio.wait(answers, timeout=deadline.left(_ANSWER))
+                await self._connection.say(b"".join([consumer.pull(1) for consumer in consumers]))
+                answers = [consumer.answered() for consumer in consumers]
+                _, late = await asyncio.wait(answers, timeout=deadline.left(ANSWER_S))
             finally:
-                for lane in lanes:
-                    lane.pulled()
+                for consumer in consumers:
+                    consumer.pulled()
         for answer in answers:
             if answer.done() and not answer.cancelled() and (error := answer.exception()) is not None:
                 raise error
-        if late and not any(lane.buffer for lane in lanes):
+        if late and not any(consumer.buffer for consumer in consumers):
             raise Lost("a pull was not answered")
-        return lanes
+        return consumers
 
-    async def _fetch(self, lane: Lane, limit: int, ahead: int) -> list[Handed]:
-        found = await lane.fetch(limit, ahead)
-        if lane.broken and not found:
-            await self._make(int(lane.name), lane.lease)
-            lane.broken = False
-            found = await lane.fetch(limit, ahead)
+    async def _fetch(self, consumer: PriorityConsumer, limit: int, ahead: int) -> list[Handed]:
+        found = await consumer.fetch(limit, ahead)
+        if consumer.broken and not found:
+            await self._make(int(consumer.name), consumer.lease)
+            consumer.broken = False
+            found = await consumer.fetch(limit, ahead)
         return sorted(found)  # by id: what was given back stands at its place again
 
     async def stand(self, seconds: float) -> None:
-        """Wait on every lane at once."""
-        for _, lane in await self._all():
-            await lane.stand(seconds)
+        """Wait on every consumer at once."""
+        for _, consumer in await self._all():
+            await consumer.stand(seconds)
 
     async def wait(self, seconds: float) -> None:
         """Until a message came for one who waits, or the time is over."""
@@ -385,7 +367,7 @@ class Lanes:
 
     async def rest(self) -> None:
         """A claim is over: what it left behind is for the next one here, or for others."""
-        if any(lane.buffer for lane in self._lanes.values()):
+        if any(consumer.buffer for consumer in self._consumers.values()):
             if self._waiters:
                 self._wake()
             else:
@@ -393,13 +375,13 @@ class Lanes:
 
     async def put_back(self) -> None:
         """Nobody here wants what lies in the buffers."""
-        for lane in list(self._lanes.values()):  # others may come while one is put back
-            if lane.buffer and not lane.lock.locked():
-                await lane.put_back()
+        for consumer in list(self._consumers.values()):  # others may come while one is put back
+            if consumer.buffer and not consumer.lock.locked():
+                await consumer.put_back()
 
     def _dropped(self) -> None:
-        for lane in self._lanes.values():
-            lane.dropped()
+        for consumer in self._consumers.values():
+            consumer.dropped()
         self.wake_all()
 
     async def rebuild_starved(self) -> int:
@@ -416,20 +398,17 @@ class Lanes:
         return rebuilt
 
     async def _remake(self, priority: int) -> None:
-        lane = self._lanes[priority]
-        await self._delete(lane.name)
-        lane.dropped()
-        await self._make(priority, lane.lease)
+        consumer = self._consumers[priority]
+        await self._delete(consumer.name)
+        consumer.dropped()
+        await self._make(priority, consumer.lease)
 
     async def _delete(self, name: str) -> None:
-        try:
-            await self._link.api(f"CONSUMER.DELETE.{self.stream}.{name}")
-        except Refused as error:
-            if error.code != CONSUMER_NOT_FOUND:
-                raise
+        with Ignored(Code.CONSUMER_NOT_FOUND):
+            await self._connection.api(f"CONSUMER.DELETE.{self.stream}.{name}")
 
 
-def handed(message: Word, asked: float) -> Handed:
+def handed(message: Incoming, asked: float) -> Handed:
     """From a message of a pull; the reply subject tells how often it was handed out, and its place in the stream."""
     words = message.reply.split(".")
     at = 4 if len(words) == 9 else 6  # the longer form names domain and account first
@@ -439,4 +418,4 @@ def handed(message: Word, asked: float) -> Handed:
 
 def nak(delay: float) -> bytes:
     """Give back, to be handed out again after a while; the server keeps the instant."""
-    return b'-NAK {"delay":%d}' % int(min(delay, _FOREVER) * 1e9) if delay > 0 else b"-NAK"
+    return b'-NAK {"delay":%d}' % int(min(delay, _FOREVER_S) * 1e9) if delay > 0 else b"-NAK"

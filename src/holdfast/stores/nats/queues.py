@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import time
 from contextlib import suppress
+from functools import lru_cache
 from typing import Any
 
 import msgspec
@@ -13,16 +14,15 @@ from ...errors import QueueExists, QueueNotFound, StoreError, UnsafeStore
 from .. import formats
 from ..base import QueueInfo
 from . import names
-from .connection import Link
-from .faults import STREAM_NOT_FOUND, WRONG_SEQUENCE, Refused
+from .connection import WINDOW, Connection
+from .deadline import FRESH_S
+from .faults import Code, Ignored, missing
 from .names import Names
 from .reading import Found, Reader
 from .wire import Post
 
 _FORMAT = "holdfast_format"  # in the metadata of the stream of queues; versions before it wrote the first
-_FRESH = 1.0  # seconds a looked-up queue is believed; notes of changes come sooner
-_GONE_FOR = 3600  # seconds a message that is not kept can be settled again
-_SAME_ID = 600  # seconds the server itself recognises a repeated id
+_SAME_ID_S = 600  # the server itself recognises a repeated id: longer than any producer repeats a publish
 
 
 class _Entry(msgspec.Struct):
@@ -37,16 +37,16 @@ class _Entry(msgspec.Struct):
 class Register:
     """All queues of one prefix."""
 
-    def __init__(self, link: Link, reader: Reader, prefix: str) -> None:
+    def __init__(self, connection: Connection, reader: Reader, prefix: str) -> None:
         self.prefix = prefix
-        self._link = link
+        self._connection = connection
         self._reader = reader
         self._known: dict[str, tuple[float, QueueInfo]] = {}
         self._changes = 0  # of queues, that we have heard of
         self._stream = names.queues_stream(prefix)
         self._installed = False
         self.format = formats.NATS
-        self.unfinished: set[str] = set()  # queues whose upgrade was interrupted
+        self.unconverted: set[str] = set()  # queues with streams older than the format before, or half upgraded
 
     def names(self, queue: str) -> Names:
         return Names(self.prefix, queue)
@@ -57,19 +57,18 @@ class Register:
         """The streams that all queues share."""
         if self._installed:
             return
-        hour = {"max_age": _GONE_FOR * 10**9, "discard": "old"}
+        hour = {"max_age": names.TRACE_S * 10**9, "discard": "old"}
         for stream, subjects in names.shared_streams(self.prefix).items():
             more: dict[str, Any] = hour if stream == names.gone_stream(self.prefix) else {}
             if stream == self._stream:
                 more = {"metadata": {_FORMAT: str(formats.NATS)}}
-            await self._make(stream, subjects, max_msgs_per_subject=1, **more)
+            await self.make(stream, subjects, max_msgs_per_subject=1, **more)
         await self.read_format()
         self._installed = True
 
     async def read_format(self) -> None:
         """What is written here; StoreError where this version cannot."""
-        config = await self._config()
-        if config is not None:
+        if (config := await self.config(self._stream)) is not None:
             number = int((config.get("metadata") or {}).get(_FORMAT, formats.FIRST))
             self.format = formats.checked(number, formats.NATS, f"nats: prefix {self.prefix!r}")
 
@@ -80,43 +79,33 @@ class Register:
         for info in await self.all():
             with suppress(QueueNotFound):
                 await self.change(info.name)
-        config = await self._config() or {}
+        config = await self.config(self._stream) or {}
         metadata = {**(config.get("metadata") or {}), _FORMAT: str(formats.NATS)}
-        await self._link.api(f"STREAM.UPDATE.{self._stream}", {**config, "metadata": metadata})
+        await self._connection.api(f"STREAM.UPDATE.{self._stream}", {**config, "metadata": metadata})
 
-    async def is_installed(self) -> bool:
-        return await self._config() is not None
+    async def config(self, stream: str) -> dict[str, Any] | None:
+        """Of a stream; None: it is not there."""
+        with Ignored(Code.STREAM_NOT_FOUND):
+            config: dict[str, Any] = (await self._connection.api(f"STREAM.INFO.{stream}"))["config"]
+            return config
+        return None
 
-    async def _config(self) -> dict[str, Any] | None:
-        """Of the stream of queues; None: nothing is installed."""
-        try:
-            config: dict[str, Any] = (await self._link.api(f"STREAM.INFO.{self._stream}"))["config"]
-        except Refused as error:
-            if error.code != STREAM_NOT_FOUND:
-                raise
-            return None
-        return config
-
-    async def _make(self, name: str, subjects: list[str], **more: Any) -> None:
+    async def make(self, name: str, subjects: list[str], **more: Any) -> None:
         """One stream; one that is there keeps what an operator set, but for subjects and safety that came later."""
         config = {
             "name": name,
             "subjects": subjects,
             "storage": "file",
             "retention": "limits",
-            "num_replicas": self._link.options.replicas,
+            "num_replicas": self._connection.options.replicas,
             "allow_direct": True,
             "discard": "new",  # a full stream refuses; it never drops what was acknowledged
             "allow_atomic": True,
             "allow_msg_ttl": True,
             **more,
         }
-        try:
-            found = (await self._link.api(f"STREAM.INFO.{name}"))["config"]
-        except Refused as error:
-            if error.code != STREAM_NOT_FOUND:
-                raise
-            await self._link.api(f"STREAM.CREATE.{name}", config)
+        if (found := await self.config(name)) is None:
+            await self._connection.api(f"STREAM.CREATE.{name}", config)
             return
         old = found.get("subjects") or []
         if not names.is_ours(self.prefix, name, old):
@@ -126,32 +115,24 @@ class Register:
         if not found.get("allow_msg_schedules"):  # else it takes more than that: see upgrading.py
             better["discard"] = config["discard"]
         if better != found:
-            await self._link.api(f"STREAM.UPDATE.{name}", better)
+            await self._connection.api(f"STREAM.UPDATE.{name}", better)
 
     async def make_streams(self, queue: str) -> None:
         """The three streams of a queue, idempotently."""
         n = self.names(queue)
         tasks: dict[str, Any] = {"retention": "workqueue", "max_msgs_per_subject": 1}
-        await self._make(n.task_stream, n.task_subjects(), duplicate_window=_SAME_ID * 10**9, **tasks)
-        await self._make(n.done_stream, n.done_subjects(), max_msgs_per_subject=1)
-        await self._make(n.dead_stream, n.dead_subjects(), max_msgs_per_subject=1)
-
-    async def make_moving(self, queue: str) -> None:
-        """The stream beside, for an upgrade."""
-        n = self.names(queue)
-        await self._make(n.moving_stream, [f"{n.moving}>"], max_msgs_per_subject=1)
+        await self.make(n.task_stream, n.task_subjects(), duplicate_window=_SAME_ID_S * 10**9, **tasks)
+        await self.make(n.done_stream, n.done_subjects(), max_msgs_per_subject=1)
+        await self.make(n.dead_stream, n.dead_subjects(), max_msgs_per_subject=1)
 
     async def drop_stream(self, name: str) -> None:
-        try:
-            await self._link.api(f"STREAM.DELETE.{name}")
-        except Refused as error:
-            if error.code != STREAM_NOT_FOUND:
-                raise
+        with Ignored(Code.STREAM_NOT_FOUND):
+            await self._connection.api(f"STREAM.DELETE.{name}")
 
     # ------------------------------------------------------------------ entries
 
     async def create(self, queue: str, options: QueueOptions) -> QueueInfo:
-        info = QueueInfo(queue, options, False, self._link.now())
+        info = QueueInfo(queue, options, False, self._connection.now())
         await self.install()
         if await self._read(queue) is not None:
             raise QueueExists(f"there is a queue {queue!r} already")
@@ -184,23 +165,19 @@ class Register:
         post = Post(names.queue_subject(self.prefix, info.name), msgspec.json.encode(entry), "", expect)
         asked, changes = time.monotonic(), self._changes
         self._known.pop(info.name, None)
-        try:
-            await self._link.store([post])
-        except Refused as error:
-            if error.code != WRONG_SEQUENCE:
-                raise
+        stored: list[int] = []
+        with Ignored(Code.WRONG_SEQUENCE):
+            stored = await self._connection.store([post])
+        if not stored:
             found = await self._read(info.name)
             if found is None or _info(info.name, found.data) != info:  # else: our own write, its answer was lost
-                raise QueueExists(f"there is a queue {info.name!r} already") from None
+                raise QueueExists(f"there is a queue {info.name!r} already")
         self._believe(info, asked, changes)
 
     async def _read(self, queue: str) -> Found | None:
-        try:
+        with Ignored(Code.STREAM_NOT_FOUND):
             return await self._reader.last_exact(self._stream, names.queue_subject(self.prefix, queue))
-        except Refused as error:
-            if error.code != STREAM_NOT_FOUND:
-                raise
-            return None  # nothing is installed yet
+        return None  # nothing is installed yet
 
     async def find(self, queue: str) -> QueueInfo | None:
         """The queue as it is now."""
@@ -220,10 +197,13 @@ class Register:
 
     async def get(self, queue: str) -> QueueInfo:
         """The queue, as looked up a second ago at most; QueueNotFound, UnsafeStore."""
-        if queue in self.unfinished:
-            raise UnsafeStore(f"queue {queue!r}: an upgrade was interrupted; run `holdfast install` again")
+        if queue in self.unconverted:
+            raise UnsafeStore(
+                f"queue {queue!r}: its streams are of an earlier version, or their upgrade was interrupted; "
+                "run `holdfast install`"
+            )
         known = self._known.get(queue)
-        if known is not None and time.monotonic() - known[0] < _FRESH:
+        if known is not None and time.monotonic() - known[0] < FRESH_S:
             return known[1]
         info = await self.find(queue)
         if info is None:
@@ -241,15 +221,15 @@ class Register:
 
     async def all(self) -> list[QueueInfo]:
         prefix = names.queue_subject(self.prefix, "")
-        if not await self.is_installed():
-            return []
+        if await self.config(self._stream) is None:
+            return []  # nothing is installed yet
         found = await self._reader.last(self._stream, await self._reader.subjects(self._stream, f"{prefix}*"))
         infos = [_info(names.queue_of(subject.removeprefix(prefix)), one.data) for subject, one in found.items()]
         return sorted(infos, key=lambda info: info.name)
 
     async def delete(self, queue: str) -> None:
         self.forget(queue)
-        await self._link.api(f"STREAM.PURGE.{self._stream}", {"filter": names.queue_subject(self.prefix, queue)})
+        await self._connection.api(f"STREAM.PURGE.{self._stream}", {"filter": names.queue_subject(self.prefix, queue)})
         for stream in self.names(queue).streams():
             await self.drop_stream(stream)
 
@@ -267,25 +247,19 @@ class Register:
 
     async def _streams(self) -> dict[str, list[str]]:
         """Streams with a name or a subject of this prefix, and their subjects."""
-        found: dict[str, list[str]] = {}
-        seen = 0
-        while True:
-            page = await self._link.api("STREAM.LIST", {"offset": seen})
-            for one in page.get("streams") or []:
-                name, subjects = one["config"]["name"], one["config"].get("subjects") or []
-                own = (f"{self.prefix}.", f"{self.prefix}=")
-                if any(each.startswith(own) for each in (name, *subjects)):
-                    found[name] = subjects
-            seen += len(page.get("streams") or [])
-            if not page.get("streams") or seen >= int(page.get("total", 0)):
-                return found
+        configs = [one["config"] for one in await self._reader.pages("STREAM.LIST", "streams", {})]
+        own = (f"{self.prefix}.", f"{self.prefix}=")
+        found = {config["name"]: list[str](config.get("subjects") or []) for config in configs}
+        return {
+            name: subjects
+            for name, subjects in found.items()
+            if any(each.startswith(own) for each in (name, *subjects))
+        }
 
 
-def missing(queue: str) -> QueueNotFound:
-    return QueueNotFound(f"there is no queue {queue!r}")
-
-
+@lru_cache(WINDOW)
 def _info(queue: str, data: bytes) -> QueueInfo:
+    """What is looked up every second is the same nearly always."""
     entry = msgspec.json.decode(data, type=_Entry)
     # Older than its store where a process wrote it that had not heard of the raise.
     formats.checked(max(entry.format, formats.NATS - 1), formats.NATS, f"queue {queue!r}")

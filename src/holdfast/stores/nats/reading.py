@@ -7,12 +7,9 @@ from collections.abc import Sequence
 from typing import Any, NamedTuple
 
 from . import deadline
-from .connection import Link
-from .faults import MESSAGE_NOT_FOUND, Lost, Refused
-
-_TOGETHER = 256  # subjects of one request
-_TRIES = 5
-_RUN_BYTES = 8 << 20
+from .connection import TRIES, WINDOW, Connection
+from .faults import Code, Ignored, Lost
+from .wire import BATCH_BYTES, BATCH_MESSAGES
 
 
 class Found(NamedTuple):
@@ -26,8 +23,8 @@ class Found(NamedTuple):
 class Reader:
     """Looks at streams without consuming them."""
 
-    def __init__(self, link: Link) -> None:
-        self._link = link
+    def __init__(self, connection: Connection) -> None:
+        self._connection = connection
 
     async def last(self, stream: str, subjects: Sequence[str]) -> dict[str, Found]:
         """The last message of each subject that has one; subjects may hold wildcards."""
@@ -35,7 +32,7 @@ class Reader:
             return {}
         found: dict[str, Found] = {}
         longest = max(len(subject) for subject in subjects) + 3  # in JSON
-        together = min(_TOGETHER, self._link.max_payload // 2 // longest)
+        together = min(WINDOW, self._connection.max_payload // 2 // longest)
         for start in range(0, len(subjects), together):
             found.update(await self._last_of(stream, subjects[start : start + together]))
             if start:
@@ -62,19 +59,16 @@ class Reader:
         return await self._get(stream, {"seq": sequence})
 
     async def _get(self, stream: str, body: dict[str, Any]) -> Found | None:
-        try:
-            answer = (await self._link.api(f"STREAM.MSG.GET.{stream}", body))["message"]
-        except Refused as error:
-            if error.code == MESSAGE_NOT_FOUND:
-                return None
-            raise
-        return Found(answer["subject"], answer["seq"], base64.b64decode(answer.get("data", "")))
+        with Ignored(Code.MESSAGE_NOT_FOUND):
+            answer = (await self._connection.api(f"STREAM.MSG.GET.{stream}", body))["message"]
+            return Found(answer["subject"], answer["seq"], base64.b64decode(answer.get("data", "")))
+        return None
 
     async def run(self, stream: str, subject: str, start: int, limit: int) -> list[Found]:
         """Up to `limit` messages of a subject with wildcards, in the order of the stream, from a sequence on."""
         found: list[Found] = []
         while limit > len(found):
-            page = await self._run_page(stream, subject, start, min(limit - len(found), 1000))
+            page = await self._run_page(stream, subject, start, min(limit - len(found), BATCH_MESSAGES))
             found += page
             if not page:
                 break
@@ -84,32 +78,38 @@ class Reader:
 
     async def _run_page(self, stream: str, subject: str, start: int, limit: int) -> list[Found]:
         body = {"seq": max(start, 1), "next_by_subj": subject}
-        messages = await self._collect(stream, {**body, "batch": limit, "max_bytes": _RUN_BYTES})
+        messages = await self._collect(stream, {**body, "batch": limit, "max_bytes": BATCH_BYTES})
         return [_found(message.headers or {}, message.data) for message in messages]
 
     async def _collect(self, stream: str, body: dict[str, Any]) -> list[Any]:
-        for attempt in range(_TRIES):
+        for attempt in range(TRIES):
             try:
-                return await self._link.collect(f"DIRECT.GET.{stream}", body)
+                return await self._connection.collect(f"DIRECT.GET.{stream}", body)
             except Lost:
-                if attempt == _TRIES - 1 or deadline.is_over():
+                if attempt == TRIES - 1 or deadline.is_over():
                     raise
         return []
 
+    async def pages(self, path: str, field: str, body: dict[str, Any]) -> list[dict[str, Any]]:
+        """Everything that a list of the server's API names, page by page."""
+        found: list[dict[str, Any]] = []
+        while True:
+            page = await self._connection.api(path, {**body, "offset": len(found)})
+            found += page.get(field) or []
+            if not page.get(field) or len(found) >= int(page.get("total", 0)):
+                return found
+
     async def subjects(self, stream: str, pattern: str) -> list[str]:
         """Every subject of a pattern that holds a message; names only, no payloads."""
-        found, _ = await self.subjects_and_config(stream, pattern)
-        return found
-
-    async def subjects_and_config(self, stream: str, pattern: str) -> tuple[list[str], dict[str, Any]]:
-        """The same, with the configuration of the stream."""
         found: list[str] = []
         while True:
-            info = await self._link.api(f"STREAM.INFO.{stream}", {"subjects_filter": pattern, "offset": len(found)})
+            info = await self._connection.api(
+                f"STREAM.INFO.{stream}", {"subjects_filter": pattern, "offset": len(found)}
+            )
             page = info["state"].get("subjects") or {}
             found += page
             if not page or len(found) >= int(info.get("total", 0)):
-                return found, info["config"]
+                return found
             deadline.renew()
 
 

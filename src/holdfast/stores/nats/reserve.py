@@ -7,24 +7,24 @@ what is freed belongs to those who drain. It is made again when there is room.
 from __future__ import annotations
 
 import time
+from typing import Any
 
 from ...errors import Unavailable
-from .connection import Link
-from .faults import NO_ROOM, STREAM_NOT_FOUND, Refused
+from .connection import Connection
+from .deadline import FRESH_S
+from .faults import NO_ROOM, Code, Ignored, Refused
 from .names import reserve_stream, reserve_subject
 from .wire import Post
 
-RESERVE_BYTES = 4 << 20
-_PIECE_BYTES = 512 << 10
-_JUST = 1.0  # seconds in which what was given up is for those who were refused, and is not made again
+RESERVE_BYTES = 4 << 20  # the records of some thousand messages, so that a full server can be drained
 NOTE = b"reserve"  # the word that it is given up
 
 
 class Reserve:
     """The reserve of one prefix, as this process knows it."""
 
-    def __init__(self, link: Link, prefix: str) -> None:
-        self._link = link
+    def __init__(self, connection: Connection, prefix: str) -> None:
+        self._connection = connection
         self._stream = reserve_stream(prefix)
         self._subject = reserve_subject(prefix)
         self._note = f"{prefix}._.note._"
@@ -34,14 +34,10 @@ class Reserve:
 
     async def look(self) -> None:
         """Ask the server whether it is there; a store that has none yet is left alone."""
-        try:
-            info = await self._link.api(f"STREAM.INFO.{self._stream}")
-        except Refused as error:
-            if error.code != STREAM_NOT_FOUND:
-                raise
-            self._is_there = True
-            return
-        self._is_there = int(info["state"]["bytes"]) >= RESERVE_BYTES
+        self._is_there = True
+        with Ignored(Code.STREAM_NOT_FOUND):
+            info = await self._connection.api(f"STREAM.INFO.{self._stream}")
+            self._is_there = int(info["state"]["bytes"]) >= RESERVE_BYTES
 
     def heard(self) -> None:
         """A client has given it up."""
@@ -49,12 +45,11 @@ class Reserve:
 
     async def give_up(self) -> bool:
         """Free its room, for what drains the server; False: there is none left."""
-        await self._link.send(self._note, NOTE)
-        try:
-            answer = await self._link.api(f"STREAM.PURGE.{self._stream}")
-        except Refused as error:
-            if error.code != STREAM_NOT_FOUND:
-                raise
+        await self._connection.send(self._note, NOTE)
+        answer: dict[str, Any] | None = None
+        with Ignored(Code.STREAM_NOT_FOUND):
+            answer = await self._connection.api(f"STREAM.PURGE.{self._stream}")
+        if answer is None:
             return False
         just = self._was_just_given_up
         if int(answer.get("purged", 0)) or not just:
@@ -63,19 +58,19 @@ class Reserve:
 
     @property
     def _was_just_given_up(self) -> bool:
-        return time.monotonic() - self._given_up_at < _JUST
+        return time.monotonic() - self._given_up_at < FRESH_S  # so long it is for those who were refused
 
     async def refill(self) -> bool:
         """Make it again where there is room for it."""
         if self._was_just_given_up:
             return False
-        piece = min(_PIECE_BYTES, self._link.max_payload // 2)
+        piece = min(RESERVE_BYTES // 8, self._connection.max_payload // 2)
         posts = [Post(f"{self._subject}.{place}", bytes(piece)) for place in range(-(-RESERVE_BYTES // piece))]
-        refused = [answer for answer in await self._link.store_each(posts) if isinstance(answer, Exception)]
+        refused = [answer for answer in await self._connection.store_each(posts) if isinstance(answer, Exception)]
         if not refused:
             self._is_there = True
             return True
-        await self._link.api(f"STREAM.PURGE.{self._stream}")
+        await self._connection.api(f"STREAM.PURGE.{self._stream}")
         if not isinstance(refused[0], Refused) or refused[0].code not in NO_ROOM:
             raise refused[0]
         return False

@@ -5,6 +5,7 @@ from __future__ import annotations
 from typing import Literal
 
 from ...config import QueueOptions
+from ...limits import TEXT_BYTES
 from ...retry import NoRetry
 from ...v1.task_pb2 import Record, Task
 from ..records import Action, Settlement, Status
@@ -14,9 +15,7 @@ from .clock import Moment
 EXPIRED = "lease expired"
 CANCELLED = "cancelled"
 PURGED = "purged"
-FORMAT = 1
-_ERROR = 8192  # bytes of an error that are kept
-_WORKER = 1024  # bytes of a worker's name that are kept
+_WORKER_BYTES = 1024  # kept of a worker's name: records have room for 32 KiB beside the task
 
 LIVE, DEAD, ARCHIVE = Record.LIVE, Record.DEAD, Record.ARCHIVE
 Sight = Literal["take", "wait", "ended", "dead", "expired"]
@@ -24,7 +23,7 @@ Sight = Literal["take", "wait", "ended", "dead", "expired"]
 
 def cut(text: str) -> str:
     """An error, no longer than a record has room for."""
-    return text if len(text) <= _ERROR // 4 else text.encode()[:_ERROR].decode(errors="ignore")
+    return text if len(text) <= TEXT_BYTES // 4 else text.encode()[:TEXT_BYTES].decode(errors="ignore")
 
 
 def held(record: Record, moment: Moment) -> bool:
@@ -81,7 +80,7 @@ def must_be_alone(record: Record | None, task: Task, options: QueueOptions) -> b
 
 def taken(record: Record | None, token: str, end: float, now: float) -> Record:
     """The record of a fresh lease."""
-    new = Record(format=FORMAT)
+    new = Record(format=tasks.FORMAT)
     if record is not None:
         new.CopyFrom(record)
         new.recovered = record.recovered or bool(record.token)
@@ -110,7 +109,7 @@ def settled(record: Record, task: Task, s: Settlement, options: QueueOptions, mo
     new.token, new.last_token, new.last_action = "", s.token, s.action
     new.visible_at = now + s.delay if s.delay else moment.earliest  # at once, for everybody's clock
     if s.worker is not None:
-        new.worker = s.worker.encode()[:_WORKER].decode(errors="ignore")
+        new.worker = s.worker.encode()[:_WORKER_BYTES].decode(errors="ignore")
     if s.error:
         new.error = cut(s.error)
     if s.action == "complete":
@@ -145,7 +144,7 @@ def ended(record: Record, status: Status, options: QueueOptions, now: float, *, 
 
 def purged(record: Record, now: float) -> Record:
     """Out of sight, and counted nowhere; its record stays for a moment, for whoever was handed it before."""
-    new = Record(format=FORMAT)
+    new = Record(format=tasks.FORMAT)
     new.CopyFrom(record)
     new.place, new.status, new.token, new.finished_at = ARCHIVE, PURGED, "", now
     new.gone = True

@@ -13,43 +13,21 @@ from .. import formats
 from ..base import DEAD, Check, Ordinary, QueueInfo
 from ..formats import Format
 from ..records import Answer, Claims, Envelope, Settlement, Stats, Stored, View
-from . import deadline, doctor, faults, limits, maintenance, reserve, upgrading
+from . import deadline, doctor, faults
 from .address import Address
-from .appending import Appender
-from .beside import Beside
-from .blobs import LEAST_PAYLOAD, Blobs
-from .claiming import Claimer
-from .connection import Link
-from .fast_reader import Word
-from .faults import Nobody, mapped
-from .letters import Letters
-from .lookup import Looker
-from .moving import Mover
-from .names import check_prefix, moving
-from .partition import Log
-from .queues import Register, missing
+from .blobs import RECORD_BYTES, Blobs
+from .connection import Connection
+from .fast_reader import Incoming
+from .faults import Nobody, mapped, missing
+from .lease_thread import LeaseThread
+from .names import check_prefix
+from .partition import Partition
+from .parts import Parts
+from .queues import Register
 from .reading import Reader
-from .reserve import Reserve
-from .settling import Settler
+from .reserve import NOTE, Reserve
 
 _OPENS_WITHIN = 0.95  # of `connect_timeout`: whoever opens us gives up at its end without knowing why
-_LAST_LOOK = 5.0  # seconds for the look at the end of a wait
-
-
-class _Parts:
-    """Everything that works on one queue, or on its dead letters."""
-
-    def __init__(self, store: NatsStore, name: str) -> None:
-        self.log = Log(name, store.link, store.reader, store.register, store.blobs, store.reserve)
-        self.mover = Mover(self.log, lambda other: store.parts(other).log)
-        self.settler = Settler(self.log, self.mover, self._expect)
-        self.claimer = Claimer(self.log, self.settler)
-        self.appender = Appender(self.log, store.ids, expect=self.claimer.expect, stored=self.claimer.stored)
-        self.looker = Looker(self.log)
-        self.letters = Letters(self.log, self.looker, self.mover, self.settler)
-
-    def _expect(self, instant: float) -> None:
-        self.claimer.expect(instant)
 
 
 class NatsStore(Ordinary):
@@ -58,69 +36,69 @@ class NatsStore(Ordinary):
     def __init__(self, address: Address, options: StoreOptions) -> None:
         self.options = options
         self.prefix = check_prefix(options.prefix)
-        self.link = Link(address, options)
-        self.reader = Reader(self.link)
-        self.register = Register(self.link, self.reader, self.prefix)
-        self.blobs = Blobs(self.link, self.reader, self.prefix)
-        self.reserve = Reserve(self.link, self.prefix)
+        self.connection = Connection(address, options)
+        self.reader = Reader(self.connection)
+        self.register = Register(self.connection, self.reader, self.prefix)
+        self.blobs = Blobs(self.connection, self.reader, self.prefix)
+        self.reserve = Reserve(self.connection, self.prefix)
         self.ids = Ids()
-        self._parts: dict[str, _Parts] = {}
-        self._beside = Beside(address, options)
+        self._parts: dict[str, Parts] = {}
+        self._lease_thread = LeaseThread(address, options)
 
     async def open(self) -> NatsStore:
         """Connect and make sure that JetStream is there; our own errors."""
         with deadline.within(_OPENS_WITHIN * self.options.connect_timeout), mapped("opening"):
-            await self.link.open()
+            await self.connection.open()
             try:
                 await self._first_look()
             except BaseException:
-                await self.link.close()
+                await self.connection.close()
                 raise
         return self
 
     async def _first_look(self) -> None:
-        if self.link.features.old:
-            raise StoreError(f"nats: {faults.TOO_OLD.format(self.link.features.version)}")
-        if not self.link.client._server_info.get("jetstream"):
+        if not self.connection.is_at_least(2, 12):
+            raise StoreError(f"nats: {faults.TOO_OLD.format(self.connection.version)}")
+        if not self.connection.client._server_info.get("jetstream"):
             raise Nobody
-        if self.link.max_payload < LEAST_PAYLOAD:
+        least = 2 * RECORD_BYTES  # room for a record, and as much for a task
+        if self.connection.max_payload < least:
             raise UnsafeStore(
-                f"nats: the server takes messages of {self.link.max_payload} bytes, and Holdfast needs "
-                f"{LEAST_PAYLOAD}; set max_payload in its configuration"
+                f"nats: the server takes messages of {self.connection.max_payload} bytes, and Holdfast needs "
+                f"{least}; set max_payload in its configuration"
             )
-        await self.link.listen(f"{self.prefix}._.note.*", self._noted)
-        found = await limits.refuse_dangerous(self.link, self.prefix)
-        self.register.unfinished = moving(self.prefix, found)
+        await self.connection.listen(f"{self.prefix}._.note.*", self._noted)
+        self.register.unconverted = await doctor.refuse_dangerous(self.connection, self.prefix)
         await self.register.read_format()
-        doctor.warn_once(self.link)
+        doctor.warn_once(self.connection)
 
     @contextmanager
     def _verb(self, doing: str, wait: float = 0.0) -> Iterator[None]:
         """Around every call of the seam: it ends in time, with our own errors."""
         timeout = self.options.operation_timeout
-        with deadline.within(max(timeout, wait + min(timeout, _LAST_LOOK))), mapped(doing):
+        with deadline.within(max(timeout, wait + min(timeout, deadline.TRY_S))), mapped(doing):
             yield
 
-    def parts(self, queue: str) -> _Parts:
-        self.link.check_open()
-        found = self._parts.get(queue)
-        if found is None:
-            found = self._parts[queue] = _Parts(self, queue)
+    def parts(self, queue: str) -> Parts:
+        self.connection.check_open()
+        if (found := self._parts.get(queue)) is None:
+            shared = (self.connection, self.reader, self.register, self.blobs, self.reserve)
+            found = self._parts[queue] = Parts(Partition(queue, *shared), self.ids, self.parts)
         return found
 
-    def _logs(self, queue: str) -> list[Log]:
-        return [self._parts[name].log for name in (queue, queue + DEAD) if name in self._parts]
+    def _partitions(self, queue: str) -> list[Partition]:
+        return [self._parts[name].partition for name in (queue, queue + DEAD) if name in self._parts]
 
-    def _noted(self, message: Word) -> None:
+    def _noted(self, message: Incoming) -> None:
         """Another client, or this one, has changed something."""
-        if message.data == reserve.NOTE:
+        if message.data == NOTE:
             self.reserve.heard()
-        for log in self._logs(message.subject.rsplit(".", 1)[1].replace("~", ".")):
+        for partition in self._partitions(message.subject.rsplit(".", 1)[1].replace("~", ".")):
             if message.data == b"config":
-                self.register.forget(log.queue)
+                self.register.forget(partition.queue)
             if message.data != b"done":
-                log.lanes.look_soon()
-            log.wake()
+                partition.consumers.look_soon()
+            partition.wake()
 
     # ------------------------------------------------------------------ the store as a whole
 
@@ -131,7 +109,7 @@ class NatsStore(Ordinary):
                 self.register.forget_installed()
                 await self.register.install()
                 for info in await self.register.all():
-                    upgraded += await upgrading.upgrade(self.parts(info.name).log)
+                    upgraded += await self.parts(info.name).upgrade()
         return [
             f"streams {self.prefix}=queues, {self.prefix}=gone and {self.prefix}=reserve",
             "three streams for every queue, when it is made",
@@ -153,52 +131,51 @@ class NatsStore(Ordinary):
 
     async def close(self) -> None:
         with deadline.within(self.options.operation_timeout):
-            await asyncio.gather(*[parts.log.cleaned() for parts in self._parts.values()])
+            await asyncio.gather(*[parts.partition.cleaned() for parts in self._parts.values()])
         self._close_parts(list(self._parts))
-        await asyncio.to_thread(self._beside.close)
-        await self.link.close()
+        await asyncio.to_thread(self._lease_thread.close)
+        await self.connection.close()
 
     def _close_parts(self, queues: Sequence[str]) -> None:
         for name in queues:
             if (parts := self._parts.pop(name, None)) is not None:
-                parts.log.lanes.close()
-                parts.log.wake()
+                parts.close()
 
     async def check(self) -> list[Check]:
         with self._verb("checking"):
-            return await doctor.checks(self.link, self.prefix)
+            return await doctor.checks(self.connection, self.prefix)
 
     async def clock(self) -> float:
         with self._verb("reading the clock"):
-            if self.link.must_ask_clock():
+            if self.connection.must_ask_clock():
                 await self.reserve.look()
-        return self.link.now()
+        return self.connection.now()
 
     # ------------------------------------------------------------------ queues
 
     async def create_queue(self, name: str, options: QueueOptions) -> QueueInfo:
         with self._verb(f"creating {name!r}"):
-            self.link.check_open()
+            self.connection.check_open()
             info = await self.register.create(name, options)
-            await self.parts(name).log.lanes.ensure(0, options.lease)
+            await self.parts(name).partition.consumers.ensure(0, options.lease)
             return info
 
     async def configure(self, name: str, options: QueueOptions) -> QueueInfo:
         with self._verb(f"configuring {name!r}"):
             info = await self.register.change(name, options=options)
-            for log in (self.parts(name).log, self.parts(name + DEAD).log):
-                await log.lanes.set_lease(options.lease)
-            await self.parts(name).log.note(b"config")
+            for partition in (self.parts(name).partition, self.parts(name + DEAD).partition):
+                await partition.consumers.set_lease(options.lease)
+            await self.parts(name).partition.note(b"config")
             return info
 
     async def queues(self) -> list[QueueInfo]:
         with self._verb("listing queues"):
-            self.link.check_open()
+            self.connection.check_open()
             return await self.register.all()
 
     async def queue(self, name: str) -> QueueInfo | None:
         with self._verb(f"looking up {name!r}"):
-            self.link.check_open()
+            self.connection.check_open()
             return await self.register.find(name)
 
     async def delete_queue(self, name: str, *, force: bool = False) -> None:
@@ -209,17 +186,17 @@ class NatsStore(Ordinary):
                 stats = await self.stats(name)
                 if stats.total > stats.archived:
                     raise QueueNotEmpty(f"queue {name!r} still holds {stats.total - stats.archived} messages")
-            await self.parts(name).log.note(b"config")
+            await self.parts(name).partition.note(b"config")
             self._close_parts([name, name + DEAD])
             await self.register.delete(name)
 
     async def pause(self, name: str, paused: bool) -> None:
         with self._verb(f"pausing {name!r}"):
             await self.register.change(name, paused=paused)
-            log = self.parts(name).log
-            await log.note(b"config")
-            log.lanes.look_soon()
-            log.wake()
+            partition = self.parts(name).partition
+            await partition.note(b"config")
+            partition.consumers.look_soon()
+            partition.wake()
 
     async def purge(self, queue: str) -> int:
         with self._verb(f"purging {queue!r}"):
@@ -242,10 +219,10 @@ class NatsStore(Ordinary):
     def extend_from_thread(
         self, queue: str, leases: Sequence[tuple[str, str]], seconds: float
     ) -> list[float | None] | None:
-        return self._beside.extend(queue, leases, seconds)
+        return self._lease_thread.extend(queue, leases, seconds)
 
     def abandon(self) -> None:
-        self._beside.abandon()
+        self._lease_thread.abandon()
 
     async def settle(self, queue: str, settlements: Sequence[Settlement]) -> list[Answer]:
         with self._verb(f"settling in {queue!r}"):
@@ -281,11 +258,10 @@ class NatsStore(Ordinary):
 
     async def watch(self, queue: str, timeout: float) -> None:
         try:
-            await asyncio.wait_for(self.parts(queue).log.changed.wait(), timeout)
+            await asyncio.wait_for(self.parts(queue).partition.changed.wait(), timeout)
         except TimeoutError:
             pass
 
     async def maintain(self, queue: str) -> dict[str, int]:
         with self._verb(f"maintaining {queue!r}"):
-            parts = self.parts(queue)
-            return await maintenance.maintain(parts.log, parts.letters, parts.mover)
+            return await self.parts(queue).maintain()

@@ -1,14 +1,15 @@
-"""Tasks on the wire: from an envelope, and back to what the seam gives out."""
+"""Tasks and records as bytes: from an envelope, and back to what the seam gives out."""
 
 from __future__ import annotations
 
+from functools import lru_cache
+
 from ...config import QueueOptions
 from ...errors import CodecError, StoreError
-from ...v1.task_pb2 import Task, TaskMetadata
+from ...v1.task_pb2 import Record, Task, TaskMetadata
 from ..records import Envelope
-from . import blobs
 
-FORMAT = 1
+FORMAT = 1  # of tasks and of records; a newer one is refused
 
 
 def task_of(id: str, message: Envelope, now: float, due: float) -> Task:
@@ -54,22 +55,27 @@ def most(task: Task, options: QueueOptions) -> int:
     return task.max_attempts or options.max_attempts
 
 
-async def fitted(task: Task, raw: bytes, store: blobs.Blobs) -> tuple[Task, bytes]:
-    """A task and its bytes that a record has room for: of days when the server took more, its data lies elsewhere.
-
-    Headers that are too large even so are left out: the message must be able to end.
-    """
-    if store.fits(len(raw)):
-        return task, raw
-    small = Task()
-    small.CopyFrom(task)
-    if small.data:
-        small.blob, small.data = await store.put(task.id, task.data), b""
-    if not store.fits(small.ByteSize()):
-        small.headers.clear()
-    return small, small.SerializeToString()
+def read_record(data: bytes) -> Record:
+    """A record from its bytes; StoreError for a newer format."""
+    try:
+        record: Record = Record.FromString(data)
+    except Exception as error:
+        raise CodecError("nats: a message in the stream of records is no record") from error
+    if record.format > FORMAT:
+        raise StoreError(f"nats: a record of format {record.format}; this version reads up to {FORMAT}")
+    return record
 
 
-async def payload(task: Task, store: blobs.Blobs) -> bytes:
-    """The data, wherever it lies."""
-    return await store.get(task.blob) if task.blob else task.data
+def field(number: int, data: bytes) -> bytes:
+    """A field of bytes, as Protocol Buffers write it; of two in one message the later counts."""
+    return _varint(number << 3 | 2) + _varint(len(data)) + data
+
+
+@lru_cache(4096)
+def _varint(value: int) -> bytes:
+    out = bytearray()
+    while value > 0x7F:
+        out.append(value & 0x7F | 0x80)
+        value >>= 7
+    out.append(value)
+    return bytes(out)

@@ -1,23 +1,23 @@
-"""Frames for many publishes at once: building them in one go costs a fraction of a call of the driver for each."""
+"""What is sent to a stream, and its answers. No I/O.
+
+Frames for many publishes are built in one go: that costs a fraction of a call of the driver for each.
+"""
 
 from __future__ import annotations
 
-import asyncio
-import time
 from collections.abc import Sequence
 from typing import Any
 
 import msgspec
 
-from . import deadline
-from .faults import Lost
+from .fast_reader import Incoming
+from .faults import NOT_THERE, Nobody, Refused, refusal
 
+API = "$JS.API."
 EXPECT = "Nats-Expected-Last-Subject-Sequence"
-_OWN_HEADERS = 512  # bytes of what is expected and of the batch, at most
-_BATCH_MESSAGES = 1000  # the server's limit
-_BATCH_BYTES = 16 << 20
-_PENDING_BYTES = 64 << 20  # that may wait to be sent
-_ROOM_AGAIN = 0.01  # seconds between two looks
+_OWN_HEADERS_BYTES = 512  # of what is expected and of the batch, at most
+BATCH_MESSAGES = 1000  # the server takes no more in one batch
+BATCH_BYTES = 16 << 20  # of one batch or page: the server and we hold it in memory whole
 
 
 class Post(msgspec.Struct, frozen=True, gc=False):
@@ -35,7 +35,7 @@ def lines(post: Post) -> str:
 
 def size(post: Post) -> int:
     """Bytes of a message as the server counts them, at most."""
-    return len(post.data) + len(post.headers) + _OWN_HEADERS
+    return len(post.data) + len(post.headers) + _OWN_HEADERS_BYTES
 
 
 def frame(subject: str, data: bytes, reply: str = "", headers: str = "") -> bytes:
@@ -70,27 +70,48 @@ def parts(posts: Sequence[Post]) -> list[Sequence[Post]]:
     start = size = 0
     for index, post in enumerate(posts):
         size += len(post.data)
-        if index > start and (index - start >= _BATCH_MESSAGES or size > _BATCH_BYTES):
+        if index > start and (index - start >= BATCH_MESSAGES or size > BATCH_BYTES):
             found.append(posts[start:index])
             start, size = index, len(post.data)
     return [*found, posts[start:]]
 
 
-async def send(client: Any, data: bytes, within: float) -> None:
-    """Hand frames to the driver's own buffer, in their order with everything else it sends; Lost."""
-    await wait_for_room(client, within)
-    client.stats["out_bytes"] += len(data)
-    await client._send_command(data)
-    await client._flush_pending()
+def removal(stream: str, place: int | str) -> Post:
+    """The request that removes the message of a sequence, or all of a subject."""
+    if isinstance(place, int):
+        return Post(f"{API}STREAM.MSG.DELETE.{stream}", b'{"seq":%d,"no_erase":true}' % place)
+    return Post(f"{API}STREAM.PURGE.{stream}", b'{"filter":"%b"}' % place.encode())
 
 
-async def wait_for_room(client: Any, within: float) -> None:
-    """The driver waits for a server that reads nothing without a deadline: before it would, we do with one; Lost."""
-    until = 0.0
-    if client._flush_queue is None:
-        raise Lost("no connection")
-    while client._flush_queue.full() or client._pending_data_size > _PENDING_BYTES:
-        until = until or deadline.until(within)
-        if time.monotonic() >= until:
-            raise Lost("the server reads nothing")
-        await asyncio.sleep(_ROOM_AGAIN)
+class _Stored(msgspec.Struct):
+    """The answer to a publish."""
+
+    seq: int = 0
+    error: dict[str, Any] | None = None
+
+
+_decode = msgspec.json.Decoder(_Stored).decode
+
+
+def read_answer(reply: Incoming) -> int | Exception:
+    """The sequence in the answer to a publish, or Refused or Nobody."""
+    if (headers := reply.headers) and headers.get("Status") == "503":
+        return Nobody()
+    said = _decode(reply.data)
+    return said.seq if said.error is None else refusal(said.error)
+
+
+def sequence(reply: Incoming) -> int:
+    """The same; Refused."""
+    found = read_answer(reply)
+    if isinstance(found, Exception):
+        raise found
+    return found
+
+
+def read_there(reply: Incoming) -> bool | Exception:
+    """Whether a message that was to be removed or read was there; Refused or Nobody."""
+    found = read_answer(reply)
+    if isinstance(found, Refused) and found.code in NOT_THERE:
+        return False
+    return found if isinstance(found, Exception) else True

@@ -3,31 +3,25 @@
 from __future__ import annotations
 
 from ...config import StoreOptions
-from ...errors import ConfigError, HoldfastError
+from ...errors import HoldfastError
 from ..base import Store
 from .uri import take_apart
 
 __all__ = ["grants", "open_postgres", "take_apart"]
 
-_MISSING = "postgresql:// needs asyncpg: pip install 'holdfast[postgres]'"
-
 
 def grants(role: str, options: StoreOptions) -> str:
     """SQL that gives a role what producers and workers need, and no more; without any I/O."""
-    try:
-        from . import schema
-    except ImportError as error:
-        raise ConfigError(_MISSING) from error
+    from . import schema
+
     return schema.grants(role, schema=options.schema)
 
 
 async def open_postgres(dsn: str, options: StoreOptions) -> Store:
     """Connect to the database; what the store needs there is made by `install`, or with the first queue."""
-    try:
-        from .address import Address
-        from .store import PostgresStore
-    except ImportError as error:
-        raise ConfigError(_MISSING) from error
+    from .address import Address
+    from .store import PostgresStore
+
     store = PostgresStore(Address(dsn, options), options)
     try:
         await store.open()

@@ -8,11 +8,15 @@ from typing import Any
 import asyncpg
 
 from ...config import StoreOptions
-from . import arrays, faults
+from . import faults
 from .uri import hosts, named
 
-_NEXT = 5.0  # seconds a host may take while there is another one to try
+_HOST_S = 5.0  # a host may take so long while there is another one to try
 _PASSING = (OSError, TimeoutError, asyncpg.PostgresError, asyncpg.InterfaceError, asyncpg.InternalClientError)
+_ARRAYS = {  # name of the element: its number, and that of the array, the same on every server
+    "bool": (16, 1000), "bytea": (17, 1001), "int8": (20, 1016), "int2": (21, 1005), "int4": (23, 1007),
+    "json": (114, 199), "float8": (701, 1022), "date": (1082, 1182), "timestamptz": (1184, 1185), "uuid": (2950, 2951),
+}  # fmt: skip
 
 
 class Address:
@@ -36,7 +40,7 @@ class Address:
             errors: list[BaseException] = []
             for dsn in list(self._hosts):
                 try:
-                    connection = await self._connect(dsn, min(_NEXT, limit / len(self._hosts)))
+                    connection = await self._connect(dsn, min(_HOST_S, limit / len(self._hosts)))
                 except _PASSING as error:
                     errors.append(error)
                 else:
@@ -56,7 +60,7 @@ class Address:
         try:
             async with asyncio.timeout(limit):
                 await connection.execute(self._settings())
-                arrays.teach(connection)
+                _teach_arrays(connection)
         except BaseException:
             connection.terminate()
             raise
@@ -79,3 +83,23 @@ class Address:
 
     def __repr__(self) -> str:
         return "Address(postgresql://***)"
+
+
+def _teach_arrays(connection: Any) -> None:
+    """Tell the driver the arrays of built-in types, which it would else look up on every connection.
+
+    That takes the server some 7 ms, in the first call that sends or gets an array: the first message of a producer, and
+    the first claim on a connection, waited for it. Not by the driver's public face: one that has no such place looks
+    the types up, as it always did.
+    """
+    try:
+        connection._protocol.get_settings().register_data_types([
+            {
+                "oid": array, "name": f"_{name}", "ns": "pg_catalog", "kind": b"b", "elemtype": element,
+                "elemtype_name": name, "elemdelim": ",", "range_subtype": None, "attrtypoids": None, "attrnames": None,
+                "basetype": None,
+            }
+            for name, (element, array) in _ARRAYS.items()
+        ])  # fmt: skip
+    except (AttributeError, KeyError, TypeError):
+        return

@@ -11,25 +11,19 @@ import asyncpg
 import msgspec
 
 from ... import ids as makers
-from ...errors import Unavailable, UnknownOutcome
+from ...errors import HoldfastError, Unavailable, UnknownOutcome
+from ..base import PAGE_ROWS
 from ..records import Envelope
 from . import rows
-from .faults import Unanswered
+from .faults import Unanswered, translated
+from .joining import Speaker, joined
 from .pool import Pool
 from .statements import Statements
 
-_COPY_FROM = 300  # messages from which COPY pays for its round trips
+_COPY_MESSAGES = 300  # from which COPY pays for its round trips
 _FLIGHTS = 3  # calls on their way at once; those that come meanwhile gather
-_GATHER = 1000  # messages of gathered calls
-_GATHER_BYTES = 4 << 20
 _Q = ["id", "enqueued_at", "visible_at", "max_attempts", "rank", "content_type", "headers", "payload"]
 _W = [*_Q, "waits"]
-
-
-class Speaker(Protocol):
-    """Whoever takes statements: a connection of ours, or the caller's own."""
-
-    async def fetch(self, query: str, *args: Any) -> Sequence[Any]: ...
 
 
 class News(Protocol):
@@ -90,7 +84,7 @@ class Appender:
         try:
             if any(message.dedup_key is not None for message in batch.messages):
                 return await self._deduplicated(batch)
-            if len(batch.messages) >= _COPY_FROM:
+            if len(batch.messages) >= _COPY_MESSAGES:
                 await self._send(batch)
             else:
                 await self._together(batch)
@@ -98,14 +92,23 @@ class Appender:
             raise self._unknown(batch, error, batch.ids) from error
         return batch.ids
 
-    async def append_within(self, speaker: Speaker, messages: Sequence[Envelope]) -> list[str]:
-        """Part of the transaction of the connection that speaks: there if and only if that commits."""
+    async def append_within(self, connection: Any, messages: Sequence[Envelope]) -> list[str]:
+        """Part of the transaction of the caller's connection: there if and only if that commits."""
+        speaker = await joined(connection)
+        try:
+            return await self._append_by(speaker, messages)
+        except HoldfastError:
+            raise
+        except Exception as error:
+            raise translated(error, self._queue) from error
+
+    async def _append_by(self, speaker: Speaker, messages: Sequence[Envelope]) -> list[str]:
         batch = self.batch(messages)
         answer, rest = batch.ids, batch
         if any(message.dedup_key is not None for message in batch.messages):
             answer, rest = await self._take_keys(speaker, batch)
-        for start in range(0, len(rest.ids), _GATHER):
-            part = Batch(rest.messages[start : start + _GATHER], rest.ids[start : start + _GATHER])
+        for start in range(0, len(rest.ids), PAGE_ROWS):
+            part = Batch(rest.messages[start : start + PAGE_ROWS], rest.ids[start : start + PAGE_ROWS])
             await self.insert(speaker, part)
         return answer
 
@@ -115,11 +118,11 @@ class Appender:
         for start in range(0, len(messages), makers.PLACES):
             block = self._number()
             bases: dict[int, str] = {}
-            for place, message in enumerate(messages[start : start + makers.PLACES]):
+            for position, message in enumerate(messages[start : start + makers.PLACES]):
                 base = bases.get(message.priority)
                 if base is None:
                     base = bases[message.priority] = makers.text(block | message.priority << 54)[:-5]
-                ids.append(f"{base}{place:05x}")
+                ids.append(f"{base}{position:05x}")
         return Batch(list(messages), ids)
 
     def _unknown(self, batch: Batch, error: Exception, ids: list[str]) -> UnknownOutcome:
@@ -159,7 +162,7 @@ class Appender:
         while self._waiting and self._flying < _FLIGHTS:
             flight: list[_Waiting] = []
             size = 0
-            while self._waiting and len(flight) < _GATHER and size < _GATHER_BYTES:
+            while self._waiting and len(flight) < PAGE_ROWS and size < rows.TRIP_BYTES:
                 flight.append(self._waiting.pop(0))
                 size += sum(len(message.payload) for message in flight[-1].batch.messages)
             self._flying += 1
@@ -183,7 +186,7 @@ class Appender:
     # ------------------------------------------------------------------ sending
 
     async def _send(self, batch: Batch) -> None:
-        if len(batch.messages) >= _COPY_FROM:
+        if len(batch.messages) >= _COPY_MESSAGES:
             await self._pool.transact(lambda connection: self._copy(connection, batch), queue=self._queue)
             channel = None
         else:
@@ -243,7 +246,7 @@ class Appender:
     async def _deduplicated(self, batch: Batch) -> list[str]:
         async def step(connection: Any) -> list[str]:
             answer, rest = await self._take_keys(connection, batch)
-            if len(rest.ids) >= _COPY_FROM:
+            if len(rest.ids) >= _COPY_MESSAGES:
                 await self._copy(connection, rest)
             elif rest.ids:
                 await self.insert(connection, rest)
@@ -266,9 +269,9 @@ class Appender:
         found = await speaker.fetch(self._sql["keys_look"], self._queue, names)
         holders = {bytes(row[0]): str(row[1]) for row in found}
         answer = [id if key is None else holders.get(key, id) for key, id in zip(keys, batch.ids, strict=True)]
-        places = [place for place, id in enumerate(batch.ids) if answer[place] == id]
+        new = [index for index, id in enumerate(batch.ids) if answer[index] == id]
         # Named as the whole call is: a repeat may find other keys free, and must still be known as one.
-        rest = Batch([batch.messages[n] for n in places], [batch.ids[n] for n in places], batch.call)
+        rest = Batch([batch.messages[n] for n in new], [batch.ids[n] for n in new], batch.call)
         return answer, rest
 
 

@@ -6,20 +6,24 @@ import asyncio
 import os
 import time
 from collections.abc import Callable, Sequence
-from typing import Any
+from typing import Any, TypeAlias
 
 from ...errors import HoldfastError
+from ..base import LOOK_AGAIN_S, PAGE_ROWS
 from ..records import Claimed, Claims, Expired
 from . import rows
-from .bounds import Bounds
 from .pool import Pool
 from .settling import Settler
 from .statements import Statements
 
 EXPIRED = "lease expired"
-_ROUNDS = 20  # of burying in one claim; a mass of crashed messages is spread over several
-_UNUSUAL = 0.1  # seconds after something due or expired in which more of it is expected
-_MANY = 500  # messages that are looked at, and buried, in one round
+Ranges: TypeAlias = tuple[list[int], list[str], list[int]]  # (rank, id) from here on, and below that rank
+EVERYTHING: Ranges = ([0], ["00000000-0000-0000-0000-000000000000"], [256])
+
+LITTER_ROWS = 20_000  # dead ones that make beginning further on worth it
+_SHARE = 10  # looking from the start may take one part in so many
+_BURIALS = 20  # rounds in one claim; a mass of crashed messages is spread over several
+_UNUSUAL_S = 0.1  # after something due or expired, in which more of it is expected
 
 
 class Claimer:
@@ -44,7 +48,7 @@ class Claimer:
             messages = await self._claim_ready(token, limit, lease)
             if messages is not None:
                 return Claims(messages)
-            self._unusual_until = time.monotonic() + _UNUSUAL
+            self._unusual_until = time.monotonic() + _UNUSUAL_S
         return await self._claim_any(token, limit, lease)
 
     async def _claim_ready(self, token: int, limit: int, lease: float) -> list[Claimed] | None:
@@ -68,12 +72,12 @@ class Claimer:
     async def _claim_any(self, token: int, limit: int, lease: float) -> Claims:
         """Messages that a claim finds dead are buried, and it looks again."""
         look, expired = limit, list[Expired]()
-        for _ in range(_ROUNDS):
+        for _ in range(_BURIALS):
             messages, spent = await self._claim(token, limit, lease, look=look)
             if not spent:
                 return Claims(messages, expired)
             expired += await self._bury(spent)
-            look = max(limit, _MANY)
+            look = max(limit, PAGE_ROWS)
         return Claims([], expired)
 
     async def _claim(self, token: int, limit: int, lease: float, *, look: int) -> tuple[list[Claimed], list[Any]]:
@@ -147,3 +151,50 @@ def in_order(messages: list[Claimed]) -> list[Claimed]:
     if ids != sorted(ids) or len({message.priority for message in messages}) > 1:
         messages.sort(key=lambda message: (-message.priority, message.id))
     return messages
+
+
+class Bounds:
+    """Where to begin looking for messages when finished ones litter the index; one queue's, in one process.
+
+    Deleted rows stay in the index until a vacuum may take them away; a transaction that is open elsewhere forbids that.
+    Then every claim would walk over all that was finished since. A claim that found messages knows how far it came: the
+    next one begins there, per priority. What may lie below - late commits, retries, leases that ran out - is looked for
+    about once a second, from the start. While there is little litter, every claim begins at the start.
+    """
+
+    def __init__(self, clock: Callable[[], float] = time.monotonic) -> None:
+        self._clock = clock
+        self._low: dict[int, str] = {}
+        self.littered = False  # whether beginning further on is worth it
+        self._next_whole = 0.0
+        self.next_look = clock() + LOOK_AGAIN_S  # when the litter should be counted again
+
+    def learn(self, litter: int) -> None:
+        """So many dead rows there are."""
+        self.littered = litter >= LITTER_ROWS
+        self.next_look = self._clock() + LOOK_AGAIN_S
+        if not self.littered:
+            self._low.clear()
+
+    def reset(self) -> None:
+        """Something came back that may lie anywhere."""
+        self._next_whole = 0.0
+
+    def ranges(self) -> tuple[Ranges, bool]:
+        """Where to look now, and whether that is everywhere."""
+        if not self.littered or not self._low or self._clock() >= self._next_whole:
+            return EVERYTHING, True
+        ranks = sorted(self._low)
+        lows = [self._low[rank] for rank in ranks]
+        return ([0, *ranks], [EVERYTHING[1][0], *lows], [*ranks, 256]), False
+
+    def found(self, places: Sequence[tuple[int, str]], *, whole: bool, took: float) -> None:
+        """A claim found these (rank, id), in this order, and took so long."""
+        if not self.littered:
+            return
+        if whole:
+            self._next_whole = self._clock() + max(LOOK_AGAIN_S, _SHARE * took)
+            self._low.clear()
+        for rank, id in places:
+            if id > self._low.get(rank, ""):
+                self._low[rank] = id

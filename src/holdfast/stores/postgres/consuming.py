@@ -10,32 +10,53 @@ from typing import Any, TypeVar
 import msgspec
 
 from .. import consumers
-from ..batches import Batch, ConsumerInfo, Ownership, Sizing, Slice
+from ..base import PAGE_ROWS
+from ..batches import WHOLE, Batch, ConsumerInfo, Ownership, Sizing, Slice
 from ..consumers import Consumer
 from . import rows, scanning
 from .claiming import EXPIRED
 from .partition import Topic
 from .pool import Pool
+from .registry import Registry
 from .wake import Bell
 
 T = TypeVar("T")
-_CUT = 1000  # rows between the places where a batch can be cut
 _decode = msgspec.json.Decoder(Consumer).decode
 _encode = msgspec.json.Encoder().encode
 
 
-class Consuming:
-    """The claim batches of all queues of a store."""
+class ClaimBatches:
+    """The claim batches of all queues of a store; see `stores/batches.py`."""
 
-    def __init__(self, pool: Pool, topic: Callable[[str], Topic], bell: Bell, *, poll_interval: float) -> None:
+    def __init__(
+        self,
+        pool: Pool,
+        registry: Registry,
+        topic: Callable[[str], Topic],
+        bell: Bell,
+        *,
+        poll_interval: float,
+        changed: Callable[[str], None],
+    ) -> None:
         self._pool = pool
+        self._registry = registry
         self._topic = topic
         self._bell = bell
         self._poll = poll_interval
+        self._changed = changed
 
     async def own(
-        self, queue: str, consumer: str, *, holders: tuple[str, ...], lease: float, release_after: float
+        self,
+        queue: str,
+        consumer: str,
+        *,
+        holder: str,
+        lease: float,
+        release_after: float = 0.0,
+        instead_of: str | None = None,
     ) -> Ownership:
+        holders = (holder,) if instead_of is None else (holder, instead_of)
+
         async def change(seen: _Seen) -> Ownership:
             owned = consumers.owned(seen.consumer, consumer, holders=holders, lease=lease, now=seen.now)
             await seen.keep(msgspec.structs.replace(owned, release_after=release_after))
@@ -50,7 +71,7 @@ class Consuming:
 
         await self._change(owner.queue, owner.consumer, change)
 
-    async def claim(self, owner: Ownership, *, after: int, limit: int, wait: float) -> Batch | None:
+    async def claim_batch(self, owner: Ownership, *, after: int, limit: int, wait: float = 0.0) -> Batch | None:
         deadline = time.monotonic() + wait
         while True:
             ticket = self._bell.ticket(owner.queue)
@@ -64,15 +85,17 @@ class Consuming:
                 return found
             await self._bell.wait(owner.queue, min(left, self._poll), since=ticket)
 
-    async def settle(self, owner: Ownership, upto: int) -> int:
+    async def settle_batch(self, owner: Ownership, upto: int) -> int:
         async def change(seen: _Seen) -> int:
             return (await _settle(seen, owner, consumers.current(seen.consumer, owner), upto))[1]
 
         return await self._change(owner.queue, owner.consumer, change)
 
     async def manifest(
-        self, owner: Ownership, after: int, upto: int, *, sizing: Sizing, usual: int
+        self, owner: Ownership, after: int, upto: int, *, sizing: Sizing = WHOLE
     ) -> tuple[list[Batch], list[Slice]]:
+        usual = (await self._registry.must(owner.queue)).options.max_attempts
+
         async def change(seen: _Seen) -> tuple[list[Batch], list[Slice]]:
             known = consumers.current(seen.consumer, owner)
             consumers.check(known, owner, max(after, known.done))
@@ -88,11 +111,16 @@ class Consuming:
 
         return await self._change(owner.queue, owner.consumer, change)
 
-    async def all(self, queue: str) -> list[ConsumerInfo]:
+    async def consumers(self, queue: str) -> list[ConsumerInfo]:
         found = await self._pool.fetch(self._topic(queue).sql["consumers"], queue, queue=queue)
         return [consumers.info(queue, name, _decode(state), now) for name, state, now in found]
 
-    async def release(self, queue: str, consumer: str, *, force: bool, abandoned: bool = False) -> int:
+    async def release(self, queue: str, consumer: str, *, force: bool = False) -> int:
+        count = await self._release(queue, consumer, force=force)
+        self._changed(queue)
+        return count
+
+    async def _release(self, queue: str, consumer: str, *, force: bool, abandoned: bool = False) -> int:
         async def change(seen: _Seen) -> int:
             known = seen.consumer
             if known is None:
@@ -112,10 +140,10 @@ class Consuming:
         self._bell.ring(queue)
         return count
 
-    async def maintain(self, queue: str) -> int:
+    async def release_abandoned(self, queue: str) -> int:
         """Give back the claims of consumers that have been without an owner for as long as they said."""
-        held = [each for each in await self.all(queue) if each.batches]
-        return sum([await self.release(queue, each.consumer, force=True, abandoned=True) for each in held])
+        held = [each for each in await self.consumers(queue) if each.batches]
+        return sum([await self._release(queue, each.consumer, force=True, abandoned=True) for each in held])
 
     async def _change(self, queue: str, consumer: str, change: Callable[[_Seen], Awaitable[T]]) -> T:
         """One transaction, in which nobody else changes this consumer. A repeat after a lost answer is harmless:
@@ -171,7 +199,13 @@ async def _claim(
     token = rows.fresh_token(os.urandom(8))
     seq = known.seq + 1
     [(count, ids, ranks, tokens)] = await seen.fetch(
-        "batch_claim", owner.queue, limit, token, owner.consumer, seq, _CUT
+        "batch_claim",
+        owner.queue,
+        limit,
+        token,
+        owner.consumer,
+        seq,
+        PAGE_ROWS,  # between the keys where it can be cut
     )
     spent = [(str(id), rank, held) for id, rank, held in zip(ids, ranks, tokens, strict=True)]
     if not count:

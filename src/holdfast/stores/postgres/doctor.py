@@ -12,8 +12,8 @@ from .schema import Schema
 from .statements import Statements
 from .wake import Listener
 
-_LITTER = 1_000_000  # dead rows that say that vacuum cannot keep up
-_LONG = 600.0  # seconds a transaction may hold back vacuum before we say so
+_BLOAT_ROWS = 1_000_000  # dead ones that say that vacuum cannot keep up
+_LONG_TRANSACTION_S = 600.0  # that may hold back vacuum before we say so
 
 
 async def check(pool: Pool, schema: Schema, listener: Listener | None) -> list[Check]:
@@ -83,7 +83,7 @@ def _autovacuum(row: Any) -> Check:
 
 def _oldest(row: Any) -> Check:
     age = row["oldest"] or 0.0
-    state = "warn" if age > _LONG else "ok"
+    state = "warn" if age > _LONG_TRANSACTION_S else "ok"
     detail = f"the oldest transaction is {age:,.0f} s old"
     hint = ": vacuum cannot remove what ended since; claims stay fast, tables grow"
     return Check("oldest xmin", state, detail + (hint if state == "warn" else ""))
@@ -91,7 +91,7 @@ def _oldest(row: Any) -> Check:
 
 def _litter(rows: list[Any]) -> Check:
     dead, size = sum(row["dead"] for row in rows), sum(row["bytes"] for row in rows)
-    state = "warn" if dead > _LITTER else "ok"
+    state = "warn" if dead > _BLOAT_ROWS else "ok"
     return Check("bloat", state, f"{dead:,} dead rows in {len(rows)} tables of {size / 2**20:,.1f} MiB")
 
 

@@ -5,10 +5,15 @@ from __future__ import annotations
 import asyncio
 import inspect
 from collections.abc import Sequence
-from typing import Any
+from typing import Any, Protocol
 
 from ...errors import ConfigError
-from .appending import Speaker
+
+
+class Speaker(Protocol):
+    """Whoever takes statements: a connection of ours, or the caller's own."""
+
+    async def fetch(self, query: str, *args: Any) -> Sequence[Any]: ...
 
 
 async def joined(connection: Any) -> Speaker:

@@ -12,7 +12,7 @@ from . import rows
 from .pool import Pool
 from .statements import Statements
 
-_SAMPLE = 10_000  # rows that are looked at for what no delta can tell: what is held, what has become due
+_SAMPLE_ROWS = 10_000  # that are looked at for what no delta can tell: what is held, what has become due
 _WAITS = {"ready": "pending"}
 _CANCELLED = "cancelled"  # the error that cancel.sql writes
 
@@ -43,7 +43,7 @@ class Letters:
         return [rows.stored(row) for row in found]
 
     async def stats(self, *, dead: bool) -> Stats:
-        [row] = await self._fetch("stats_dead" if dead else "stats", _SAMPLE)
+        [row] = await self._fetch("stats_dead" if dead else "stats", _SAMPLE_ROWS)
         pending, delayed, processing, retry, letters, archived, completed, failed, age, exact = row
         total = pending + delayed + processing + retry + letters + archived
         return Stats(total, pending, delayed, processing, retry, letters, archived, completed, failed, age, exact)
@@ -84,9 +84,9 @@ class Letters:
                 rows.headers_text((rows.headers_from(row[1]) or {}) | {"replayed_from": id})
                 for row, id in zip(found, old, strict=True)
             ]
-            places = [[rows.rank(id) for id in old]] if from_dead else []
+            of_old = [[rows.rank(id) for id in old]] if from_dead else []
             sql = self._sql["replay_dead" if from_dead else "replay_archive"]
-            [(live,)] = await connection.fetch(sql, self._queue, old, *places, new, headers)
+            [(live,)] = await connection.fetch(sql, self._queue, old, *of_old, new, headers)
             return int(live)
 
         return await self._pool.transact(step, queue=self._queue)

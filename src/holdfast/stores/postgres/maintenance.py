@@ -11,8 +11,8 @@ from .pool import Pool
 from .statements import Statements
 
 _LOCK = "SELECT pg_try_advisory_xact_lock(hashtextextended($1, 0))"
-_CALLS = 3600.0  # seconds a call is remembered
-_AHEAD = 2  # days whose partition is made before they come
+REMEMBERED_S = 3600.0  # a call, for repeats of it; what was staged, for its job to publish it
+_AHEAD_DAYS = 2  # whose partition is made before they come
 
 
 async def maintain(pool: Pool, statements: Statements, queue: str, options: QueueOptions) -> dict[str, int]:
@@ -22,7 +22,7 @@ async def maintain(pool: Pool, statements: Statements, queue: str, options: Queu
     if dropped is None:
         return {}
     done = await pool.transact(upkeep.forget, queue=queue)
-    made = sum([await upkeep.make_day(ahead) for ahead in range(_AHEAD + 1)])
+    made = sum([await upkeep.make_day(ahead) for ahead in range(_AHEAD_DAYS + 1)])
     return {**done, "days dropped": dropped, "days made": made}
 
 
@@ -57,7 +57,7 @@ class _Upkeep:
         now = await self._now(connection)
         [(old,)] = await connection.fetch(self._sql["discard_archive"], self._queue, None, now - self._days * 86400)
         [(forgotten,)] = await connection.fetch(self._sql["forget"], self._queue)
-        await connection.fetch(self._sql["forget_calls"], makers.text(max(0, int((now - _CALLS) * 1000)) << 80))
+        await connection.fetch(self._sql["forget_calls"], makers.text(max(0, int((now - REMEMBERED_S) * 1000)) << 80))
         return {"archive": int(old), "forgotten": int(forgotten)}
 
     async def make_day(self, ahead: int) -> bool:

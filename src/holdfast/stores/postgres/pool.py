@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import asyncio
 import random
+import threading
 import time
 from collections.abc import AsyncIterator, Awaitable, Callable
 from contextlib import asynccontextmanager
@@ -17,9 +18,9 @@ from . import faults
 
 T = TypeVar("T")
 
-_FIRST_PAUSE = 0.02
-_LONGEST_PAUSE = 1.0
-_IDLE = 60.0  # seconds after which an unused connection is given back
+FIRST_RECONNECT_S = 0.02  # doubled each time: a server that restarts is away for less than a second
+LONGEST_RECONNECT_S = 1.0  # a server that is back is used again after so long at most
+_IDLE_S = 60.0  # after which an unused connection is given back
 
 
 class Pool:
@@ -131,7 +132,7 @@ class Pool:
             connection.terminate()
             return
         self._idle.append((connection, now))
-        if now - self._idle[0][1] > _IDLE and len(self._idle) > 1:
+        if now - self._idle[0][1] > _IDLE_S and len(self._idle) > 1:
             self._idle.pop(0)[0].terminate()
 
     async def close(self) -> None:
@@ -149,10 +150,10 @@ class _Tries:
 
     def __init__(self) -> None:
         self.doubtful = False
-        self._next = _FIRST_PAUSE
+        self._next = FIRST_RECONNECT_S
 
     def pause(self) -> float:
-        seconds, self._next = self._next, min(_LONGEST_PAUSE, self._next * 2)
+        seconds, self._next = self._next, min(LONGEST_RECONNECT_S, self._next * 2)
         return seconds * random.uniform(0.5, 1.0)
 
     def __enter__(self) -> None:
@@ -163,3 +164,36 @@ class _Tries:
     ) -> None:
         if error is not None and not faults.spares_connection(error):
             self.doubtful = True
+
+
+class ThreadPool:
+    """For threads that cannot wait for the event loop, as when a handler blocks it while its lease must be extended.
+
+    An event loop that runs only while somebody calls, with a pool of one connection.
+    """
+
+    def __init__(self, connect: Callable[[], Awaitable[Any]], timeout: float) -> None:
+        self._connect = connect
+        self._timeout = timeout
+        self._lock = threading.Lock()
+        self._loop: asyncio.AbstractEventLoop | None = None
+        self._pool: Pool | None = None
+
+    def run(self, work: Callable[[Pool], Awaitable[T]]) -> T:
+        """What the work answers, in the calling thread."""
+        with self._lock:
+            if self._loop is None or self._pool is None:
+                self._loop = asyncio.new_event_loop()
+                self._pool = Pool(self._connect, size=1, timeout=self._timeout)
+            return self._loop.run_until_complete(_await(work(self._pool)))
+
+    def close(self) -> None:
+        with self._lock:
+            if self._loop is not None and self._pool is not None:
+                self._loop.run_until_complete(self._pool.close())
+                self._loop.close()
+            self._loop = self._pool = None
+
+
+async def _await(work: Awaitable[T]) -> T:
+    return await work

@@ -11,8 +11,9 @@ from ... import ids as makers
 from ... import limits
 from ..records import JSON, Claimed, Envelope, Settlement, Stored
 
-_TOKEN_BITS = 60
-_END = 12  # characters of an id in a token: those that tell the messages of one claim apart
+_TOKEN_BITS = 60  # fit into an int8
+_END_CHARS = 12  # of an id in a token: those that tell the messages of one claim apart
+TRIP_BYTES = 4 << 20  # of one statement or answer; beyond it the trip is the smaller part of its time
 ACTIONS = {"complete": 0, "retry": 1, "dead": 2, "release": 3}
 _headers = msgspec.json.Decoder(dict[str, str]).decode
 _encode = msgspec.json.Encoder().encode
@@ -25,12 +26,13 @@ def token_number(token: str, id: str) -> int:
         number = int(claim, 16)
     except ValueError:
         return -1
-    is_own = end == id[-_END:] and claim == f"{number:x}"  # there are many ways to write a number, and one of ours
+    # There are many ways to write a number, and one of ours.
+    is_own = end == id[-_END_CHARS:] and claim == f"{number:x}"
     return number if is_own and 0 <= number < 1 << _TOKEN_BITS else -1
 
 
 def token_text(number: int, id: str) -> str:
-    return f"{number:x}.{id[-_END:]}"
+    return f"{number:x}.{id[-_END_CHARS:]}"
 
 
 def fresh_token(random: bytes) -> int:
@@ -59,9 +61,9 @@ def alike(settlements: Sequence[Settlement]) -> Alike | None:
         return None
     first = settlements[0]
     number, keep, worker = token_number(first.token, first.id), first.keep, first.worker
-    claim = first.token[:-_END]
+    claim = first.token[:-_END_CHARS]
     ids = [s.id for s in settlements
-           if s.action == "complete" and s.token == claim + s.id[-_END:] and s.result is None and s.keep is keep
+           if s.action == "complete" and s.token == claim + s.id[-_END_CHARS:] and s.result is None and s.keep is keep
            and s.worker == worker]  # fmt: skip
     priority = makers.shared_priority(ids) if len(ids) == len(settlements) else None
     return None if priority is None or number < 0 else Alike(ids, 255 - priority, number, keep, plain(worker))
@@ -69,8 +71,8 @@ def alike(settlements: Sequence[Settlement]) -> Alike | None:
 
 def known(ids: Sequence[str]) -> tuple[list[str], list[int]]:
     """Those that can be ids, and their ranks."""
-    pairs = [(id, place) for id in ids if (place := rank(id)) is not None]
-    return [id for id, _ in pairs], [place for _, place in pairs]
+    pairs = [(id, found) for id in ids if (found := rank(id)) is not None]
+    return [id for id, _ in pairs], [found for _, found in pairs]
 
 
 def headers_text(headers: dict[str, str] | None) -> str | None:
@@ -99,24 +101,24 @@ def content_type(text: str) -> str | None:
 
 def claimed(row: Any, claim: str, lease: float) -> Claimed:
     """A row of claim.sql; `claim` is the claim's number in hexadecimal."""
-    uuid, place, payload, kind, headers, attempts, most, enqueued_at, again, alone, now, _ = row
+    uuid, rank, payload, kind, headers, attempts, most, enqueued_at, again, alone, now, _ = row
     own = None if headers is None else _headers(headers)
     id = str(uuid)
     return Claimed(
-        id, f"{claim}.{id[-_END:]}", payload, kind or JSON, own, 255 - place, attempts, most, enqueued_at, now + lease,
-        again, alone,
+        id, f"{claim}.{id[-_END_CHARS:]}", payload, kind or JSON, own, 255 - rank, attempts, most, enqueued_at,
+        now + lease, again, alone,
     )  # fmt: skip
 
 
 def ready(found: Iterable[Any], claim: str, expires_at: float) -> list[Claimed]:
     """Rows of claim_ready.sql, the last one left out; `claim` is the claim's number in hexadecimal."""
     made = []
-    for uuid, place, payload, kind, headers, attempts, most, enqueued_at in found:
+    for uuid, rank, payload, kind, headers, attempts, most, enqueued_at in found:
         id = str(uuid)
         own = None if headers is None else _headers(headers)
         made.append(
             Claimed(
-                id, f"{claim}.{id[-_END:]}", payload, kind or JSON, own, 255 - place, attempts, most, enqueued_at,
+                id, f"{claim}.{id[-_END_CHARS:]}", payload, kind or JSON, own, 255 - rank, attempts, most, enqueued_at,
                 expires_at,
             )
         )  # fmt: skip
@@ -125,10 +127,10 @@ def ready(found: Iterable[Any], claim: str, expires_at: float) -> list[Claimed]:
 
 def stored(row: Any) -> Stored:
     """A row of get.sql or scan_*.sql; those of messages that have not ended say nothing of their claim."""
-    (id, status, payload, kind, headers, place, attempts, most, enqueued_at, visible_at, finished_at, result, error,
+    (id, status, payload, kind, headers, rank, attempts, most, enqueued_at, visible_at, finished_at, result, error,
      worker, *claimed_at) = row  # fmt: skip
     return Stored(
-        str(id), status, payload, kind or JSON, headers_from(headers), 255 - place, attempts, most, enqueued_at,
+        str(id), status, payload, kind or JSON, headers_from(headers), 255 - rank, attempts, most, enqueued_at,
         visible_at, finished_at, result, error, worker, *claimed_at,
     )  # fmt: skip
 

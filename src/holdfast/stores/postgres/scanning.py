@@ -14,23 +14,24 @@ from typing import TYPE_CHECKING, Any, TypeVar
 import asyncpg
 import msgspec
 
+from ... import ids as makers
 from ...errors import StoreError
-from ..batches import Filter, Sizing, Slice, arrow_schema, filtered, may_pass
+from ..batches import WHOLE, Filter, Sizing, Slice, arrow_schema, filtered, may_pass
 from ..records import JSON, View
 from . import rows
 from .faults import translated
 from .partition import Topic
 from .pool import Pool
+from .registry import Registry
 from .statements import Statements
 
 if TYPE_CHECKING:
     import pyarrow as pa
 
 T = TypeVar("T")
-_PAGE = 2000  # rows of one answer
-_PAGE_BYTES = 4 << 20
-_HELD = 8  # snapshots of one process
-_HOLD = 300.0  # seconds a snapshot is kept for tasks that have not begun
+ANSWER_ROWS = 2000  # of one answer or COPY; their bytes are bounded too
+_SNAPSHOTS = 8  # that one process holds open: each is a connection
+_SNAPSHOT_S = 300.0  # one is kept for tasks that have not begun
 _LOWEST, _HIGHEST = "00000000-0000-0000-0000-000000000000", "ffffffff-ffff-ffff-ffff-ffffffffffff"
 # What each view shows of which table: (table, which rows).
 _SOURCES: dict[View, list[tuple[str, str]]] = {
@@ -45,7 +46,7 @@ _RANKED = ("q", "d")  # tables whose key begins with the rank
 
 
 class _Range(msgspec.Struct, frozen=True, array_like=True):
-    """Rows of a table between two places, both included, that are of one kind."""
+    """Rows of a table between two keys, both included, that are of one kind."""
 
     table: str
     kind: str
@@ -56,7 +57,7 @@ class _Range(msgspec.Struct, frozen=True, array_like=True):
     since: float = 0.0  # for the archive: finished since
     token: int = 0
     snapshot: str = ""
-    rows: int = _PAGE  # of one answer
+    rows: int = ANSWER_ROWS  # of one answer
 
 
 def _slice(queue: str, view: View, count: int, size: int, range: _Range) -> Slice:
@@ -66,10 +67,10 @@ def _slice(queue: str, view: View, count: int, size: int, range: _Range) -> Slic
 def held(queue: str, row: Any, sizing: Sizing, *, usual: int) -> list[Slice]:
     """A claim batch, cut where it can be."""
     token, count, size, ranks, ids = row
-    places = list(zip(ranks, ids, strict=True))
+    keys = list(zip(ranks, ids, strict=True))
     each = sizing.rows(count, size)
-    step = max(1, round(each / max(1, count / max(1, len(places) - 1)))) if len(places) > 1 else 1
-    cuts = [*places[:-1:step], places[-1]] if len(places) > 1 else [places[0], places[0]]
+    step = max(1, round(each / max(1, count / max(1, len(keys) - 1)))) if len(keys) > 1 else 1
+    cuts = [*keys[:-1:step], keys[-1]] if len(keys) > 1 else [keys[0], keys[0]]
     page = _page(size / max(1, count))
     found = []
     for nth in range(len(cuts) - 1):
@@ -82,14 +83,22 @@ def held(queue: str, row: Any, sizing: Sizing, *, usual: int) -> list[Slice]:
 
 def _page(size: float) -> int:
     """Rows of so many bytes that make a good answer."""
-    return max(1, min(_PAGE, int(_PAGE_BYTES / max(1.0, size))))
+    return max(1, min(ANSWER_ROWS, int(rows.TRIP_BYTES / max(1.0, size))))
 
 
-class Scanner:
-    """Plans views of queues, and reads slices."""
+class Scans:
+    """Plans views of queues, and reads slices; see `stores/batches.py`."""
 
-    def __init__(self, pool: Pool, topic: Callable[[str], Topic], connect: Callable[[], Awaitable[Any]]) -> None:
+    def __init__(
+        self,
+        pool: Pool,
+        registry: Registry,
+        topic: Callable[[str], Topic],
+        *,
+        connect: Callable[[], Awaitable[Any]],
+    ) -> None:
         self._pool = pool
+        self._registry = registry
         self._connect = connect  # snapshots are held outside of the pool: they must not use it up
         self._topic = topic
         self._holding: list[asyncio.Task[None]] = []
@@ -104,9 +113,10 @@ class Scanner:
 
         return await self._pool.run(whole, queue=queue)
 
-    async def plan(
-        self, queue: str, view: View, *, filters: Sequence[Filter], sizing: Sizing, usual: int
+    async def plan_scan(
+        self, queue: str, view: View, *, filters: Sequence[Filter] = (), sizing: Sizing = WHOLE
     ) -> list[Slice]:
+        usual = (await self._registry.must(queue)).options.max_attempts
         sql = self._topic(queue).sql
         snapshot = "" if view == "archive" else await self._hold()
         since, until = _finished(filters)
@@ -131,7 +141,7 @@ class Scanner:
         named: asyncio.Future[str] = asyncio.get_running_loop().create_future()
         task = asyncio.create_task(self._held(named))
         self._holding = [*(each for each in self._holding if not each.done()), task]
-        for old in self._holding[:-_HELD]:
+        for old in self._holding[:-_SNAPSHOTS]:
             old.cancel()
         return await named
 
@@ -142,7 +152,7 @@ class Scanner:
             async with connection.transaction(isolation="repeatable_read"):
                 await connection.execute("SET LOCAL idle_in_transaction_session_timeout = 0")
                 named.set_result((await connection.fetch("SELECT pg_export_snapshot()"))[0][0])
-                await asyncio.sleep(_HOLD)
+                await asyncio.sleep(_SNAPSHOT_S)
         except Exception as error:  # noqa: BLE001 - whoever waits for the name hears of it
             if not named.done():
                 named.set_exception(translated(error))
@@ -156,7 +166,9 @@ class Scanner:
         if self._holding:
             await asyncio.wait(self._holding)
 
-    async def read(self, part: Slice, filters: Sequence[Filter], *, lenient: bool) -> AsyncIterator[pa.RecordBatch]:
+    async def read_slice(
+        self, part: Slice, *, filters: Sequence[Filter] = (), lenient: bool = False, only: Sequence[str] | None = None
+    ) -> AsyncIterator[pa.RecordBatch]:  # every column is in the answer of the server anyway
         piece = msgspec.msgpack.decode(part.body, type=_Range)
         sql = self._topic(part.queue).sql
         filters = [each for each in filters if each.column != "queue"]
@@ -184,8 +196,9 @@ async def _view(connection: Any, snapshot: str, *, lenient: bool) -> AsyncIterat
         await transaction.rollback()
         if not lenient:
             raise StoreError(
-                f"the snapshot of this read is gone: its planner ended, or the task began {_HOLD:.0f} s after it. Read "
-                "again with fewer partitions for each core, or set failOnDataLoss to false to read what is there now"
+                "the snapshot of this read is gone: its planner ended, or the task began "
+                f"{_SNAPSHOT_S:.0f} s after it. Read again with fewer partitions for each core, or set failOnDataLoss "
+                "to false to read what is there now"
             ) from error
         transaction = connection.transaction(isolation="repeatable_read")
         await transaction.start()
@@ -220,7 +233,7 @@ def _finished(filters: Sequence[Filter]) -> tuple[float, float]:
 
 
 def _ids(low: tuple[int, str], high: tuple[int, str], table: str) -> tuple[str, str]:
-    """The lowest and highest id between two places."""
+    """The lowest and highest id between two keys."""
     return (low[1], high[1]) if table not in _RANKED or low[0] == high[0] else (_LOWEST, _HIGHEST)
 
 
@@ -237,22 +250,17 @@ async def _cuts(
     step = max(1, len(keys) // wanted)
     inner = sorted(set(keys[step::step]))[: wanted - 1]
     edges = [whole[0], *inner]
-    ends = [_before(place) for place in inner] + [whole[1]]
+    ends = [_before(key) for key in inner] + [whole[1]]
     return list(zip(edges, ends, strict=True))
 
 
-def _before(place: tuple[int, str]) -> tuple[int, str]:
-    number = int(place[1].replace("-", ""), 16)
-    return place[0], _text(max(0, number - 1))
+def _before(key: tuple[int, str]) -> tuple[int, str]:
+    number = int(key[1].replace("-", ""), 16)
+    return key[0], makers.text(max(0, number - 1))
 
 
 def _next(id: str) -> str:
-    return _text(int(id.replace("-", ""), 16) + 1)
-
-
-def _text(number: int) -> str:
-    h = f"{number:032x}"
-    return f"{h[:8]}-{h[8:12]}-{h[12:16]}-{h[16:20]}-{h[20:]}"
+    return makers.text(int(id.replace("-", ""), 16) + 1)
 
 
 async def _fetch(connection: Any, sql: Statements, piece: _Range, low: tuple[int, str]) -> Any:

@@ -17,7 +17,7 @@ from .statements import Statements
 
 _LOCK = "SELECT pg_advisory_xact_lock(hashtextextended($1, 0))"
 _STILL_THERE = "SELECT nspname::text FROM pg_catalog.pg_namespace WHERE nspname = $1 AND nspname <> 'public'"
-_SHOWN = 5  # names of what is not ours in an error
+_SHOWN_NAMES = 5  # of what is not ours, in an error
 # What all queues share. Tables of a queue begin with a letter and "_".
 TABLES = frozenset(
     ("migrations", "queues", "calls", "settled", "keys", "deltas", "consumers", "batches", "sinks", "staged")
@@ -52,6 +52,14 @@ class Schema:
             return None
         self._number = max(map(_number, applied), default=0)
         return applied
+
+    async def clock(self, *, installed: bool) -> float:
+        """The store's time, as the queues of this schema see it; the server's own before there are any."""
+        if installed or await self.applied() is not None:
+            [(now,)] = await self._pool.fetch(self._sql["clock"])
+        else:
+            [(now,)] = await self._pool.fetch("SELECT date_part('epoch', clock_timestamp())")
+        return float(now)
 
     async def check(self) -> bool:
         """Whether it is installed; StoreError when it does not fit this version of Holdfast."""
@@ -173,8 +181,8 @@ def _number(migration: str) -> int:
 
 
 def _listed(found: Sequence[tuple[str, str]]) -> str:
-    more = f" and {len(found) - _SHOWN} more" if len(found) > _SHOWN else ""
-    return ", ".join(f"{kind} {name}" for kind, name in found[:_SHOWN]) + more
+    more = f" and {len(found) - _SHOWN_NAMES} more" if len(found) > _SHOWN_NAMES else ""
+    return ", ".join(f"{kind} {name}" for kind, name in found[:_SHOWN_NAMES]) + more
 
 
 def grants(role: str, *, schema: str = "holdfast") -> str:

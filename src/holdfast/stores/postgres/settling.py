@@ -64,16 +64,16 @@ class Settler:
     async def _by_kind(
         self, settlements: Sequence[Settlement], keys: Sequence[Key], ranks: Sequence[int | None], *, dead: bool
     ) -> set[Key]:
-        valid = [n for n, place in enumerate(ranks) if place is not None and keys[n][1] >= 0]
+        valid = [n for n, rank in enumerate(ranks) if rank is not None and keys[n][1] >= 0]
         groups: list[Callable[[list[int]], Awaitable[set[Key]]]] = []
-        places: list[list[int]] = []
+        indexes: list[list[int]] = []
         for wanted, call in self._calls(settlements, keys, ranks, dead=dead):
             chosen = [n for n in valid if wanted(settlements[n])]
             if chosen:
                 groups.append(call)
-                places.append(chosen)
+                indexes.append(chosen)
         done: set[Key] = set()
-        for call, chosen in zip(groups, places, strict=True):
+        for call, chosen in zip(groups, indexes, strict=True):
             done |= await call(chosen)
         return done
 
@@ -82,7 +82,7 @@ class Settler:
     ) -> list[float | None]:
         """The new ends, None where the lease is lost."""
         keys = [(id, rows.token_number(token, id)) for id, token in leases]
-        asked = [(id, place, token) for id, token in keys if (place := rows.rank(id)) is not None and token >= 0]
+        asked = [(id, rank, token) for id, token in keys if (rank := rows.rank(id)) is not None and token >= 0]
         if not asked:
             return [None] * len(leases)
         ids, ranks, tokens = ([entry[n] for entry in asked] for n in range(3))

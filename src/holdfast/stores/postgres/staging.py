@@ -13,14 +13,15 @@ from ..consumers import missing_queue
 from . import rows
 from .partition import Topic
 from .pool import Pool
+from .registry import Registry
+from .scanning import ANSWER_ROWS
 from .statements import Statements
 
 if TYPE_CHECKING:
     import pyarrow as pa
 
-_COPY = 5000  # rows of one COPY
 _COLUMNS = ["stage", "place", "id", "rank", "due", "content_type", "headers", "key", "payload"]
-SINK_DAYS = 30.0
+SINK_DAYS = 30.0  # after which a sink that publishes nothing is forgotten
 
 
 class Stager:
@@ -37,14 +38,14 @@ class Stager:
         self._size = 0
 
     async def add(self, batch: pa.RecordBatch) -> None:
-        for start in range(0, batch.num_rows, _COPY):
-            await self._copy(batch.slice(start, _COPY))
+        for start in range(0, batch.num_rows, ANSWER_ROWS):
+            await self._copy(batch.slice(start, ANSWER_ROWS))
 
     async def _copy(self, batch: pa.RecordBatch) -> None:
         records = self._records(batch)
 
         async def step(connection: Any) -> None:
-            # A repeat after a lost answer finds the rows there: they have these places and no others.
+            # A repeat after a lost answer finds the rows there: they have these positions and no others.
             await connection.fetch(self._sql["staged_clear"], self._stage, self._count)
             await connection.copy_records_to_table(
                 "staged", schema_name=self._sql.schema, records=records, columns=_COLUMNS
@@ -75,8 +76,8 @@ class Stager:
         return [
             (
                 self._stage,
-                self._count + place,
-                f"{bases[priority]}{place:05x}",
+                self._count + position,
+                f"{bases[priority]}{position:05x}",
                 255 - priority,
                 None if due is None else datetime.fromtimestamp(due / 1e6, UTC),
                 rows.content_type(kind),
@@ -84,7 +85,7 @@ class Stager:
                 None if key is None else key.encode(),
                 payload,
             )
-            for place, (priority, due, kind, header, key, payload) in enumerate(
+            for position, (priority, due, kind, header, key, payload) in enumerate(
                 zip(priorities, dues, kinds, headers, keys, batch.column("value").to_pylist(), strict=True)
             )
         ]
@@ -93,28 +94,40 @@ class Stager:
         return [Staged(self._queue, self._root, self._stage, self._count, self._size)] if self._count else []
 
 
-class Publishing:
-    """Shows what was staged, once."""
+class StagedWrites:
+    """Stages messages, and shows what was staged, once; see `stores/batches.py`."""
 
-    def __init__(self, pool: Pool, topic: Callable[[str], Topic]) -> None:
+    def __init__(
+        self,
+        pool: Pool,
+        registry: Registry,
+        topic: Callable[[str], Topic],
+        *,
+        number: Callable[[], int],
+        changed: Callable[[str], None],
+    ) -> None:
         self._pool = pool
+        self._registry = registry
         self._topic = topic
+        self._number = number
+        self._changed = changed
 
-    async def stager(self, queue: str, number: Callable[[], int]) -> Stager:
+    async def stager(self, queue: str) -> Stager:
         sql = self._topic(queue).sql
         found = await self._pool.fetch(sql["staged_count"], queue, [], None, queue=queue)
         if not found:
             raise missing_queue(queue)
-        return Stager(self._pool, sql, queue, str(found[0][3]), number)
+        return Stager(self._pool, sql, queue, str(found[0][3]), self._number)
 
     async def published(self, queue: str, sink: str) -> int | None:
         found = await self._pool.fetch(self._topic(queue).sql["sink_look"], queue, sink, queue=queue)
         return found[0][0] if found else None
 
-    async def publish(
-        self, queue: str, sink: str | None, batch: int, staged: Sequence[Staged], *, room: int | None, window: float
-    ) -> bool:
-        sql = self._topic(queue).sql
+    async def publish(self, queue: str, sink: str | None, batch: int, staged: Sequence[Staged]) -> bool:
+        options, room, sql = (await self._registry.must(queue)).options, None, self._topic(queue).sql
+        if options.max_messages is not None:
+            stats = await self._topic(queue).letters.stats(dead=False)
+            room = options.max_messages - stats.pending - stats.delayed - stats.processing - stats.retry
         stages = [each.key for each in staged]
         expected = sum(each.rows for each in staged)
 
@@ -136,13 +149,15 @@ class Publishing:
             if room is not None and count > room:
                 raise QueueFull(f"{queue} has room for {room} messages, and {count} are to be added")
             if keyed:
-                await connection.fetch(sql["staged_take"], queue, stages, window)
+                await connection.fetch(sql["staged_take"], queue, stages, options.dedup_window)
             await connection.fetch(sql["staged_publish"], queue, stages)
             if sink is not None:
                 await connection.fetch(sql["sink_note"], id, sink, batch)
             return True
 
-        return await self._pool.transact(step, queue=queue)
+        done = await self._pool.transact(step, queue=queue)
+        self._changed(queue)
+        return done
 
     async def sweep(self, queue: str, older_than: float) -> int:
         """Remove what nobody published, and forget sinks long unheard of."""

@@ -1,4 +1,4 @@
-"""Statements live in `sql/*.sql`. Loading one puts the quoted names of schema and tables into its `{places}`."""
+"""Statements live in `sql/*.sql`. Loading one puts the quoted names of schema and tables into its `{marks}`."""
 
 from __future__ import annotations
 
@@ -9,7 +9,7 @@ from importlib.resources import files
 
 from . import names
 
-_PLACE = re.compile(r"\{([a-z_]+)\}")
+_MARK = re.compile(r"\{([a-z_]+)\}")
 _COMMENT = re.compile(r"^\s*--.*\n", re.MULTILINE)
 
 
@@ -19,9 +19,9 @@ def text(name: str) -> str:
     return (files(__package__) / "sql" / f"{name}.sql").read_text("utf-8")
 
 
-def filled(sql: str, places: Mapping[str, str]) -> str:
-    """The statement with its places filled in; an unknown place is a mistake of ours."""
-    return _PLACE.sub(lambda match: places[match[1]], sql)
+def filled(sql: str, marks: Mapping[str, str]) -> str:
+    """The statement with its marks filled in; an unknown mark is a mistake of ours."""
+    return _MARK.sub(lambda match: marks[match[1]], sql)
 
 
 def migrations() -> list[str]:
@@ -36,19 +36,19 @@ class Statements:
     def __init__(self, schema: str, queue: str | None = None) -> None:
         self.schema = schema
         self.slug = "" if queue is None else names.slug(queue)
-        self._places = {"schema": names.quoted(schema), "schema_text": names.literal(schema)}
+        self._marks = {"schema": names.quoted(schema), "schema_text": names.literal(schema)}
         if queue is not None:
             own = names.tables(schema, queue)
-            self._places |= own | {f"{kind}_text": names.literal(name) for kind, name in own.items()}
-            self._places["slug_text"] = names.literal(self.slug)
+            self._marks |= own | {f"{kind}_text": names.literal(name) for kind, name in own.items()}
+            self._marks["slug_text"] = names.literal(self.slug)
         self._ready: dict[str, str] = {}
 
     def __getitem__(self, name: str) -> str:
         ready = self._ready.get(name)
         if ready is None:
-            ready = self._ready[name] = filled(_COMMENT.sub("", text(name)).strip(), self._places)
+            ready = self._ready[name] = filled(_COMMENT.sub("", text(name)).strip(), self._marks)
         return ready
 
     def whole(self, name: str, **more: str) -> str:
         """A file of several statements, with its comments."""
-        return filled(text(name), {**self._places, **more})
+        return filled(text(name), {**self._marks, **more})

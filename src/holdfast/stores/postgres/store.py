@@ -5,31 +5,28 @@ from __future__ import annotations
 import asyncio
 import time
 from collections.abc import Iterable, Sequence
-from typing import Any
+from typing import TYPE_CHECKING, Any
 
 from ...config import QueueOptions, StoreOptions
 from ...errors import HoldfastError
 from ...ids import Ids
 from ..base import DEAD, Check, Ordinary, QueueInfo
 from ..capabilities import Capabilities
-from ..formats import Format
 from ..records import Answer, Claims, Envelope, Settlement, Stats, Stored, View
 from . import doctor, maintenance, rows
-from .address import Address
 from .batches import PostgresBatches
-from .beside import Beside
-from .faults import translated
 from .first_connection import first_connection
-from .joining import joined
 from .partition import Topic
-from .pool import Pool
+from .pool import Pool, ThreadPool
 from .registry import Registry
 from .schema import Schema
-from .statements import Statements
-from .wake import Bell, Listener, Notifier
-from .watching import Endings
+from .wake import Bell, Endings, Listener, Notifier
 
-_HEARD_SECONDS = 10.0  # after so long a smaller lead is believed too: the server's clock may have been set back
+if TYPE_CHECKING:
+    from ..formats import Format
+    from .address import Address
+
+_HEARD_S = 10.0  # after which a smaller lead is believed too: the server's clock may have been set back
 
 
 class PostgresStore(Ordinary):
@@ -42,7 +39,6 @@ class PostgresStore(Ordinary):
         self._address = address
         self._pool = Pool(address.connect, size=options.max_connections, timeout=options.operation_timeout)
         self._schema = Schema(self._pool, options.schema)
-        self._sql = Statements(options.schema)
         self._registry = Registry(self._pool, self._schema)
         self._bell = Bell()
         self._listener = (
@@ -50,7 +46,7 @@ class PostgresStore(Ordinary):
         )
         self._notifier = Notifier(self._listener.notify) if self._listener else None
         self._endings = Endings(self._bell, self._listener, self._notifier, poll=options.poll_interval)
-        self._beside = Beside(address.connect, options.operation_timeout)
+        self._thread_pool = ThreadPool(address.connect, options.operation_timeout)
         self._topics: dict[str, Topic] = {}
         self._ids = Ids()
         self._ahead = 0.0  # seconds the store's clock is ahead of our monotonic one
@@ -58,7 +54,7 @@ class PostgresStore(Ordinary):
         self._background: set[asyncio.Task[Any]] = set()
         self._batches = PostgresBatches(
             self._pool, self._registry, self._topic, self._bell, poll_interval=options.poll_interval,
-            number=self._number, connect=address.connect, stats=self.stats, changed=self._changed,
+            number=self._number, connect=address.connect, changed=self._changed,
         )  # fmt: skip
 
     async def open(self) -> None:
@@ -89,7 +85,7 @@ class PostgresStore(Ordinary):
     def _heard(self, now: float) -> None:
         """An answer that comes late tells too little, as after a stop: the most of the last seconds counts."""
         here = time.monotonic()
-        if now - here >= self._ahead or here - self._heard_at > _HEARD_SECONDS:
+        if now - here >= self._ahead or here - self._heard_at > _HEARD_S:
             self._ahead, self._heard_at = now - here, here
 
     def channel(self, queue: str) -> str | None:
@@ -141,19 +137,16 @@ class PostgresStore(Ordinary):
         if self._listener is not None:
             await self._listener.close()
         await self._batches.close()
-        await asyncio.to_thread(self._beside.close)  # an event loop of its own cannot run in this thread
+        await asyncio.to_thread(self._thread_pool.close)  # an event loop of its own cannot run in this thread
         await self._pool.close()
 
     async def check(self) -> list[Check]:
         return await doctor.check(self._pool, self._schema, self._listener)
 
     async def clock(self) -> float:
-        if self._registry.infos or await self._schema.applied() is not None:
-            [(now,)] = await self._pool.fetch(self._sql["clock"])
-        else:
-            [(now,)] = await self._pool.fetch("SELECT date_part('epoch', clock_timestamp())")
+        now = await self._schema.clock(installed=bool(self._registry.infos))
         self._heard(now)
-        return float(now)
+        return now
 
     # Queues.
 
@@ -192,13 +185,7 @@ class PostgresStore(Ordinary):
             await self._registry.must(queue)
             return []
         if connection is not None:
-            speaker = await joined(connection)
-            try:
-                return await appender.append_within(speaker, messages)
-            except HoldfastError:
-                raise
-            except Exception as error:
-                raise translated(error, queue) from error
+            return await appender.append_within(connection, messages)
         ids = await appender.append(messages)
         self._topic(queue).claimer.bounds.reset()
         self._bell.ring(queue)
@@ -253,7 +240,7 @@ class PostgresStore(Ordinary):
         self, queue: str, leases: Sequence[tuple[str, str]], seconds: float
     ) -> list[float | None] | None:
         topic, dead = self._topic(queue), queue.endswith(DEAD)
-        return self._beside.run(lambda pool: topic.settler.extend(pool, leases, seconds, dead=dead))
+        return self._thread_pool.run(lambda pool: topic.settler.extend(pool, leases, seconds, dead=dead))
 
     async def settle(self, queue: str, settlements: Sequence[Settlement]) -> list[Answer]:
         topic = self._topic(queue)

@@ -8,18 +8,22 @@ import random
 import time
 from collections.abc import Awaitable, Callable
 from typing import Any
+from weakref import WeakKeyDictionary
+
+import msgspec
 
 from ...errors import HoldfastError
 from ...escaping import logger_named
+from ..base import DEAD
 from . import faults
-from .pool import Pool
+from .pool import FIRST_RECONNECT_S, LONGEST_RECONNECT_S, Pool
 
 _LOG = logger_named("holdfast.postgres")
-_EDGE = 0.005  # seconds between two notifications of one queue
-_QUIET = 0.01  # seconds without one after which an append carries the notification itself
-_PROBE = 3.0  # seconds a notification of our own may take
-_PAUSES = (0.05, 5.0)  # seconds between tries to listen again: first, longest
-_ALIVE = 30.0  # seconds between looks whether the listening connection is still there
+_NOTIFY_S = 0.005  # between two notifications of one queue: half of what a listener may notice
+_PROBE_S = 3.0  # a notification of our own may take so long
+_LISTENING_S = 30.0  # between looks whether a listening connection is there; for so long ends are told to who asked
+_FIRST_LOOK_S = 0.005  # until the first look at what another process may have settled; doubled each time
+_SPREAD_S = 0.001  # for each of those who wait for the same: not all of them look at once
 _PROBING = "?"  # begins the payload of a probe: no queue's name does
 
 
@@ -92,9 +96,9 @@ class Notifier:
     def lead(self, queue: str) -> bool:
         """Whether the append that is about to be sent shall carry the notification; then it need not be told."""
         now = time.monotonic()
-        if queue in self._trailing or now < self._open_from.get(queue, 0.0) + _QUIET - _EDGE:
+        if queue in self._trailing or now < self._open_from.get(queue, 0.0) + _NOTIFY_S:
             return False
-        self._open_from[queue] = now + _EDGE
+        self._open_from[queue] = now + _NOTIFY_S
         self.sent += 1
         return True
 
@@ -104,7 +108,7 @@ class Notifier:
         now = time.monotonic()
         wait = self._open_from.get(queue, 0.0) - now
         if wait <= 0:
-            self._open_from[queue] = now + _EDGE
+            self._open_from[queue] = now + _NOTIFY_S
             self._start(queue)
         else:
             self._trailing.add(queue)
@@ -163,7 +167,7 @@ class Listener:
     async def tried(self) -> bool:
         """Whether notifications arrive, once that is known."""
         self.start()
-        deadline = time.monotonic() + 2 * _PROBE
+        deadline = time.monotonic() + 2 * _PROBE_S
         while self.works is None and time.monotonic() < deadline:
             await self._bell.wait(_PROBING, 0.05, since=self._bell.ticket(_PROBING))
         return bool(self.works)
@@ -172,18 +176,17 @@ class Listener:
         await self._pool.fetch("SELECT pg_notify($1, $2)", self.channel, payload)
 
     async def _run(self) -> None:
-        first, longest = _PAUSES
-        pause = first
+        pause = FIRST_RECONNECT_S
         while True:
             try:
                 await self._listen()
-                pause = first
+                pause = FIRST_RECONNECT_S
             except Exception as error:  # noqa: BLE001 - whatever ends the listening, polling goes on and we come back
                 _LOG.debug("the listening connection is gone: %s", faults.first_line(error))
             self.backend = None
             self._bell.ring_all()  # what was notified meanwhile is found by looking
             await asyncio.sleep(pause * random.uniform(0.5, 1.0))
-            pause = min(longest, pause * 2)
+            pause = min(LONGEST_RECONNECT_S, pause * 2)
 
     async def _listen(self) -> None:
         """Until the connection is gone."""
@@ -197,9 +200,9 @@ class Listener:
             await self._try_out()
             while not gone.is_set():
                 try:
-                    await asyncio.wait_for(gone.wait(), _ALIVE)
+                    await asyncio.wait_for(gone.wait(), _LISTENING_S)
                 except TimeoutError:
-                    await asyncio.wait_for(connection.execute("SELECT 1"), _ALIVE)
+                    await asyncio.wait_for(connection.execute("SELECT 1"), _LISTENING_S)
         finally:
             connection.terminate()
 
@@ -217,7 +220,7 @@ class Listener:
         self._answered.clear()
         await self.notify(self._probe)
         try:
-            await asyncio.wait_for(self._answered.wait(), _PROBE)
+            await asyncio.wait_for(self._answered.wait(), _PROBE_S)
         except TimeoutError:
             self.works = False
             if not self._said:
@@ -227,3 +230,77 @@ class Listener:
                 )
         else:
             self.works = True
+
+
+class _Looker(msgspec.Struct):
+    """A task that waits: the ticket from before its last look, and how often it looked in vain."""
+
+    queue: str
+    ticket: int
+    looks: int = 0
+
+
+class Endings:
+    """Ends of messages, by queue. NOTIFY costs every commit of the database a little: without a wish, none is sent."""
+
+    def __init__(self, bell: Bell, listener: Listener | None, notifier: Notifier | None, *, poll: float) -> None:
+        self._bell = bell
+        self._listener = listener
+        self._notifier = notifier
+        self._poll = poll
+        self._asked: dict[str, float] = {}
+        self._lookers: WeakKeyDictionary[asyncio.Task[Any], _Looker] = WeakKeyDictionary()
+
+    def ended(self, queue: str) -> None:
+        """Messages of the queue have changed their state."""
+        name = _done(queue)
+        self._bell.ring(name)
+        if self._notifier is not None and time.monotonic() - self._bell.rang(_wish(queue)) < _LISTENING_S:
+            self._notifier.tell(name)
+
+    def looking(self, queue: str) -> None:
+        """This task is about to look: what rings from now on must not be missed by a watch that follows."""
+        task = asyncio.current_task()
+        if task is None:
+            return
+        name = _done(queue)
+        looker = self._lookers.get(task)
+        if looker is None or looker.queue != name:
+            looker = self._lookers[task] = _Looker(name, 0)
+        looker.ticket = self._bell.ticket(name)
+
+    async def watch(self, queue: str, timeout: float) -> None:
+        """Until something may have ended; looks at what was not told grow rarer."""
+        name, task = _done(queue), asyncio.current_task()
+        looker = None if task is None else self._lookers.get(task)
+        if looker is None or looker.queue != name:
+            looker = _Looker(name, self._bell.ticket(name))
+        self._ask(queue)
+        looker.looks += 1
+        pause = min(timeout, self._poll, _FIRST_LOOK_S * 2.0 ** min(looker.looks, 20))
+        others = self._bell.waiting(name)
+        await self._bell.wait(name, pause, since=looker.ticket)
+        if self._bell.ticket(name) != looker.ticket:
+            looker.looks = 0
+            if others:  # not all of them at once, whenever anything ends
+                await asyncio.sleep(min(pause, random.uniform(0, others * _SPREAD_S)))
+
+    def _ask(self, queue: str) -> None:
+        """The others shall tell us."""
+        now = time.monotonic()
+        if self._listener is None or self._notifier is None or now < self._asked.get(queue, 0.0):
+            return
+        self._listener.start()
+        if self._listener.works:
+            self._asked[queue] = now + _LISTENING_S / 3
+            self._notifier.tell(_wish(queue))
+
+
+def _done(queue: str) -> str:
+    """What rings when messages of a queue end; no queue is called so."""
+    return f"{queue.removesuffix(DEAD)}/done"
+
+
+def _wish(queue: str) -> str:
+    """What rings when somebody wants to be told of ends."""
+    return f"{queue.removesuffix(DEAD)}/wish"

@@ -9,7 +9,7 @@ import pytest
 
 from ...messages import Message
 from ...retry import Fixed
-from .base import LONG, SHORT, StoreContract
+from .base import LONG_S, SHORT_S, StoreContract
 
 
 class Archive(StoreContract):
@@ -37,13 +37,13 @@ class Archive(StoreContract):
         queue = await self.queue(retry=Fixed(0), max_attempts=3)
         id = await queue.enqueue(1)
         await (await self.take(queue)).fail("once")
-        await self.advance(SHORT)
+        await self.advance(SHORT_S)
         before = await self.clock()
         delivery = await self.take(queue)
         after = await self.clock()
         assert [one.claimed_at for one in (await queue.get(id),) if one] == [None]
-        await self.advance(SHORT)
-        await delivery.extend(LONG)
+        await self.advance(SHORT_S)
+        await delivery.extend(LONG_S)
         await (delivery.complete() if end == "complete" else delivery.kill("enough"))
         for _ in range(2):  # as it is, and once it is filed
             [listed] = await (queue.archive if end == "complete" else queue.dead).list()
@@ -51,7 +51,7 @@ class Archive(StoreContract):
                 assert record is not None
                 assert record.claimed_at is not None
                 assert record.finished_at is not None
-                assert before - SHORT / 2 < record.claimed_at.timestamp() < after + SHORT / 2
+                assert before - SHORT_S / 2 < record.claimed_at.timestamp() < after + SHORT_S / 2
                 assert record.claimed_at < record.finished_at
             await self.broker.maintain()
 
@@ -100,11 +100,11 @@ class Archive(StoreContract):
     async def test_archive_replays_a_span_of_time(self) -> None:
         queue = await self.queue()
         await self.finish(queue, "before")
-        await self.advance(SHORT)
+        await self.advance(SHORT_S)
         since = datetime.fromtimestamp(await self.clock(), UTC)
         await self.advance(0.01)
         await self.finish(queue, "within")
-        await self.advance(SHORT)
+        await self.advance(SHORT_S)
         until = datetime.fromtimestamp(await self.clock(), UTC)
         await self.advance(0.01)
         await self.finish(queue, "after")
@@ -152,9 +152,9 @@ class Archive(StoreContract):
     async def test_cleanup_spares_what_is_younger(self) -> None:
         queue = await self.queue()
         [old] = await self.finish(queue, "old")
-        await self.advance(4 * SHORT)
+        await self.advance(4 * SHORT_S)
         [new] = await self.finish(queue, "new")
-        assert await queue.cleanup(older_than=2 * SHORT) == 1
+        assert await queue.cleanup(older_than=2 * SHORT_S) == 1
         assert [await queue.status(id) for id in (old, new)] == [None, "completed"]
 
     @pytest.mark.parametrize(("kept", "keep"), [(True, False), (False, None)], ids=["keep=False", "archive=False"])

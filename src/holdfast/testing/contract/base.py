@@ -17,9 +17,9 @@ from ...deliveries import Delivery
 from ...queue import Queue
 from ...stores.base import Store
 
-PATIENCE = 10.0  # seconds a condition may take; only a failing test waits so long
-SHORT = 0.3  # seconds of a lease or delay that the test waits out
-LONG = 60.0  # seconds of a lease or delay that must outlive the test
+PATIENCE_S = 10.0  # a condition may take so long; only a failing test waits for it
+SHORT_S = 0.3  # of a lease or delay that the test waits out
+LONG_S = 60.0  # of a lease or delay that must outlive the test, and for a process to start
 
 
 class StoreContract:
@@ -33,7 +33,7 @@ class StoreContract:
     unreachable_url: str | None = None  # a host where nobody listens, for stores on a network
     wrong_credentials_url: str | None = None
 
-    patience = PATIENCE  # seconds until a message that must come counts as lost
+    patience = PATIENCE_S  # seconds until a message that must come counts as lost
 
     broker: Broker
 
@@ -93,7 +93,7 @@ class StoreContract:
     async def queue(self, name: str = "jobs", type: Any = None, **options: Any) -> Queue[Any]:
         return await self.broker.queue(name, type, **options)
 
-    async def take(self, queue: Queue[Any], *, lease: float = LONG) -> Delivery[Any]:
+    async def take(self, queue: Queue[Any], *, lease: float = LONG_S) -> Delivery[Any]:
         """The next message; it must be there, or come soon."""
         delivery = await queue.dequeue(lease=lease, wait=self.patience)
         assert delivery is not None, "no message came"
@@ -119,7 +119,7 @@ class StoreContract:
         """So many messages, in the order they come."""
         taken: list[Delivery[Any]] = []
         while len(taken) < count:
-            more = await queue.dequeue_many(count - len(taken), lease=LONG, wait=self.patience)
+            more = await queue.dequeue_many(count - len(taken), lease=LONG_S, wait=self.patience)
             assert more, f"only {len(taken)} of {count} messages came"
             taken += more
         return taken
@@ -141,7 +141,7 @@ class Gate:
         await eventually(self._event.is_set, "the gate")
 
     def wait_blocking(self) -> None:
-        assert self._event.wait(PATIENCE), "the gate did not open"
+        assert self._event.wait(PATIENCE_S), "the gate did not open"
 
 
 def working(worker: Any) -> AbstractAsyncContextManager[Any]:
@@ -159,7 +159,7 @@ def working(worker: Any) -> AbstractAsyncContextManager[Any]:
 
 
 async def eventually(
-    check: Callable[[], Awaitable[Any] | Any], what: str = "the condition", *, within: float = PATIENCE
+    check: Callable[[], Awaitable[Any] | Any], what: str = "the condition", *, within: float = PATIENCE_S
 ) -> Any:
     """Wait until the check is true; what it said."""
     deadline = asyncio.get_running_loop().time() + within

@@ -10,11 +10,11 @@ from uuid import UUID
 
 import pytest
 
+from ...config import MIB
 from ...errors import InvalidPriority, MessageNotFound, MessageTooLarge
 from ...retry import Fixed
-from .base import LONG, PATIENCE, StoreContract
+from .base import LONG_S, PATIENCE_S, StoreContract
 
-MIB = 1 << 20
 STRANGERS = ["01890a5d-ac96-774b-bcce-b302099a8057", "not-an-id", "", "x" * 1000, "../../etc/passwd", "é\u2028"]
 
 
@@ -104,18 +104,18 @@ class Basics(StoreContract):
     async def test_delivery_says_everything(self) -> None:
         queue = await self.queue(max_attempts=5)
         id = await queue.enqueue({"n": 1}, priority=7, headers={"trace": "ü1", "": "empty"})
-        delivery = await self.take(queue, lease=LONG)
+        delivery = await self.take(queue, lease=LONG_S)
         assert (delivery.id, delivery.value, delivery.priority) == (id, {"n": 1}, 7)
         assert (delivery.attempt, delivery.max_attempts) == (1, 5)
         assert delivery.headers == {"trace": "ü1", "": "empty"}
-        assert abs(delivery.expires_at.timestamp() - await self.clock() - LONG) < 5
+        assert abs(delivery.expires_at.timestamp() - await self.clock() - LONG_S) < 5
         assert delivery.enqueued_at <= delivery.expires_at
         assert isinstance(delivery.receipt, str)
 
     async def test_every_status_is_told(self) -> None:
-        queue = await self.queue(retry=Fixed(LONG), max_attempts=2)
+        queue = await self.queue(retry=Fixed(LONG_S), max_attempts=2)
         finished, dead, failing, held, cancelled, pending = ids = await queue.enqueue_many(range(6))
-        delayed = await queue.enqueue(6, delay=LONG)
+        delayed = await queue.enqueue(6, delay=LONG_S)
         taken = {delivery.id: delivery for delivery in await self.take_all(queue, 4)}
         await taken[finished].complete({"ok": True})
         await taken[dead].kill("poison")
@@ -214,7 +214,7 @@ class Basics(StoreContract):
     async def test_wait_returns_the_finished_record(self) -> None:
         queue = await self.queue()
         id = await queue.enqueue(1)
-        waiting = asyncio.create_task(queue.wait(id, PATIENCE))
+        waiting = asyncio.create_task(queue.wait(id, PATIENCE_S))
         await (await self.take(queue)).complete("done")
         record = await waiting
         assert (record.status, record.result) == ("completed", "done")
@@ -228,10 +228,10 @@ class Basics(StoreContract):
             await queue.wait(STRANGERS[0], 0.05)
 
     async def test_cancelled_message_ends_as_failed(self) -> None:
-        queue = await self.queue(retry=Fixed(LONG))
+        queue = await self.queue(retry=Fixed(LONG_S))
         retrying = await queue.enqueue(1)
         await (await self.take(queue)).fail("once")
-        pending, delayed = await queue.enqueue(2), await queue.enqueue(3, delay=LONG)
+        pending, delayed = await queue.enqueue(2), await queue.enqueue(3, delay=LONG_S)
         for id in (retrying, pending, delayed):
             assert await queue.cancel(id)
             record = await queue.get(id)

@@ -9,7 +9,7 @@ import pytest
 from ...errors import CodecError, HoldfastError, InvalidPriority, MessageTooLarge
 from ...messages import Message
 from ...retry import Fixed
-from .base import LONG, StoreContract
+from .base import LONG_S, StoreContract
 
 BAD: list[tuple[Any, type[HoldfastError]]] = [
     (Message(1, priority=256), InvalidPriority),
@@ -48,7 +48,7 @@ class Batches(StoreContract):
         batch = [
             Message("plain"),
             Message("urgent", priority=200),
-            Message("later", delay=LONG),
+            Message("later", delay=LONG_S),
             Message("named", headers={"k": "v"}, max_attempts=9),
             Message("twin", dedup_key="d"),
             Message("twin again", dedup_key="d"),
@@ -67,7 +67,7 @@ class Batches(StoreContract):
         assert ids == sorted(ids)
         assert (await queue.stats()).pending == 10_000
         seen = 0
-        while deliveries := await queue.dequeue_many(2500, lease=LONG):
+        while deliveries := await queue.dequeue_many(2500, lease=LONG_S):
             assert [d.value for d in deliveries] == list(range(seen, seen + len(deliveries)))
             assert all(await queue.complete_many(deliveries))
             seen += len(deliveries)
@@ -89,7 +89,7 @@ class Batches(StoreContract):
         assert [record.result for record in records if record] == [{"n": 0}, {"n": 1}, {"n": 2}]
 
     async def test_fail_many_answers_per_message(self) -> None:
-        queue = await self.queue(retry=Fixed(LONG), max_attempts=2)
+        queue = await self.queue(retry=Fixed(LONG_S), max_attempts=2)
         ids = await queue.enqueue_many(range(2))
         taken = await self.take_all(queue, 2)
         assert await queue.fail_many([taken[0], "no-such-receipt", taken[1]], "why") == [True, False, True]

@@ -9,7 +9,7 @@ from typing import Any
 
 from ...queue import Queue
 from ...retry import NoRetry
-from .base import LONG, Gate, StoreContract, eventually, working
+from .base import LONG_S, Gate, StoreContract, eventually, working
 
 
 class Concurrency(StoreContract):
@@ -34,7 +34,7 @@ class Concurrency(StoreContract):
 
         async def consume() -> list[Any]:
             seen = []
-            while delivery := await queue.dequeue(lease=LONG):
+            while delivery := await queue.dequeue(lease=LONG_S):
                 seen.append(delivery.value)
                 await delivery.complete()
             return seen
@@ -119,7 +119,7 @@ class Concurrency(StoreContract):
             done = []
             for n in range(10):
                 await queue.enqueue(number * 10 + n)
-                if delivery := await queue.dequeue(lease=LONG):
+                if delivery := await queue.dequeue(lease=LONG_S):
                     await delivery.complete()
                     done.append(delivery.value)
             return done

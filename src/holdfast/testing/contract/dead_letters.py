@@ -8,7 +8,7 @@ import pytest
 
 from ...messages import Message
 from ...retry import Fixed
-from .base import LONG, PATIENCE, SHORT, StoreContract, eventually, working
+from .base import LONG_S, PATIENCE_S, SHORT_S, StoreContract, eventually, working
 
 
 class DeadLetters(StoreContract):
@@ -31,7 +31,7 @@ class DeadLetters(StoreContract):
         queue = await self.queue(retry=Fixed(0))
         [id] = await self.bury(queue, 1)
         [died] = await queue.dead.list()
-        await self.advance(SHORT)
+        await self.advance(SHORT_S)
         seen: list[Any] = []
 
         async def mend(value: int) -> None:
@@ -52,7 +52,7 @@ class DeadLetters(StoreContract):
         queue = await self.queue(max_attempts=9)
         id = await queue.enqueue(1)
         await (await self.take(queue)).kill("poison")
-        record = await queue.wait(id, PATIENCE)
+        record = await queue.wait(id, PATIENCE_S)
         assert (record.status, record.attempts, record.error) == ("dead", 1, "poison")
         assert await queue.dequeue() is None
 
@@ -138,7 +138,7 @@ class DeadLetters(StoreContract):
     async def test_dead_letters_survive_cleanup_purge_and_retention(self) -> None:
         queue = await self.queue(archive_days=1e-9)
         await self.bury(queue, 1)
-        await self.advance(SHORT)
+        await self.advance(SHORT_S)
         assert (await queue.cleanup(), await queue.purge()) == (0, 0)
         await self.broker.maintain()
         assert await queue.dead.count() == 1
@@ -176,7 +176,7 @@ class DeadLetters(StoreContract):
         assert (stats.dead, stats.completed, stats.total) == (1, 0, 1)
 
     async def test_failing_dead_letter_comes_back_after_the_backoff(self) -> None:
-        queue = await self.queue(retry=Fixed(LONG))
+        queue = await self.queue(retry=Fixed(LONG_S))
         await self.bury(queue, 1)
         tries: list[int] = []
 
@@ -186,7 +186,7 @@ class DeadLetters(StoreContract):
 
         async with working(queue.dead.worker(fail)):
             await eventually(lambda: tries, "a try")
-            await self.advance(SHORT)
+            await self.advance(SHORT_S)
         assert tries == [1]
 
     async def test_without_dead_letters_a_message_ends_as_failed(self) -> None:
@@ -196,7 +196,7 @@ class DeadLetters(StoreContract):
         await one.fail("broken")
         await two.kill("poison")
         for id, reason in ((failing, "broken"), (killed, "poison")):
-            record = await queue.wait(id, PATIENCE)
+            record = await queue.wait(id, PATIENCE_S)
             assert (record.status, record.error) == ("failed", reason)
         stats = await queue.stats()
         assert (stats.dead, stats.failed, stats.archived) == (0, 2, 2)
@@ -219,8 +219,8 @@ class DeadLetters(StoreContract):
     async def test_crashed_message_moves_to_the_named_queue_too(self) -> None:
         queue = await self.queue(dead_letter="graves", max_attempts=1)
         await queue.enqueue("killer")
-        await self.take(queue, lease=SHORT)
-        await self.advance(SHORT)
+        await self.take(queue, lease=SHORT_S)
+        await self.advance(SHORT_S)
         assert await queue.dequeue() is None
         moved = await self.take(await self.queue("graves"))
         assert moved.value == "killer"

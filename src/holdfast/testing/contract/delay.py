@@ -5,7 +5,7 @@ from __future__ import annotations
 import asyncio
 from datetime import UTC, datetime
 
-from .base import LONG, PATIENCE, SHORT, StoreContract
+from .base import LONG_S, PATIENCE_S, SHORT_S, StoreContract
 
 
 class DelayAndDedup(StoreContract):
@@ -17,17 +17,17 @@ class DelayAndDedup(StoreContract):
 
     async def test_delayed_message_is_invisible_before_and_visible_after(self) -> None:
         queue = await self.queue()
-        id = await queue.enqueue("later", delay=SHORT)
+        id = await queue.enqueue("later", delay=SHORT_S)
         assert await queue.status(id) == "delayed"
         assert await queue.dequeue() is None
-        await self.advance(SHORT)
+        await self.advance(SHORT_S)
         assert (await self.take(queue)).id == id
 
     async def test_waiting_claim_gets_a_message_when_it_is_due(self) -> None:
         queue = await self.queue()
-        id = await queue.enqueue("later", delay=SHORT)
-        waiting = asyncio.create_task(queue.dequeue(wait=PATIENCE))
-        await self.advance(SHORT)
+        id = await queue.enqueue("later", delay=SHORT_S)
+        waiting = asyncio.create_task(queue.dequeue(wait=PATIENCE_S))
+        await self.advance(SHORT_S)
         delivery = await waiting
         assert delivery is not None
         assert delivery.id == id
@@ -46,9 +46,9 @@ class DelayAndDedup(StoreContract):
 
     async def test_at_in_the_future_waits_until_then(self) -> None:
         queue = await self.queue()
-        await queue.enqueue(1, at=await self.moment(SHORT))
+        await queue.enqueue(1, at=await self.moment(SHORT_S))
         assert await queue.dequeue() is None
-        await self.advance(SHORT + 0.01)  # a datetime counts microseconds
+        await self.advance(SHORT_S + 0.01)  # a datetime counts microseconds
         await self.take(queue)
 
     async def test_an_hour_is_accepted(self) -> None:
@@ -63,19 +63,19 @@ class DelayAndDedup(StoreContract):
 
     async def test_due_messages_come_by_priority(self) -> None:
         queue = await self.queue()
-        await queue.enqueue("low", delay=SHORT)
-        await queue.enqueue("high", delay=SHORT, priority=9)
+        await queue.enqueue("low", delay=SHORT_S)
+        await queue.enqueue("high", delay=SHORT_S, priority=9)
         await queue.enqueue("ready", priority=5)
-        await self.advance(SHORT)
+        await self.advance(SHORT_S)
         assert [d.value for d in await self.take_all(queue, 3)] == ["high", "ready", "low"]
 
     async def test_due_message_of_higher_priority_comes_before_those_that_waited(self) -> None:
         queue = await self.queue()
         await queue.enqueue_many(["first", "second"])
-        await queue.enqueue("later", delay=SHORT)
+        await queue.enqueue("later", delay=SHORT_S)
         await queue.enqueue("third")
-        await queue.enqueue("urgent", delay=SHORT, priority=7)
-        await self.advance(SHORT)
+        await queue.enqueue("urgent", delay=SHORT_S, priority=7)
+        await self.advance(SHORT_S)
         assert [(await self.take(queue)).value for _ in range(2)] == ["urgent", "first"]
 
     async def test_same_dedup_key_within_the_window_is_one_message(self) -> None:
@@ -94,9 +94,9 @@ class DelayAndDedup(StoreContract):
         assert await queue.dequeue() is None
 
     async def test_dedup_key_is_forgotten_after_the_window(self) -> None:
-        queue = await self.queue(dedup_window=SHORT)
+        queue = await self.queue(dedup_window=SHORT_S)
         first = await queue.enqueue("a", dedup_key="k")
-        await self.advance(SHORT)
+        await self.advance(SHORT_S)
         second = await queue.enqueue("b", dedup_key="k")
         assert first != second
         assert [d.value for d in await self.take_all(queue, 2)] == ["a", "b"]
@@ -120,6 +120,6 @@ class DelayAndDedup(StoreContract):
 
     async def test_delayed_message_holds_its_dedup_key(self) -> None:
         queue = await self.queue()
-        first = await queue.enqueue("a", dedup_key="k", delay=LONG)
+        first = await queue.enqueue("a", dedup_key="k", delay=LONG_S)
         assert await queue.enqueue("b", dedup_key="k") == first
         assert await queue.dequeue() is None

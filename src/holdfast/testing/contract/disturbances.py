@@ -12,7 +12,7 @@ from typing import Any
 
 from ...broker import Broker
 from ...errors import Unavailable
-from .base import PATIENCE, SHORT, Gate, StoreContract, eventually, working
+from .base import PATIENCE_S, SHORT_S, Gate, StoreContract, eventually, working
 from .through import Through
 
 
@@ -34,7 +34,7 @@ class Disturbances(StoreContract):
         os.kill(os.getpid(), signal.SIGTERM)
         after = await queue.enqueue(2)
         go_on.open()
-        await asyncio.wait_for(running, PATIENCE)
+        await asyncio.wait_for(running, PATIENCE_S)
         record = await queue.get(id)
         assert record is not None
         assert (record.status, record.result) == ("completed", "drained")
@@ -42,7 +42,7 @@ class Disturbances(StoreContract):
 
     async def test_lost_lease_cancels_the_handler_and_is_an_event(self) -> None:
         store = Through(self.store)
-        queue = await Broker(store.as_store()).queue("jobs", lease=SHORT)
+        queue = await Broker(store.as_store()).queue("jobs", lease=SHORT_S)
         events: list[Any] = []
         queue.events.on("lease.lost", events.append)
         started, cancelled = Gate(), Gate()
@@ -68,11 +68,11 @@ class Disturbances(StoreContract):
         queue = await Broker(store.as_store()).queue("jobs")
         seen: list[int] = []
         async with working(queue.worker(seen.append)):
-            await queue.wait(await queue.enqueue(1), PATIENCE)
+            await queue.wait(await queue.enqueue(1), PATIENCE_S)
             store.error = Unavailable("away")
             during = await healthy.enqueue(2)
             await eventually(lambda: store.refused, "a call while the store is away")
             store.error = None
-            await queue.wait(during, PATIENCE)
-            await queue.wait(await queue.enqueue(3), PATIENCE)
+            await queue.wait(during, PATIENCE_S)
+            await queue.wait(await queue.enqueue(3), PATIENCE_S)
         assert sorted(set(seen)) == [1, 2, 3]

@@ -11,7 +11,7 @@ import pytest
 from ...errors import ConfigError, LeaseLost
 from ...outcome import Dead
 from ...retry import Fixed
-from .base import LONG, PATIENCE, SHORT, StoreContract, eventually, working
+from .base import LONG_S, PATIENCE_S, SHORT_S, StoreContract, eventually, working
 
 MESSAGE_EVENTS = [f"message.{name}" for name in ("enqueued", "completed", "retry", "dead", "failed", "recovered")]
 
@@ -35,13 +35,13 @@ class Events(StoreContract):
         queue = await self.queue()
         id = await queue.enqueue(1)
         async with working(queue.worker(lambda n: {"n": n})):
-            await queue.wait(id, PATIENCE)
+            await queue.wait(id, PATIENCE_S)
             await self.hear(heard, 2)
         assert [event.name for event in heard] == ["message.enqueued", "message.completed"]
         assert dict(heard[0]) == {"queue": "jobs", "id": id}
         duration = heard[1].duration
         assert dict(heard[1]) == {"queue": "jobs", "id": id, "attempts": 1, "duration": duration, "result": {"n": 1}}
-        assert 0 <= duration < PATIENCE
+        assert 0 <= duration < PATIENCE_S
 
     async def test_every_message_of_a_batch_is_an_event(self) -> None:
         heard = self.listen("message.enqueued", "message.completed")
@@ -53,7 +53,7 @@ class Events(StoreContract):
 
     async def test_retry_tells_when(self) -> None:
         heard = self.listen(*MESSAGE_EVENTS[1:])
-        queue = await self.queue(retry=Fixed(LONG))
+        queue = await self.queue(retry=Fixed(LONG_S))
         id = await queue.enqueue(1)
         await (await self.take(queue)).fail("later")
         await self.hear(heard, 1)
@@ -61,7 +61,7 @@ class Events(StoreContract):
         assert event.name == "message.retry"
         assert (event.queue, event.id, event.attempts, event.error) == ("jobs", id, 1, "later")
         assert isinstance(event.next_visible_at, datetime)
-        assert abs(event.next_visible_at.timestamp() - await self.clock() - LONG) < 5
+        assert abs(event.next_visible_at.timestamp() - await self.clock() - LONG_S) < 5
 
     @pytest.mark.parametrize(("dead_letter", "name"), [(True, "message.dead"), (False, "message.failed")])
     async def test_end_without_success_is_an_event(self, dead_letter: bool, name: str) -> None:
@@ -77,7 +77,7 @@ class Events(StoreContract):
     async def test_worker_and_caller_tell_the_same(self) -> None:
         """Whoever ended an attempt: the same events in the same words, and due by the store's clock."""
         heard = self.listen("message.completed", "message.retry", "message.dead")
-        queue = await self.queue(retry=Fixed(LONG))
+        queue = await self.queue(retry=Fixed(LONG_S))
         values = ["complete", "retry", "dead"]
         by_value = dict(zip(await queue.enqueue_many(values), values, strict=True))
         for delivery in await self.take_all(queue, 3):
@@ -93,7 +93,7 @@ class Events(StoreContract):
         now = await self.clock()
         for event in heard:
             if event.name == "message.retry":
-                assert abs(event.next_visible_at.timestamp() - now - LONG) < 5
+                assert abs(event.next_visible_at.timestamp() - now - LONG_S) < 5
         caller, worker = ({by_value[event.id]: _alike(event) for event in part} for part in (heard[:3], heard[3:]))
         assert caller == worker
 
@@ -110,8 +110,8 @@ class Events(StoreContract):
         queue = await self.queue(max_attempts=2)
         id = await queue.enqueue(1)
         for _ in range(2):
-            await self.take(queue, lease=SHORT)
-            await self.advance(SHORT)
+            await self.take(queue, lease=SHORT_S)
+            await self.advance(SHORT_S)
         assert await queue.dequeue() is None
         await self.hear(heard, 2)
         assert [(event.name, event.id, event.attempts) for event in heard] == [
@@ -124,8 +124,8 @@ class Events(StoreContract):
         heard = self.listen("lease.lost", "message.completed")
         queue = await self.queue()
         id = await queue.enqueue(1)
-        old = await self.take(queue, lease=SHORT)
-        await self.advance(SHORT)
+        old = await self.take(queue, lease=SHORT_S)
+        await self.advance(SHORT_S)
         await self.take(queue)
         with pytest.raises(LeaseLost):
             await old.complete()

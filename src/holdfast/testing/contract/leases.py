@@ -11,7 +11,7 @@ from ...deliveries import Delivery, Lease, write_receipt
 from ...errors import LeaseLost, MessageNotFound
 from ...queue import Queue
 from ...retry import Fixed, NoRetry
-from .base import LONG, PATIENCE, SHORT, StoreContract
+from .base import LONG_S, PATIENCE_S, SHORT_S, StoreContract
 
 VERBS: dict[str, tuple[Any, ...]] = {"complete": (), "fail": ("late",), "release": (), "kill": ("late",)}
 
@@ -21,8 +21,8 @@ class Leases(StoreContract):
 
     async def lose(self, queue: Queue[Any]) -> tuple[Delivery[Any], Delivery[Any]]:
         """A delivery whose lease ran out, and the one that took over."""
-        old = await self.take(queue, lease=SHORT)
-        await self.advance(SHORT)
+        old = await self.take(queue, lease=SHORT_S)
+        await self.advance(SHORT_S)
         new = await self.take(queue)
         assert new.id == old.id
         return old, new
@@ -36,21 +36,21 @@ class Leases(StoreContract):
     async def test_two_claimers_never_hold_one_message(self) -> None:
         queue = await self.queue()
         await queue.enqueue_many(range(5))
-        taken = [d for d in await asyncio.gather(*[queue.dequeue(lease=LONG) for _ in range(12)]) if d is not None]
+        taken = [d for d in await asyncio.gather(*[queue.dequeue(lease=LONG_S) for _ in range(12)]) if d is not None]
         assert sorted(delivery.value for delivery in taken) == [0, 1, 2, 3, 4]
 
     async def test_two_brokers_never_hold_one_message(self) -> None:
         mine = await self.queue()
         theirs = await (await self.another_broker()).queue("jobs")
         await mine.enqueue_many(range(20))
-        claims = [queue.dequeue_many(3, lease=LONG) for _ in range(5) for queue in (mine, theirs)]
+        claims = [queue.dequeue_many(3, lease=LONG_S) for _ in range(5) for queue in (mine, theirs)]
         taken = [delivery.value for deliveries in await asyncio.gather(*claims) for delivery in deliveries]
         assert sorted(taken) == sorted(set(taken))
 
     async def test_claim_never_gives_more_than_asked(self) -> None:
         queue = await self.queue()
         await queue.enqueue_many(range(20))
-        sizes = [len(found) for found in await asyncio.gather(*[queue.dequeue_many(3, lease=LONG) for _ in range(8)])]
+        sizes = [len(found) for found in await asyncio.gather(*[queue.dequeue_many(3, lease=LONG_S) for _ in range(8)])]
         assert max(sizes) <= 3
         assert sum(sizes) == 20
         assert (await queue.stats()).processing == 20
@@ -64,29 +64,29 @@ class Leases(StoreContract):
     async def test_waiting_claim_gets_a_message_whose_lease_expires(self) -> None:
         queue = await self.queue()
         await queue.enqueue(1)
-        await self.take(queue, lease=SHORT)
-        waiting = asyncio.create_task(queue.dequeue(wait=PATIENCE))
-        await self.advance(SHORT)
+        await self.take(queue, lease=SHORT_S)
+        waiting = asyncio.create_task(queue.dequeue(wait=PATIENCE_S))
+        await self.advance(SHORT_S)
         delivery = await waiting
         assert delivery is not None
         assert delivery.attempt == 2
 
     async def test_waiting_claim_gets_a_new_message(self) -> None:
         queue = await self.queue()
-        waiting = asyncio.create_task(queue.dequeue(wait=PATIENCE))
+        waiting = asyncio.create_task(queue.dequeue(wait=PATIENCE_S))
         await asyncio.sleep(0)
         id = await queue.enqueue(1)
-        delivery = await asyncio.wait_for(waiting, PATIENCE / 2)
+        delivery = await asyncio.wait_for(waiting, PATIENCE_S / 2)
         assert delivery is not None
         assert delivery.id == id
 
     async def test_waiting_claim_waits_on_when_it_finds_an_exhausted_message(self) -> None:
         queue = await self.queue(max_attempts=1)
         dead = await queue.enqueue("poison")
-        await self.take(queue, lease=SHORT)
-        await self.advance(SHORT)
-        waiting = asyncio.create_task(queue.dequeue(wait=PATIENCE))
-        await queue.wait(dead, PATIENCE)
+        await self.take(queue, lease=SHORT_S)
+        await self.advance(SHORT_S)
+        waiting = asyncio.create_task(queue.dequeue(wait=PATIENCE_S))
+        await queue.wait(dead, PATIENCE_S)
         await queue.enqueue("healthy")
         delivery = await waiting
         assert delivery is not None
@@ -95,10 +95,10 @@ class Leases(StoreContract):
     async def test_extend_keeps_a_message_beyond_its_first_deadline(self) -> None:
         queue = await self.queue()
         await queue.enqueue(1)
-        delivery = await self.take(queue, lease=SHORT)
-        end = await delivery.extend(LONG)
-        assert abs(end.timestamp() - await self.clock() - LONG) < 5
-        await self.advance(SHORT)
+        delivery = await self.take(queue, lease=SHORT_S)
+        end = await delivery.extend(LONG_S)
+        assert abs(end.timestamp() - await self.clock() - LONG_S) < 5
+        await self.advance(SHORT_S)
         assert await queue.dequeue() is None
         assert delivery.attempt == 1
         await delivery.complete()
@@ -106,7 +106,7 @@ class Leases(StoreContract):
     async def test_extend_never_shortens(self) -> None:
         queue = await self.queue()
         id = await queue.enqueue(1)
-        delivery = await self.take(queue, lease=LONG)
+        delivery = await self.take(queue, lease=LONG_S)
         end = delivery.expires_at
         assert await delivery.extend(0.01) >= end
         await self.advance(0.02)
@@ -118,7 +118,7 @@ class Leases(StoreContract):
         old, new = await self.lose(queue)
         end = new.expires_at
         with pytest.raises(LeaseLost):
-            await queue.extend(old.receipt, 10 * LONG)
+            await queue.extend(old.receipt, 10 * LONG_S)
         record = await queue.get(new.id)
         assert record is not None
         assert record.visible_at is not None
@@ -130,7 +130,7 @@ class Leases(StoreContract):
         delivery = await self.take(queue)
         await delivery.complete()
         with pytest.raises(LeaseLost):
-            await delivery.extend(LONG)
+            await delivery.extend(LONG_S)
         assert await queue.status(id) == "completed"
 
     async def test_stranger_cannot_settle_or_extend(self) -> None:
@@ -138,7 +138,7 @@ class Leases(StoreContract):
         id = await queue.enqueue(1)
         delivery = await self.take(queue)
         stranger = await (await self.another_broker()).queue("jobs")
-        for verb, arguments in {**VERBS, "extend": (LONG,)}.items():
+        for verb, arguments in {**VERBS, "extend": (LONG_S,)}.items():
             with pytest.raises(LeaseLost):
                 await getattr(stranger, verb)(id, *arguments)
         await delivery.complete()
@@ -171,17 +171,17 @@ class Leases(StoreContract):
         queue = await self.queue(max_attempts=2)
         id = await queue.enqueue("killer")
         for attempt in (1, 2):
-            assert (await self.take(queue, lease=SHORT)).attempt == attempt
-            await self.advance(SHORT)
+            assert (await self.take(queue, lease=SHORT_S)).attempt == attempt
+            await self.advance(SHORT_S)
         assert await queue.dequeue() is None
-        record = await queue.wait(id, PATIENCE)
+        record = await queue.wait(id, PATIENCE_S)
         assert (record.status, record.attempts, record.error) == ("dead", 2, "lease expired")
 
     async def test_message_whose_lease_expired_can_be_cancelled_and_purged(self) -> None:
         queue = await self.queue()
         first, second = await queue.enqueue_many([1, 2])
-        assert len(await queue.dequeue_many(2, lease=SHORT)) == 2
-        await self.advance(SHORT)
+        assert len(await queue.dequeue_many(2, lease=SHORT_S)) == 2
+        await self.advance(SHORT_S)
         assert [await queue.status(id) for id in (first, second)] == ["pending", "pending"]
         assert await queue.cancel(first)
         assert await queue.purge() == 1
@@ -190,18 +190,18 @@ class Leases(StoreContract):
     async def test_expired_lease_without_retries_is_dead(self) -> None:
         queue = await self.queue(retry=NoRetry(), max_attempts=5)
         id = await queue.enqueue(1)
-        await self.take(queue, lease=SHORT)
-        await self.advance(SHORT)
+        await self.take(queue, lease=SHORT_S)
+        await self.advance(SHORT_S)
         assert await queue.dequeue() is None
         assert await queue.status(id) == "dead"
 
     async def test_last_attempt_after_expired_leases_comes_alone(self) -> None:
         queue = await self.queue(max_attempts=2)
         await queue.enqueue_many(["suspect", "innocent"])
-        assert (await self.take(queue, lease=SHORT)).value == "suspect"
-        await self.advance(SHORT)
-        assert [delivery.value for delivery in await queue.dequeue_many(10, lease=LONG)] == ["suspect"]
-        assert [delivery.value for delivery in await queue.dequeue_many(10, lease=LONG)] == ["innocent"]
+        assert (await self.take(queue, lease=SHORT_S)).value == "suspect"
+        await self.advance(SHORT_S)
+        assert [delivery.value for delivery in await queue.dequeue_many(10, lease=LONG_S)] == ["suspect"]
+        assert [delivery.value for delivery in await queue.dequeue_many(10, lease=LONG_S)] == ["innocent"]
 
     async def test_release_does_not_cost_an_attempt(self) -> None:
         queue = await self.queue(max_attempts=1)
@@ -221,10 +221,10 @@ class Leases(StoreContract):
     async def test_release_with_a_delay_hides_the_message_until_then(self) -> None:
         queue = await self.queue()
         id = await queue.enqueue(1)
-        await (await self.take(queue)).release(SHORT)
+        await (await self.take(queue)).release(SHORT_S)
         assert await queue.dequeue() is None
         assert await queue.status(id) in ("delayed", "retry")
-        await self.advance(SHORT)
+        await self.advance(SHORT_S)
         assert (await self.take(queue)).attempt == 1
 
     async def test_repeating_a_settle_is_success_and_changes_nothing(self) -> None:
@@ -292,14 +292,14 @@ class Leases(StoreContract):
         async with asyncio.timeout(self.patience):
             while len(held) < count:
                 claims = -(-(count - len(held)) // 5)
-                found = await asyncio.gather(*(queue.dequeue_many(5, lease=LONG) for _ in range(claims)))
+                found = await asyncio.gather(*(queue.dequeue_many(5, lease=LONG_S) for _ in range(claims)))
                 held += [delivery for some in found for delivery in some]
         assert all(await queue.complete_many(held, keep=False))
 
     async def test_lease_of_the_queue_is_used_unless_the_call_has_its_own(self) -> None:
-        queue = await self.queue(lease=SHORT)
+        queue = await self.queue(lease=SHORT_S)
         short, long = await queue.enqueue_many([1, 2])
         assert await queue.dequeue() is not None
-        assert (await self.take(queue, lease=LONG)).id == long
-        await self.advance(SHORT)
+        assert (await self.take(queue, lease=LONG_S)).id == long
+        await self.advance(SHORT_S)
         assert [await queue.status(id) for id in (short, long)] == ["pending", "processing"]

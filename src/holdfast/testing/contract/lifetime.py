@@ -14,7 +14,7 @@ import pytest
 from ...broker import Broker
 from ...errors import ConfigError
 from ...queue import Queue
-from .base import PATIENCE, Gate, StoreContract, eventually
+from .base import PATIENCE_S, Gate, StoreContract, eventually
 
 _DESCRIPTORS = "/dev/fd"
 _DROPPED = 4  # brokers
@@ -37,7 +37,7 @@ class Lifetime(StoreContract):
         ]
         for verb in verbs:
             with pytest.raises(ConfigError, match="event loop"):
-                await asyncio.to_thread(asyncio.run, asyncio.wait_for(verb(), PATIENCE))
+                await asyncio.to_thread(asyncio.run, asyncio.wait_for(verb(), PATIENCE_S))
         stats = await queue.stats()
         assert (stats.processing, stats.total) == (1, 1)
         await held.complete()
@@ -81,7 +81,7 @@ class Lifetime(StoreContract):
     async def _use(self, broker: Broker) -> None:
         queue: Queue[int] = await broker.queue("dropped")
         await queue.enqueue_many(range(2))
-        held = await queue.dequeue(wait=PATIENCE)
+        held = await queue.dequeue(wait=PATIENCE_S)
         assert held is not None
         await asyncio.to_thread(broker.store.extend_from_thread, queue.name, [(held.id, held.token)], 60)
         await held.complete()

@@ -10,6 +10,7 @@ from typing import Any
 import pytest
 
 from ...codecs import Format
+from ...config import MIB
 from ...errors import ConfigError, LeaseLost, MessageNotFound, MessageTooLarge
 from ...limits import CONTENT_TYPE_BYTES, CUT_MARK, DEDUP_KEY_BYTES, HEADERS_BYTES, TEXT_BYTES
 from ...messages import Message
@@ -18,7 +19,6 @@ from ...queue import Queue
 from ...retry import Fixed
 from .base import StoreContract, eventually, working
 
-MIB = 1 << 20
 HUGE = 20_000_000  # bytes: above what any of the servers takes in one request
 
 # Each is a term of `enqueue` beyond its limit, by a byte or by far.

@@ -9,7 +9,7 @@ import pytest
 from ...config import QueueOptions
 from ...errors import ConfigError, MessageTooLarge
 from ...retry import Exponential, Fixed, Linear, NoRetry
-from .base import LONG, StoreContract
+from .base import LONG_S, StoreContract
 
 OTHER: dict[str, Any] = {
     "lease": 12.5,
@@ -67,9 +67,9 @@ class Options(StoreContract):
     async def test_other_brokers_see_a_change(self) -> None:
         await self.queue(max_attempts=5)
         other = await self.another_broker()
-        await other.configure_queue("jobs", lease=LONG, max_attempts=2)
+        await other.configure_queue("jobs", lease=LONG_S, max_attempts=2)
         queue = await self.queue()
-        assert (queue.options.lease, queue.options.max_attempts) == (LONG, 2)
+        assert (queue.options.lease, queue.options.max_attempts) == (LONG_S, 2)
 
     async def test_retry_policy_may_be_written_as_in_yaml(self) -> None:
         await self.queue(retry={"policy": "fixed", "delay": 5})

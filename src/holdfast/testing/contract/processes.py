@@ -10,10 +10,9 @@ from typing import Any
 
 import pytest
 
-from .base import LONG, PATIENCE, StoreContract, eventually
+from .base import LONG_S, PATIENCE_S, StoreContract, eventually
 
-PROCESSES = 8
-START = 60.0  # seconds in which a process must have started; a busy machine takes some
+PROCESSES = 8  # that compete
 MESSAGES = 300  # every one is completed by itself, by somebody who competes with seven others
 
 
@@ -34,7 +33,7 @@ class Processes(StoreContract):
         """Every consuming child has opened the store."""
         queue, count = await self.queue("here"), 0
         while count < PROCESSES:
-            found = await queue.dequeue_many(PROCESSES, lease=LONG, wait=START)
+            found = await queue.dequeue_many(PROCESSES, lease=LONG_S, wait=LONG_S)
             assert found, f"only {count} of {PROCESSES} processes came"
             count += len(found)
 
@@ -66,9 +65,9 @@ class Processes(StoreContract):
     @pytest.mark.timeout(120)
     async def test_waiting_claim_hears_of_another_process(self) -> None:
         queue = await self.queue()
-        waiting = asyncio.create_task(queue.dequeue(lease=LONG, wait=2 * START))
+        waiting = asyncio.create_task(queue.dequeue(lease=LONG_S, wait=2 * LONG_S))
         [id] = await self.told(await self.spawn("produce", 1))
-        delivery = await asyncio.wait_for(waiting, PATIENCE)
+        delivery = await asyncio.wait_for(waiting, PATIENCE_S)
         assert delivery is not None
         assert delivery.id == id
 
@@ -76,8 +75,8 @@ class Processes(StoreContract):
     async def test_message_of_a_killed_process_comes_back(self) -> None:
         queue = await self.queue()
         id = await queue.enqueue("survivor")
-        child = await self.spawn("hold", 1.0, START)
-        await eventually(lambda: self.is_now(queue, id, "processing"), "the child's claim", within=START)
+        child = await self.spawn("hold", 1.0, LONG_S)
+        await eventually(lambda: self.is_now(queue, id, "processing"), "the child's claim", within=LONG_S)
         child.kill()
         await child.wait()
         delivery = await self.take(queue)

@@ -19,7 +19,7 @@ from ...errors import ConfigError, LeaseLost, MessageNotFound
 from ...queue import Queue
 from ...retry import Fixed
 from ...stores.records import Action, Envelope, Settlement, Stats, Stored
-from .base import LONG, SHORT, StoreContract
+from .base import LONG_S, SHORT_S, StoreContract
 
 ACTIONS: list[Action] = ["complete", "retry", "dead", "release"]
 REFUSED = (LeaseLost, MessageNotFound, ConfigError)
@@ -32,7 +32,7 @@ SINGLE: dict[str, Verb] = {
     "fail": lambda queue, receipt: queue.fail(receipt, "forged", retry_in=0),
     "release": lambda queue, receipt: queue.release(receipt),
     "kill": lambda queue, receipt: queue.kill(receipt, "forged"),
-    "extend": lambda queue, receipt: queue.extend(receipt, 10 * LONG),
+    "extend": lambda queue, receipt: queue.extend(receipt, 10 * LONG_S),
 }
 MANY: dict[str, Verb] = {
     "complete_many": lambda queue, receipt: queue.complete_many([receipt, receipt], ["forged", "forged"]),
@@ -109,10 +109,10 @@ class Receipts(StoreContract):
 
     async def ended(self, state: str) -> tuple[Queue[Any], str, str]:
         """A queue, the id of its message in this state, and the receipt of a lease that was over before."""
-        queue = await self.queue(retry=Fixed(LONG), max_attempts=9)
+        queue = await self.queue(retry=Fixed(LONG_S), max_attempts=9)
         id = await queue.enqueue("guarded", priority=7, headers={"k": "v"})
-        old = await self.take(queue, lease=SHORT)
-        await self.advance(SHORT)
+        old = await self.take(queue, lease=SHORT_S)
+        await self.advance(SHORT_S)
         new = await self.take(queue)
         assert new.id == id
         if state == "held by another":
@@ -124,10 +124,10 @@ class Receipts(StoreContract):
         elif state == "retrying":
             await new.fail("why")
         elif state == "cancelled":
-            await new.release(LONG)
+            await new.release(LONG_S)
             assert await queue.cancel(id)
         else:
-            await new.release(LONG)
+            await new.release(LONG_S)
         return queue, id, old.receipt
 
     @pytest.mark.parametrize("state", STATES)
@@ -161,7 +161,7 @@ class Receipts(StoreContract):
     async def test_forged_receipts_of_a_message_nobody_held_change_nothing(self) -> None:
         queue = await self.queue()
         ids = await queue.enqueue_many([1])
-        ids.append(await queue.enqueue(2, delay=LONG))
+        ids.append(await queue.enqueue(2, delay=LONG_S))
         before = await self.picture(queue, *ids)
         for id in ids:
             for kind, forged in forgeries(id, write_receipt(Lease(id, "0.0.0.0", 1, 3))).items():  # nosec B104 # no address
@@ -170,14 +170,14 @@ class Receipts(StoreContract):
 
     @pytest.mark.parametrize("verb", ["complete", "fail", "kill", "release"])
     async def test_receipt_that_was_used_is_good_for_the_same_verb_only(self, verb: str) -> None:
-        queue = await self.queue(retry=Fixed(LONG), max_attempts=9)
+        queue = await self.queue(retry=Fixed(LONG_S), max_attempts=9)
         id = await queue.enqueue(1)
         receipt = (await self.take(queue)).receipt
         settle: dict[str, Callable[[], Awaitable[Any]]] = {
             "complete": lambda: queue.complete(receipt, "first"),
             "fail": lambda: queue.fail(receipt, "first"),
             "kill": lambda: queue.kill(receipt, "first"),
-            "release": lambda: queue.release(receipt, LONG),
+            "release": lambda: queue.release(receipt, LONG_S),
         }
         await settle[verb]()
         before = await self.picture(queue, id)
@@ -189,7 +189,7 @@ class Receipts(StoreContract):
                     await call()
             assert await self.picture(queue, id) == before, other
         with pytest.raises(LeaseLost):
-            await queue.extend(receipt, LONG)
+            await queue.extend(receipt, LONG_S)
         assert await self.picture(queue, id) == before
 
     async def test_receipt_of_a_message_that_is_gone_finds_nothing(self) -> None:
@@ -259,7 +259,7 @@ class Receipts(StoreContract):
         assert await queue.status(id) == "dead"
 
     async def test_bad_receipts_among_good_ones_are_false_in_their_places(self) -> None:
-        queue = await self.queue(retry=Fixed(LONG))
+        queue = await self.queue(retry=Fixed(LONG_S))
         ids = await queue.enqueue_many([1, 2, 3, 4])
         one, two, three, four = await self.take_all(queue, 4)
         bad = [changed(one.receipt, token=two.token), "", raw(one.id, "", 1, 3)]
@@ -293,28 +293,28 @@ class Tokens(StoreContract):
             for action in ACTIONS:
                 settlements = [Settlement(id, token, action, result=b"1", error="forged") for token in tokens]
                 assert "ok" not in await self.store.settle(queue, settlements)
-            ends = await self.store.extend(queue, [(id, token) for token in tokens], 10 * LONG)
+            ends = await self.store.extend(queue, [(id, token) for token in tokens], 10 * LONG_S)
             assert set(ends) == {None}
         assert await self.store.settle(name, [Settlement(id, "", "complete")]) != ["ok"]
         assert await self.store.settle(name, [Settlement(id, "", "complete", keep=False)]) != ["ok"]
 
     async def states(self) -> dict[str, tuple[str, str]]:
         """Ids of messages by state, with a token that was good for each, or for another, once."""
-        await self.broker.queue("q", retry=Fixed(LONG), max_attempts=9)
+        await self.broker.queue("q", retry=Fixed(LONG_S), max_attempts=9)
         names = ["held", "released", "retrying", "dead", "completed", "cancelled", "gone", "pending"]
         ids = await self.store.append("q", [Envelope(b"1", priority=200 - n) for n in range(len(names))])
-        first = (await self.store.claim("q", 7, SHORT)).messages
+        first = (await self.store.claim("q", 7, SHORT_S)).messages
         assert [message.id for message in first] == ids[:7]
-        await self.advance(SHORT)
-        again = {message.id: message for message in (await self.store.claim("q", 7, LONG)).messages}
+        await self.advance(SHORT_S)
+        again = {message.id: message for message in (await self.store.claim("q", 7, LONG_S)).messages}
         ends: dict[str, Action] = {"retrying": "retry", "dead": "dead", "completed": "complete", "gone": "complete"}
         for name, id in zip(names[1:7], ids[1:7], strict=True):
-            delay = LONG if name in ("retrying", "released", "cancelled") else 0.0
+            delay = LONG_S if name in ("retrying", "released", "cancelled") else 0.0
             keep = False if name == "gone" else None
             done = Settlement(id, again[id].token, ends.get(name, "release"), delay, keep=keep, error="why")
             assert await self.store.settle("q", [done]) == ["ok"]
         assert await self.store.cancel("q", ids[5])
-        delayed = await self.store.append("q", [Envelope(b"1", delay=LONG)])
+        delayed = await self.store.append("q", [Envelope(b"1", delay=LONG_S)])
         tokens = [message.token for message in first]
         return dict(
             zip([*names, "delayed"], zip([*ids, *delayed], [*tokens, *tokens[:2]], strict=True), strict=True),
@@ -331,7 +331,7 @@ class Tokens(StoreContract):
     async def test_forged_tokens_of_a_held_message_are_refused(self) -> None:
         await self.broker.queue("q")
         [id] = await self.store.append("q", [Envelope(b"1")])
-        [held] = (await self.store.claim("q", 1, LONG)).messages
+        [held] = (await self.store.claim("q", 1, LONG_S)).messages
         before = await self.sight("q", id)
         await self.unmoved("q", id, self.forged(held.token))
         assert await self.sight("q", id) == before
@@ -339,16 +339,16 @@ class Tokens(StoreContract):
         for other in wrong:  # the token alone is not enough
             for action in ACTIONS:
                 assert await self.store.settle("q", [Settlement(other, held.token, action)]) == ["unknown"]
-            assert await self.store.extend("q", [(other, held.token)], 10 * LONG) == [None]
+            assert await self.store.extend("q", [(other, held.token)], 10 * LONG_S) == [None]
         assert await self.sight("q", id) == before
         assert await self.store.settle("q", [Settlement(id, held.token, "complete")]) == ["ok"]
 
     async def test_forged_tokens_of_a_dead_letter_in_hand_are_refused(self) -> None:
         await self.broker.queue("q")
         [id] = await self.store.append("q", [Envelope(b"1")])
-        [held] = (await self.store.claim("q", 1, LONG)).messages
+        [held] = (await self.store.claim("q", 1, LONG_S)).messages
         assert await self.store.settle("q", [Settlement(id, held.token, "dead")]) == ["ok"]
-        [letter] = (await self.store.claim("q/dead", 1, LONG, wait=self.patience)).messages
+        [letter] = (await self.store.claim("q/dead", 1, LONG_S, wait=self.patience)).messages
         before = await self.sight("q", id)
         await self.unmoved("q", id, [held.token + "0", *self.forged(letter.token)])
         assert await self.store.settle("q/dead", [Settlement(id, held.token, "complete")]) == ["lost"]
@@ -358,9 +358,9 @@ class Tokens(StoreContract):
     async def test_forged_tokens_are_refused_from_a_thread(self) -> None:
         await self.broker.queue("q")
         [id] = await self.store.append("q", [Envelope(b"1")])
-        [held] = (await self.store.claim("q", 1, LONG)).messages
+        [held] = (await self.store.claim("q", 1, LONG_S)).messages
         leases = [(id, token) for token in self.forged(held.token)]
-        ends = await asyncio.to_thread(self.store.extend_from_thread, "q", leases, 10 * LONG)
+        ends = await asyncio.to_thread(self.store.extend_from_thread, "q", leases, 10 * LONG_S)
         if ends is None:
             pytest.skip("this store cannot")
         assert set(ends) == {None}
@@ -369,7 +369,7 @@ class Tokens(StoreContract):
 async def _held_in(broker: Broker) -> Delivery[Any]:
     queue = await broker.queue("jobs")
     await queue.enqueue(1)
-    delivery = await queue.dequeue(lease=LONG)
+    delivery = await queue.dequeue(lease=LONG_S)
     assert delivery is not None
     return delivery
 

@@ -6,16 +6,16 @@ import pytest
 
 from ...errors import LeaseLost
 from ...retry import Fixed
-from .base import LONG, SHORT, StoreContract
+from .base import LONG_S, SHORT_S, StoreContract
 
 
 class Reopening(StoreContract):
     """What was acknowledged is there after closing and opening again."""
 
     async def test_status_attempts_and_records_survive(self) -> None:
-        queue = await self.queue(retry=Fixed(LONG), max_attempts=2)
+        queue = await self.queue(retry=Fixed(LONG_S), max_attempts=2)
         ids = await queue.enqueue_many(range(5), headers={"k": "v"})
-        ids.append(await queue.enqueue(5, delay=LONG))
+        ids.append(await queue.enqueue(5, delay=LONG_S))
         done, failing, dead, _held = await self.take_all(queue, 4)
         await done.complete({"n": 1})
         await failing.fail("later")
@@ -46,7 +46,7 @@ class Reopening(StoreContract):
         await self.reopen()
         queue = await self.queue()
         assert await queue.dequeue() is None
-        await queue.extend(receipt, LONG)
+        await queue.extend(receipt, LONG_S)
         await queue.complete(receipt, "after all")
         record = await queue.get(id)
         assert record is not None
@@ -55,9 +55,9 @@ class Reopening(StoreContract):
     async def test_lease_expires_while_nobody_is_there(self) -> None:
         queue = await self.queue()
         await queue.enqueue(1)
-        receipt = (await self.take(queue, lease=SHORT)).receipt
+        receipt = (await self.take(queue, lease=SHORT_S)).receipt
         await self.reopen()
-        await self.advance(SHORT)
+        await self.advance(SHORT_S)
         queue = await self.queue()
         again = await self.take(queue)
         assert again.attempt == 2
@@ -67,19 +67,19 @@ class Reopening(StoreContract):
 
     async def test_delayed_messages_survive(self) -> None:
         queue = await self.queue()
-        soon, late = await queue.enqueue("soon", delay=SHORT), await queue.enqueue("late", delay=LONG)
+        soon, late = await queue.enqueue("soon", delay=SHORT_S), await queue.enqueue("late", delay=LONG_S)
         await self.reopen()
-        await self.advance(SHORT)
+        await self.advance(SHORT_S)
         queue = await self.queue()
         assert (await self.take(queue)).id == soon
         assert await queue.status(late) == "delayed"
 
     async def test_retrying_messages_survive(self) -> None:
-        queue = await self.queue(retry=Fixed(SHORT))
+        queue = await self.queue(retry=Fixed(SHORT_S))
         await queue.enqueue(1)
         await (await self.take(queue)).fail("once")
         await self.reopen()
-        await self.advance(SHORT)
+        await self.advance(SHORT_S)
         assert (await self.take(await self.queue())).attempt == 2
 
     async def test_dead_letters_and_archive_survive(self) -> None:

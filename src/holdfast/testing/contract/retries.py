@@ -8,7 +8,7 @@ import pytest
 
 from ...outcome import Dead, Retry
 from ...retry import Exponential, Fixed, Linear, NoRetry, RetryPolicy
-from .base import LONG, PATIENCE, SHORT, StoreContract, eventually, working
+from .base import LONG_S, PATIENCE_S, SHORT_S, StoreContract, eventually, working
 
 BACKOFFS: list[tuple[RetryPolicy, list[float]]] = [
     (Fixed(60), [60, 60, 60]),
@@ -27,12 +27,12 @@ class Retries(StoreContract):
         return float(record.visible_at.timestamp() - await self.clock())
 
     async def test_failed_message_returns_after_its_backoff(self) -> None:
-        queue = await self.queue(retry=Fixed(SHORT))
+        queue = await self.queue(retry=Fixed(SHORT_S))
         id = await queue.enqueue("again")
         await (await self.take(queue)).fail("not yet")
         assert await queue.status(id) == "retry"
         assert await queue.dequeue() is None
-        await self.advance(SHORT)
+        await self.advance(SHORT_S)
         again = await self.take(queue)
         assert (again.id, again.value, again.attempt) == (id, "again", 2)
 
@@ -69,7 +69,7 @@ class Retries(StoreContract):
         assert 0 <= (policy.after(2**31) or 0) <= 300
 
     async def test_retry_in_wins_over_the_policy(self) -> None:
-        queue = await self.queue(retry=Fixed(LONG))
+        queue = await self.queue(retry=Fixed(LONG_S))
         id = await queue.enqueue(1)
         await (await self.take(queue)).fail("busy", retry_in=500)
         assert abs(await self.due_in(queue, id) - 500) < 5
@@ -91,15 +91,15 @@ class Retries(StoreContract):
         assert await queue.status(id) == "dead"
 
     async def test_retried_message_keeps_its_place(self) -> None:
-        queue = await self.queue(retry=Fixed(SHORT))
+        queue = await self.queue(retry=Fixed(SHORT_S))
         await queue.enqueue("old")
         await (await self.take(queue)).fail("later")
         await queue.enqueue("new")
-        await self.advance(SHORT)
+        await self.advance(SHORT_S)
         assert [d.value for d in await self.take_all(queue, 2)] == ["old", "new"]
 
     async def test_record_of_a_retrying_message_tells_the_last_error(self) -> None:
-        queue = await self.queue(retry=Fixed(LONG))
+        queue = await self.queue(retry=Fixed(LONG_S))
         id = await queue.enqueue(1)
         try:
             raise ValueError("ünlucky")
@@ -129,7 +129,7 @@ class Retries(StoreContract):
 
         id = await queue.enqueue(1)
         async with working(queue.worker(handle)):
-            record = await queue.wait(id, PATIENCE)
+            record = await queue.wait(id, PATIENCE_S)
         assert (record.status, record.attempts, record.error) == ("dead", 1, "no such address")
 
     async def test_a_slip_in_a_decision_costs_the_attempt_and_not_the_worker(self) -> None:
@@ -143,7 +143,7 @@ class Retries(StoreContract):
 
         ids = await queue.enqueue_many([*slips, "fine"])
         async with working(queue.worker(handle, concurrency=1)):
-            records = [await queue.wait(id, PATIENCE) for id in ids]
+            records = [await queue.wait(id, PATIENCE_S) for id in ids]
         assert [record.status for record in records] == ["dead", "dead", "completed"]
         assert records[0].error == "404"
 

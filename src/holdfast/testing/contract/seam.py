@@ -11,7 +11,7 @@ from ...config import QueueOptions
 from ...errors import MessageNotFound, QueueExists, QueueNotEmpty, QueueNotFound
 from ...retry import NoRetry
 from ...stores.records import Action, Claimed, Envelope, Settlement
-from .base import LONG, PATIENCE, SHORT, StoreContract
+from .base import LONG_S, PATIENCE_S, SHORT_S, StoreContract
 
 ACTIONS: list[Action] = ["complete", "retry", "dead", "release"]
 
@@ -24,8 +24,8 @@ class Seam(StoreContract):
         await self.store.create_queue("q", QueueOptions(**options))
         return await self.store.append("q", [Envelope(payload) for payload in payloads])
 
-    async def claim_one(self, queue: str = "q", lease: float = LONG) -> Claimed:
-        claims = await self.store.claim(queue, 1, lease, wait=PATIENCE)
+    async def claim_one(self, queue: str = "q", lease: float = LONG_S) -> Claimed:
+        claims = await self.store.claim(queue, 1, lease, wait=PATIENCE_S)
         assert claims.messages, claims
         return claims.messages[0]
 
@@ -41,7 +41,7 @@ class Seam(StoreContract):
     async def test_claim_gives_at_most_the_limit(self) -> None:
         await self.make(*[b"1"] * 10)
         for limit in (1, 3, 100):
-            found = (await self.store.claim("q", limit, LONG)).messages
+            found = (await self.store.claim("q", limit, LONG_S)).messages
             assert len(found) == min(limit, 6 if limit == 100 else limit)
 
     async def test_every_claim_has_a_fresh_token(self) -> None:
@@ -72,8 +72,8 @@ class Seam(StoreContract):
     @pytest.mark.parametrize("action", ACTIONS)
     async def test_settle_with_an_old_token_is_lost_and_changes_nothing(self, action: Action) -> None:
         await self.make(b"1")
-        old = await self.claim_one(lease=SHORT)
-        await self.advance(SHORT)
+        old = await self.claim_one(lease=SHORT_S)
+        await self.advance(SHORT_S)
         new = await self.claim_one()
         assert await self.settle(old, action) == "lost"
         assert await self.status(new.id) == "processing"
@@ -83,7 +83,7 @@ class Seam(StoreContract):
         await self.make()
         for id in ("01890a5d-ac96-774b-bcce-b302099a8057", "not-an-id", ""):
             assert await self.store.settle("q", [Settlement(id, "t", "complete")]) == ["unknown"]
-            assert await self.store.extend("q", [(id, "t")], LONG) == [None]
+            assert await self.store.extend("q", [(id, "t")], LONG_S) == [None]
             assert await self.store.get("q", [id]) == [None]
             with pytest.raises(MessageNotFound):
                 await self.store.cancel("q", id)
@@ -100,7 +100,7 @@ class Seam(StoreContract):
     async def test_repeating_a_settlement_is_ok(self, action: Action) -> None:
         await self.make(b"1", max_attempts=9)
         message = await self.claim_one()
-        answers = [await self.settle(message, action, delay=LONG) for _ in range(3)]
+        answers = [await self.settle(message, action, delay=LONG_S) for _ in range(3)]
         assert answers == ["ok", "ok", "ok"]
         stats = await self.store.stats("q")
         assert (stats.total, stats.completed) == (1, int(action == "complete"))
@@ -113,7 +113,7 @@ class Seam(StoreContract):
 
     async def test_answers_come_in_input_order(self) -> None:
         await self.make(b"1", b"2")
-        one, two = (await self.store.claim("q", 2, LONG)).messages
+        one, two = (await self.store.claim("q", 2, LONG_S)).messages
         asked = [("x", "t"), (two.id, two.token), (one.id, "wrong"), (one.id, one.token)]
         answers = await self.store.settle("q", [Settlement(id, token, "complete") for id, token in asked])
         assert answers == ["unknown", "ok", "lost", "ok"]
@@ -122,18 +122,18 @@ class Seam(StoreContract):
         await self.make()
         assert await self.store.append("q", []) == []
         assert await self.store.settle("q", []) == []
-        assert await self.store.extend("q", [], LONG) == []
+        assert await self.store.extend("q", [], LONG_S) == []
         assert await self.store.get("q", []) == []
         assert await self.store.replay("q", "dead", []) == 0
         assert await self.store.discard("q", "archive", []) == 0
-        assert (await self.store.claim("q", 5, LONG)).messages == []
+        assert (await self.store.claim("q", 5, LONG_S)).messages == []
 
     async def test_extend_compares_tokens_and_never_shortens(self) -> None:
         await self.make(b"1", b"2")
-        one, two = (await self.store.claim("q", 2, LONG)).messages
-        ends = await self.store.extend("q", [(one.id, "wrong"), (two.id, two.token), (one.id, one.token)], 2 * LONG)
+        one, two = (await self.store.claim("q", 2, LONG_S)).messages
+        ends = await self.store.extend("q", [(one.id, "wrong"), (two.id, two.token), (one.id, one.token)], 2 * LONG_S)
         assert ends[0] is None
-        assert all(end is not None and abs(end - one.expires_at - LONG) < 5 for end in ends[1:])
+        assert all(end is not None and abs(end - one.expires_at - LONG_S) < 5 for end in ends[1:])
         [again] = await self.store.extend("q", [(one.id, one.token)], 1)
         assert again is not None
         assert again >= (ends[2] or 0) - 0.001
@@ -142,12 +142,12 @@ class Seam(StoreContract):
         await self.make(b"1")
         message = await self.claim_one()
         leases = [(message.id, message.token), (message.id, "wrong")]
-        ends = await asyncio.to_thread(self.store.extend_from_thread, "q", leases, 2 * LONG)
+        ends = await asyncio.to_thread(self.store.extend_from_thread, "q", leases, 2 * LONG_S)
         if ends is None:
             pytest.skip("this store cannot")
         assert ends[1] is None
         assert ends[0] is not None
-        assert abs(ends[0] - message.expires_at - LONG) < 5
+        assert abs(ends[0] - message.expires_at - LONG_S) < 5
 
     async def test_release_takes_the_attempt_back(self) -> None:
         await self.make(b"1")
@@ -158,20 +158,20 @@ class Seam(StoreContract):
 
     async def test_expired_lease_is_recovered_and_its_last_attempt_is_alone(self) -> None:
         await self.make(b"1", b"2", max_attempts=2)
-        first = await self.claim_one(lease=SHORT)
-        await self.advance(SHORT)
-        claims = await self.store.claim("q", 10, LONG, wait=PATIENCE)
+        first = await self.claim_one(lease=SHORT_S)
+        await self.advance(SHORT_S)
+        claims = await self.store.claim("q", 10, LONG_S, wait=PATIENCE_S)
         assert [(m.id, m.attempt, m.recovered, m.alone) for m in claims.messages] == [(first.id, 2, True, True)]
-        rest = await self.store.claim("q", 10, LONG)
+        rest = await self.store.claim("q", 10, LONG_S)
         assert [(m.payload, m.recovered, m.alone) for m in rest.messages] == [(b"2", False, False)]
 
     async def test_message_that_must_be_alone_does_not_join_others(self) -> None:
         await self.make(b"1", max_attempts=2)
-        await self.claim_one(lease=SHORT)
+        await self.claim_one(lease=SHORT_S)
         await self.store.append("q", [Envelope(b"2", priority=9), Envelope(b"3", priority=9)])
-        await self.advance(SHORT)
+        await self.advance(SHORT_S)
         answers = []
-        while messages := (await self.store.claim("q", 10, LONG)).messages:
+        while messages := (await self.store.claim("q", 10, LONG_S)).messages:
             answers.append([(message.payload, message.alone) for message in messages])
         assert answers == [[(b"2", False), (b"3", False)], [(b"1", True)]]
 
@@ -179,13 +179,13 @@ class Seam(StoreContract):
     @pytest.mark.parametrize(("dead_letter", "status"), [(True, "dead"), (False, "failed")])
     async def test_claim_reports_what_expired_for_good(self, options: Any, dead_letter: bool, status: str) -> None:
         [id] = await self.make(b"1", dead_letter=dead_letter, **options)
-        await self.claim_one(lease=SHORT)
-        await self.advance(SHORT)
-        claims = await self.store.claim("q", 10, LONG)
+        await self.claim_one(lease=SHORT_S)
+        await self.advance(SHORT_S)
+        claims = await self.store.claim("q", 10, LONG_S)
         assert claims.messages == []
         assert [(e.id, e.attempts, e.status, e.error) for e in claims.expired] == [(id, 1, status, "lease expired")]
         assert await self.status(id) == status
-        assert (await self.store.claim("q", 10, LONG)).expired == []
+        assert (await self.store.claim("q", 10, LONG_S)).expired == []
 
     async def test_retry_without_an_attempt_left_is_dead(self) -> None:
         [id] = await self.make(b"1", max_attempts=1)
@@ -198,7 +198,7 @@ class Seam(StoreContract):
         for _ in range(3):
             message = await self.claim_one("q/dead")
             assert (message.id, message.payload) == (id, b"1")
-            assert (await self.store.claim("q/dead", 1, LONG)).messages == []
+            assert (await self.store.claim("q/dead", 1, LONG_S)).messages == []
             assert await self.store.settle("q/dead", [Settlement(id, message.token, "retry")]) == ["ok"]
             assert await self.status(id) == "dead"
         assert (await self.store.stats("q/dead")).pending == 1
@@ -215,23 +215,23 @@ class Seam(StoreContract):
     async def test_lease_of_a_dead_letter_expires_and_is_extended(self) -> None:
         [id] = await self.make(b"1", max_attempts=1)
         await self.settle(await self.claim_one(), "dead")
-        old = await self.claim_one("q/dead", lease=SHORT)
-        await self.advance(SHORT)
+        old = await self.claim_one("q/dead", lease=SHORT_S)
+        await self.advance(SHORT_S)
         new = await self.claim_one("q/dead")
         assert new.id == id
         assert await self.store.settle("q/dead", [Settlement(id, old.token, "complete")]) == ["lost"]
-        [lost, end] = await self.store.extend("q/dead", [(id, old.token), (id, new.token)], 2 * LONG)
+        [lost, end] = await self.store.extend("q/dead", [(id, old.token), (id, new.token)], 2 * LONG_S)
         assert lost is None
         assert end is not None
         assert await self.store.settle("q/dead", [Settlement(id, new.token, "complete")]) == ["ok"]
 
     async def test_scan_pages_every_view_in_id_order(self) -> None:
         ids = await self.make(*[b"1"] * 7)
-        ids += await self.store.append("q", [Envelope(b"1", delay=LONG)] * 2)
-        messages = (await self.store.claim("q", 6, LONG)).messages
+        ids += await self.store.append("q", [Envelope(b"1", delay=LONG_S)] * 2)
+        messages = (await self.store.claim("q", 6, LONG_S)).messages
         await self.store.settle("q", [Settlement(m.id, m.token, "complete") for m in messages[:2]])
         await self.settle(messages[2], "dead")
-        await self.settle(messages[3], "retry", delay=LONG)
+        await self.settle(messages[3], "retry", delay=LONG_S)
         expected = {"archive": ids[:2], "dead": ids[2:3], "retry": ids[3:4], "processing": ids[4:6]}
         for view, found in {**expected, "ready": ids[6:7], "delayed": sorted(ids[7:])}.items():
             paged: list[str] = []
@@ -242,9 +242,9 @@ class Seam(StoreContract):
     async def test_unknown_queue_is_not_found(self) -> None:
         calls: list[Any] = [
             lambda: self.store.append("nope", [Envelope(b"1")]),
-            lambda: self.store.claim("nope", 1, LONG),
+            lambda: self.store.claim("nope", 1, LONG_S),
             lambda: self.store.settle("nope", [Settlement("x", "t", "complete")]),
-            lambda: self.store.extend("nope", [("x", "t")], LONG),
+            lambda: self.store.extend("nope", [("x", "t")], LONG_S),
             lambda: self.store.get("nope", ["x"]),
             lambda: self.store.scan("nope", "ready"),
             lambda: self.store.stats("nope"),
@@ -274,27 +274,27 @@ class Seam(StoreContract):
     async def test_discard_before_an_instant_spares_the_later(self) -> None:
         old, new = await self.make(b"1", b"2")
         await self.settle(await self.claim_one(), "complete")
-        await self.advance(SHORT)
+        await self.advance(SHORT_S)
         between = await self.store.clock()
-        await self.advance(SHORT)
+        await self.advance(SHORT_S)
         await self.settle(await self.claim_one(), "complete")
         assert await self.store.discard("q", "archive", before=between) == 1
         assert [await self.status(id) for id in (old, new)] == [None, "completed"]
 
     async def test_watch_wakes_on_a_change_and_ends_by_itself(self) -> None:
         await self.make()
-        await asyncio.wait_for(self.store.watch("q", 0.05), PATIENCE)
+        await asyncio.wait_for(self.store.watch("q", 0.05), PATIENCE_S)
         message = (await self.store.append("q", [Envelope(b"1")]))[0]
         claimed = await self.claim_one()
-        watching = asyncio.create_task(self.store.watch("q", 2 * PATIENCE))
+        watching = asyncio.create_task(self.store.watch("q", 2 * PATIENCE_S))
         await asyncio.sleep(0.05)
         await self.settle(claimed, "complete")
-        await asyncio.wait_for(watching, PATIENCE)
+        await asyncio.wait_for(watching, PATIENCE_S)
         assert await self.status(message) == "completed"
 
     async def test_message_that_waits_says_which_worker_gave_it_back(self) -> None:
         [id] = await self.make(b"1")
-        assert await self.settle(await self.claim_one(), "retry", delay=LONG, error="why", worker="w1") == "ok"
+        assert await self.settle(await self.claim_one(), "retry", delay=LONG_S, error="why", worker="w1") == "ok"
         [found] = await self.store.get("q", [id])
         assert found is not None
         assert (found.status, found.error, found.worker) == ("retry", "why", "w1")

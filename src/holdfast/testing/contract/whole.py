@@ -10,7 +10,7 @@ import pytest
 from ...errors import QueueExists, QueueNotEmpty, QueueNotFound
 from ...retry import Fixed
 from ...stores.records import Stats
-from .base import LONG, PATIENCE, SHORT, StoreContract, eventually, working
+from .base import LONG_S, PATIENCE_S, SHORT_S, StoreContract, eventually, working
 
 
 class Whole(StoreContract):
@@ -37,9 +37,9 @@ class Whole(StoreContract):
         return stats.total, stats.pending, stats.processing, stats.completed
 
     async def test_stats_agree_with_a_full_scan(self) -> None:
-        queue = await self.queue(retry=Fixed(LONG), max_attempts=2)
+        queue = await self.queue(retry=Fixed(LONG_S), max_attempts=2)
         ids = await queue.enqueue_many(range(8))
-        ids += await queue.enqueue_many(range(2), delay=LONG)
+        ids += await queue.enqueue_many(range(2), delay=LONG_S)
         taken = await self.take_all(queue, 6)
         await queue.complete_many(taken[:2])
         await taken[2].fail("later")
@@ -57,11 +57,11 @@ class Whole(StoreContract):
     async def test_stats_tell_the_age_of_the_oldest_pending_message(self) -> None:
         queue = await self.queue()
         await queue.enqueue(1)
-        await self.advance(SHORT)
+        await self.advance(SHORT_S)
         await queue.enqueue(2)
         age = (await queue.stats()).oldest_age
         assert age is not None
-        assert SHORT - 0.01 <= age < SHORT + 5
+        assert SHORT_S - 0.01 <= age < SHORT_S + 5
 
     async def test_broker_counts_every_queue(self) -> None:
         await (await self.queue("a")).enqueue_many([1, 2])
@@ -86,32 +86,32 @@ class Whole(StoreContract):
         queue = await self.queue()
         await queue.pause()
         await queue.enqueue(1)
-        waiting = asyncio.create_task(queue.dequeue(wait=PATIENCE))
+        waiting = asyncio.create_task(queue.dequeue(wait=PATIENCE_S))
         await asyncio.sleep(0)
         await queue.resume()
-        assert await asyncio.wait_for(waiting, PATIENCE / 2) is not None
+        assert await asyncio.wait_for(waiting, PATIENCE_S / 2) is not None
 
     async def test_paused_workers_rest_until_resumed(self) -> None:
         queue = await self.queue()
         seen: list[int] = []
         async with working(queue.worker(seen.append)):
-            await queue.wait(await queue.enqueue(1), PATIENCE)
+            await queue.wait(await queue.enqueue(1), PATIENCE_S)
             await queue.pause()
             await queue.enqueue(2)
-            await asyncio.sleep(SHORT)
+            await asyncio.sleep(SHORT_S)
             assert seen == [1]
             await queue.resume()
             await eventually(lambda: seen == [1, 2], "the second message")
 
     async def test_purge_drops_what_waits_and_nothing_else(self) -> None:
-        queue = await self.queue(retry=Fixed(LONG))
+        queue = await self.queue(retry=Fixed(LONG_S))
         await self.bury(queue, "dead")
         await self.finish(queue, "archived")
         await queue.enqueue("retrying")
         await (await self.take(queue)).fail("later")
         await queue.enqueue("held")
         held = await self.take(queue)
-        waiting = [await queue.enqueue("pending"), await queue.enqueue("delayed", delay=LONG)]
+        waiting = [await queue.enqueue("pending"), await queue.enqueue("delayed", delay=LONG_S)]
         assert await queue.purge() == 3
         assert [await queue.status(id) for id in waiting] == [None, None]
         stats = await queue.stats()
@@ -182,9 +182,9 @@ class Whole(StoreContract):
 
     async def test_uninstall_removes_everything_of_ours_and_says_that_nothing_is_left(self) -> None:
         await self.queue("other")
-        queue = await self.queue(retry=Fixed(LONG), max_attempts=2, dead_letter=True)
+        queue = await self.queue(retry=Fixed(LONG_S), max_attempts=2, dead_letter=True)
         await queue.enqueue_many([1, 2, 3, 4, b"x" * 3_000_000], delay=0)
-        await queue.enqueue("later", delay=LONG, dedup_key="k", headers={"k": "v"})
+        await queue.enqueue("later", delay=LONG_S, dedup_key="k", headers={"k": "v"})
         one, two, three, four = (await self.take_all(queue, 5))[:4]
         await one.complete("x" * 100_000)
         await two.fail("why")

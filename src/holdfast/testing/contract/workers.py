@@ -12,7 +12,7 @@ import pytest
 
 from ...queue import Queue
 from ...retry import Fixed
-from .base import PATIENCE, SHORT, Gate, StoreContract, eventually, working
+from .base import PATIENCE_S, SHORT_S, Gate, StoreContract, eventually, working
 
 
 class Task(msgspec.Struct):
@@ -29,7 +29,7 @@ class Workers(StoreContract):
         """The finished records of these values."""
         ids = await queue.enqueue_many(values)
         async with working(queue.worker(handler, **options)):
-            return [await queue.wait(id, PATIENCE) for id in ids]
+            return [await queue.wait(id, PATIENCE_S) for id in ids]
 
     @pytest.mark.parametrize("kind", ["sync", "async"])
     async def test_result_of_a_handler_is_stored(self, kind: str) -> None:
@@ -62,7 +62,7 @@ class Workers(StoreContract):
 
         id = await queue.enqueue("v", headers={"k": "v"})
         async with working(queue.worker(handle, worker_id="w1")):
-            await queue.wait(id, PATIENCE)
+            await queue.wait(id, PATIENCE_S)
         assert seen == [("v", 1, 4, id, "jobs"), ({"k": "v"}, False, "w1")]
 
     async def test_typed_handlers_get_their_type(self) -> None:
@@ -134,7 +134,7 @@ class Workers(StoreContract):
 
     @pytest.mark.parametrize("kind", ["sync", "async"])
     async def test_lease_is_extended_while_a_handler_runs(self, kind: str) -> None:
-        queue = await self.queue(lease=SHORT)
+        queue = await self.queue(lease=SHORT_S)
         started, go_on = Gate(), Gate()
         runs: list[int] = []
 
@@ -151,17 +151,17 @@ class Workers(StoreContract):
         id = await queue.enqueue(1)
         async with working(queue.worker(handle if kind == "sync" else handle_async)):
             await started.wait()
-            await asyncio.sleep(3 * SHORT)
+            await asyncio.sleep(3 * SHORT_S)
             assert await queue.dequeue() is None
             go_on.open()
-            record = await queue.wait(id, PATIENCE)
+            record = await queue.wait(id, PATIENCE_S)
         assert (record.status, record.attempts, runs) == ("completed", 1, [1])
 
     async def test_handler_that_blocks_the_event_loop_keeps_its_lease(self) -> None:
-        queue = await self.queue(lease=2 * SHORT)
+        queue = await self.queue(lease=2 * SHORT_S)
 
         async def handle(_: int) -> str:
-            time.sleep(6 * SHORT)  # noqa: ASYNC251 - blocking the loop is what is tested
+            time.sleep(6 * SHORT_S)  # noqa: ASYNC251 - blocking the loop is what is tested
             return "done"
 
         [record] = await self.handled(queue, handle, 1)
@@ -188,8 +188,8 @@ class Workers(StoreContract):
         bad = [await raw.enqueue(value) for value in ("text", {"n": "text"}, b"\xff\x00", {})]
         good = await queue.enqueue(Task(7))
         async with working(queue.worker(lambda task: seen.append(task.n))):
-            await queue.wait(good, PATIENCE)
-            records = [await raw.wait(id, PATIENCE) for id in bad]
+            await queue.wait(good, PATIENCE_S)
+            records = [await raw.wait(id, PATIENCE_S) for id in bad]
         assert seen == [7]
         assert [record.status for record in records] == ["dead"] * 4
         assert all(record.error for record in records)
@@ -223,11 +223,11 @@ class Workers(StoreContract):
         await worker.stop()
         await worker.start()
         await worker.start()
-        await queue.wait(await queue.enqueue(1), PATIENCE)
+        await queue.wait(await queue.enqueue(1), PATIENCE_S)
         await worker.stop()
         await worker.stop()
         await worker.start()
-        await queue.wait(await queue.enqueue(2), PATIENCE)
+        await queue.wait(await queue.enqueue(2), PATIENCE_S)
         await worker.stop()
         assert seen == [1, 2]
 
@@ -243,7 +243,7 @@ class Workers(StoreContract):
         worker = queue.worker(handle, concurrency=1, prefetch=3)
         await worker.start()
         await started.wait()
-        stopping = asyncio.create_task(worker.stop(grace=PATIENCE))
+        stopping = asyncio.create_task(worker.stop(grace=PATIENCE_S))
         await eventually(lambda: self.are_pending(queue, others), "the others given back while one runs")
         go_on.open()
         await stopping
@@ -277,10 +277,10 @@ class Workers(StoreContract):
             started.append(time.monotonic())
 
         async with working(queue.worker(handle)):
-            await queue.wait(await queue.enqueue("warm up"), PATIENCE)
+            await queue.wait(await queue.enqueue("warm up"), PATIENCE_S)
             before = time.process_time()
             await asyncio.sleep(1)
             assert time.process_time() - before < self.idle_cpu
             sent = time.monotonic()
-            await queue.wait(await queue.enqueue(1), PATIENCE)
+            await queue.wait(await queue.enqueue(1), PATIENCE_S)
         assert started[1] - sent < self.pickup

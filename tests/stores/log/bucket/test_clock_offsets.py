@@ -38,7 +38,7 @@ async def stores(clock: ManualClock) -> AsyncIterator[tuple[LateStore, LateStore
 
 async def given(store: LateStore, *, limit: int = 10, lease: float = 600.0) -> list[bytes]:
     """The payloads of a claim. It lists anew: what was written by others just now need not show at once."""
-    store._log("q").committer.late.unlist()
+    store._log("q").window.late.unlist()
     return [each.payload for each in (await store.claim("q", limit, lease)).messages]
 
 

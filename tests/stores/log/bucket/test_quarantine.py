@@ -16,8 +16,7 @@ import pytest
 from holdfast.config import QueueOptions
 from holdfast.errors import HoldfastError, UnknownOutcome
 from holdfast.stores.base import DEAD
-from holdfast.stores.log import maintenance
-from holdfast.stores.log.bucket import identity, quarantine
+from holdfast.stores.log.bucket import identity, orphans, quarantine
 from holdfast.stores.log.bucket.store import LateStore
 from holdfast.stores.log.head import repeat
 from holdfast.stores.records import Envelope, Settlement
@@ -92,7 +91,7 @@ async def drain(store: LateStore, clock: ManualClock, queue: str = "q") -> Count
 
 async def settled(store: LateStore, queue: str = "q") -> None:
     """Until what a claim has begun to set aside is set aside, and what it brings back has come."""
-    setting_aside = store._log(queue).quarantine._task
+    setting_aside = store._log(queue).window.quarantine._task
     begun = {*store._fetching, *([setting_aside] if setting_aside is not None else [])}
     if begun:
         await asyncio.wait(begun, timeout=30.0)
@@ -478,7 +477,7 @@ async def test_a_flush_left_behind_and_rewritten_is_not_written_twice(
     bucket.rewrite(bucket.named("/dead/inbox/"))
     other, _ = await open_store()
     if looks_first == "at the dead letters":
-        await other._log("q" + DEAD).quarantine.tend()
+        await other._log("q" + DEAD).window.quarantine.tend()
     await other.maintain("q")
     done = await drain(other, clock, "q" + DEAD)
     await other._log("q" + DEAD).flusher.flush_all()
@@ -550,7 +549,7 @@ async def test_parts_are_not_swept_while_a_late_bundle_names_them(open_store: Op
     bucket.rewrite(blocks(bucket))
     clock.advance(7200.0)
     bucket.rewrite(blocks(bucket))
-    assert await maintenance.sweep(store._space, store._log("q")) == 0
+    assert await orphans.sweep(store._space, store._log("q").committer, store._cache) == 0
     assert (await store.recover("q")).recovered == 2
     assert await drain(store, clock) == Counter(ids)
 
@@ -563,9 +562,9 @@ async def test_parts_that_were_just_copied_are_not_swept(open_store: Open, clock
     clock.advance(7200.0)
     bucket.rewrite(bucket.named("/parts/"))
     bucket.remove(blocks(bucket))
-    assert await maintenance.sweep(store._space, store._log("q")) == 0
+    assert await orphans.sweep(store._space, store._log("q").committer, store._cache) == 0
     clock.advance(7200.0)
-    assert await maintenance.sweep(store._space, store._log("q")) == 2
+    assert await orphans.sweep(store._space, store._log("q").committer, store._cache) == 2
 
 
 async def test_a_store_of_an_earlier_version_gets_an_identity(open_store: Open, clock, bucket: FarBucket) -> None:

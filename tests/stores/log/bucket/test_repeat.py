@@ -23,12 +23,13 @@ from holdfast.testing.clock import ManualClock
 from tests.stores.log.bucket.far_bucket import Door, FarBucket, process
 
 R = 15.0
+DAY = 86400.0
 OVER = R + repeat.MARGIN + 3.0  # seconds after which nothing that was born now can be created any more
 
 
 @pytest.fixture
 def clock() -> ManualClock:
-    return ManualClock()
+    return ManualClock(time.time() // DAY * DAY + 6 * 3600)  # hours before midnight: files are merged by day
 
 
 @pytest.fixture
@@ -69,7 +70,7 @@ async def test_a_purge_leaves_what_is_held_alone(open_store, clock: ManualClock,
     await store.append("q", [message("b")])
     assert await store.purge("q") == 1
     await store.claim("q", 10, 600.0)
-    await store._log("q").undertaker.bury()
+    await store._log("q").window.undertaker.bury()
     assert bucket.named("/inbox/"), "its payload is still needed"
     assert await complete(other, "q", held) == ["ok"]
     await other._log("q").flusher.flush_all()
@@ -144,7 +145,7 @@ async def run_all(store: LateStore, clock: ManualClock) -> list[str]:
         await store._log("q").flusher.flush_all()
     for _ in range(3):
         clock.advance(OVER)
-        await store._log("q").undertaker.bury()
+        await store._log("q").window.undertaker.bury()
         await store.claim("q", 10, 60.0)
     return [each.id for each in claims.messages]
 
@@ -242,7 +243,7 @@ async def test_rows_of_finished_blocks_do_not_stay_in_memory(open_store, clock) 
     await archive_of(store, 5)
     assert store._cache._blocks
     clock.advance(OVER)
-    await store._log("q").undertaker.bury()
+    await store._log("q").window.undertaker.bury()
     assert not store._cache._blocks
 
 

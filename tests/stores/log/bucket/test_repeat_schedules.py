@@ -31,7 +31,7 @@ SHORT = {
     "bucket.space.CloudSpace.window": WINDOW,
     "head.repeat.MARGIN": 0.3,
     "flush.TAKEOVER": 0.3,
-    "flush._LEAST_TIME": 0.5,
+    "bucket.repeat_window._LEAST_TIME": 0.5,
     "bucket.promises._SURE": 0.3,
     "bucket.repeat._NAP": 0.1,
     "bucket.graveyard._SOON": 0.05,

@@ -80,11 +80,11 @@ def test_late_and_purged_blocks_are_never_absorbed():
     timely, late = born(T0), born(T0 - 1)
     made = {timely: T0 + R, late: T0 + R}
     rules = Rules(window=R)
-    assert repeat.sort_out(Head(), [timely, late], made, rules) == repeat.Sorted([timely], [], {late: T0 + R})
+    assert repeat.sort_out(Head(), made, rules) == repeat.Sorted([timely], [], {late: T0 + R})
     bench = Bench(machine, window=R)
     bench.one(Purge(T0 + R + 1))
-    assert repeat.sort_out(bench.head, [timely, late], made, rules) == repeat.Sorted([], [timely, late], {})
-    undated = repeat.sort_out(bench.head, [timely], {timely: None}, rules)
+    assert repeat.sort_out(bench.head, made, rules) == repeat.Sorted([], [timely, late], {})
+    undated = repeat.sort_out(bench.head, {timely: None}, rules)
     assert undated == repeat.Sorted([timely], [], {}), "no date, no judgement"
 
 

@@ -11,51 +11,44 @@ import time
 from collections.abc import Awaitable, Callable, Sequence
 from functools import partial
 from itertools import groupby
+from typing import TYPE_CHECKING
 
 from .... import ids
 from ....errors import UnknownOutcome
-from ....ids import Ids
 from ...records import Envelope
 from .. import bundles, queues, rows
-from ..append import Appender, Block, Call, dedup_key, hand_out
-from ..cache import BlockCache
+from ..append import Block, Call, blocks_of, dedup_key, hand_out
 from ..calendar import SAME
 from ..names import BlockName, due_of, plain
+from ..repeat_window import Home
 from ..rows import Rows
-from ..space import Reading, Space, Unclear
+from ..space import Reading, Transaction, Unclear
 from ..topics import work_topic
-from .gather import Gather, Group
 from .promised import PromisedAppends
 from .promises import Promises
 from .repeat import Repeat
 from .replay import Replays
 
+if TYPE_CHECKING:
+    from .space import CloudSpace
+
 _CERTAIN = 2.0  # seconds for which the queue we write to is certainly the one we looked up
-_IN_FLIGHT = 3  # appends under way before further calls gather
 _OFFERED = 1  # blocks of an append that are kept at hand
-Found = Callable[[Sequence[str]], Awaitable[list[bool]]]
 
 
-class LateAppender(Appender):
-    """`found` tells which ids are messages of the queue, in whatever state."""
+class Appends:
+    """One per log and process."""
 
-    def __init__(
-        self,
-        space: Space,
-        queue: str,
-        maker: Ids,
-        *,
-        timeout: float,
-        step: Callable[[str], Awaitable[None]] | None,
-        found: Found,
-        cache: BlockCache,
-        added: Callable[[Sequence[str]], None],
-    ) -> None:
-        super().__init__(space, queue, maker, timeout=timeout, step=step)
-        self._address = queues.address(queue)
-        self._found = found
-        self._cache = cache
+    def __init__(self, space: CloudSpace, home: Home, *, added: Callable[[Sequence[str]], None]) -> None:
+        self._space = space
+        self._address = home.address
+        self._ids = maker = home.ids
+        self._timeout = timeout = home.timeout
+        self._root = ""  # of the log, as last seen
+        self._found = home.found
+        self._cache = home.cache
         self._added = added
+        queue = home.address.text
         promises = Promises(space, timeout=timeout, topic=work_topic(queue))
         self._promised = PromisedAppends(
             space, queue, maker, promises, timeout=timeout, is_there=self._is_there, added=added
@@ -65,11 +58,8 @@ class LateAppender(Appender):
     async def _is_there(self, id: str) -> bool:
         return (await self._found([id]))[0]
 
-    def _queue(self) -> Gather:
-        return Gather(self._write_all, most=_IN_FLIGHT)
-
-    async def _write_all(self, calls: Group) -> None:
-        calls.join()
+    async def write(self, calls: list[Call]) -> None:
+        """Every call has its ids or its error then."""
         keyed = [call for call in calls if call.has_dedup_keys]
         together = [call for call in calls if not call.has_dedup_keys]
         writing = [self._append_keyed(call) for call in keyed]
@@ -95,7 +85,7 @@ class LateAppender(Appender):
         made: list[str] = []
         for is_plain, some in groupby(call.messages, key=lambda each: each.dedup_key is None):
             if is_plain:
-                part = Call(self, list(some))
+                part = Call(call.owner, list(some))
                 await self._append([part])
                 made += part.result
             else:
@@ -104,7 +94,7 @@ class LateAppender(Appender):
 
     async def _append(self, calls: list[Call]) -> None:
         now = self._space.clock()
-        blocks = self._blocks(calls, now, SAME)
+        blocks = blocks_of(calls, self._ids, now, SAME)
         hand_out(calls, blocks, now, SAME)
         if len(blocks) > 1 and any(len({id[:-5] for id in call.result}) > 1 for call in calls):
             blocks = self._bundled(calls, now)
@@ -119,14 +109,17 @@ class LateAppender(Appender):
 
     def _bundled(self, calls: list[Call], now: float) -> list[Block]:
         """A call over several blocks: all of them or none. Its ids say that they may lie anywhere."""
-        blocks = self._blocks(calls, now, SAME, carried=True)
+        blocks = blocks_of(calls, self._ids, now, SAME, carried=True)
         hand_out(calls, blocks, now, SAME)
         number = self._ids.block(now)
         parts, bundle = bundles.bundle(number, [(block.key, block.data) for block in blocks])
         return [Block(key, data, (0, 0.0, 0), number, 0) for key, data in (*parts, bundle)]
 
-    def _look(self, view: Reading) -> None:
-        self._root = self._address.root(queues.read(view, self._address.queue))
+    def _publish(self, tx: Transaction, *, blocks: list[Block]) -> None:
+        self._root = self._address.root(queues.read(tx, self._address.queue))
+        for block in blocks:
+            tx.create(self._root + block.key, block.data)
+        tx.signal(work_topic(self._address.text))
 
     def _is_current(self, view: Reading) -> bool:
         """Whether we wrote to the queue that is there now: it may have been made anew meanwhile."""

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import asyncio
+from typing import TYPE_CHECKING
 
 from ....errors import HoldfastError
 from ....escaping import logger_named
@@ -10,7 +11,10 @@ from .. import names
 from ..commit import Committer
 from ..head import repeat
 from ..head.state import Head
-from ..space import Space
+from .listing import Late
+
+if TYPE_CHECKING:
+    from .space import CloudSpace
 
 _CROWD = 300  # buried blocks that are deleted at once, and again later: they lie in the first page of the inbox
 _SOON = 1.0  # seconds to gather what can be deleted together
@@ -18,11 +22,12 @@ logger = logger_named("holdfast.stores.log")
 
 
 class Undertaker:
-    """One per log and process, where the space has a repeat window. Nobody waits for it."""
+    """One per log and process. Nobody waits for it."""
 
-    def __init__(self, space: Space, committer: Committer) -> None:
+    def __init__(self, space: CloudSpace, committer: Committer, late: Late) -> None:
         self._space = space
         self._committer = committer
+        self._late = late
         self._task: asyncio.Task[None] | None = None
         self._timer: asyncio.TimerHandle | None = None
         self._early: set[str] = set()
@@ -30,10 +35,7 @@ class Undertaker:
 
     def look(self, head: Head) -> None:
         """After every commit."""
-        late = self._committer.late
-        if late is None:
-            return
-        self._head = head
+        late, self._head = self._late, head
         if self._task is not None:
             return
         buried = [key for key in head.beyond.graveyard if not late.is_deleted(key)]
@@ -61,9 +63,7 @@ class Undertaker:
 
     async def bury(self, head: Head | None = None) -> int:
         """Delete what can be deleted, by this head or the last one committed here; how many deletions are final."""
-        late, head, root = self._committer.late, head or self._head, self._committer.root
-        if late is None:
-            return 0
+        late, head, root = self._late, head or self._head, self._committer.root
         buried = [key for key in head.beyond.graveyard if not late.is_deleted(key)]
         self._committer.let_go(buried)
         final = set(repeat.deletable(head, self._space.clock(), late.window)) & set(buried)

@@ -40,7 +40,6 @@ class Listing(msgspec.Struct, frozen=True):
 
     root: str
     ticket: ListTicket
-    keys: list[str]
     made: dict[str, float | None]
     upto: str  # the last key of the inbox that is shown; empty: all of it is
     next_due: float | None  # of the blocks under `later/` that are not due
@@ -146,7 +145,7 @@ class Late:
     def choose(self, view: Reading, listing: Listing, head: Head, rules: Rules, *, beside: Sequence[str]) -> Chosen:
         """Sort what was listed (keys relative to the log); `beside` are logs whose flushes write here too."""
         root = listing.root
-        found = repeat.sort_out(head, listing.keys, listing.made, rules)
+        found = repeat.sort_out(head, listing.made, rules)
         self._purged = found.purged[:_PURGED_MOST]
         self.suspects = found.late
         good = self._without_unfinished(view, root, beside, head, found.good)

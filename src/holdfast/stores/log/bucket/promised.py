@@ -6,6 +6,7 @@ import asyncio
 import os
 import time
 from collections.abc import Awaitable, Callable, Sequence
+from typing import TYPE_CHECKING
 
 from msgspec.structs import replace
 
@@ -17,8 +18,11 @@ from ..head import repeat as margins
 from ..head.state import lasting
 from ..names import BlockName, due_of
 from ..rows import Rows
-from ..space import Space, Transaction
+from ..space import Transaction
 from .promises import Promise, Promises
+
+if TYPE_CHECKING:
+    from .space import CloudSpace
 
 _AT_ONCE = 16
 _TIMELY = 3.0  # seconds for which a number can be used
@@ -29,7 +33,7 @@ class PromisedAppends:
 
     def __init__(
         self,
-        space: Space,
+        space: CloudSpace,
         queue: str,
         maker: Ids,
         promises: Promises,

@@ -11,14 +11,17 @@ from __future__ import annotations
 import contextlib
 import time
 from collections.abc import Awaitable, Callable
-from typing import Any
+from typing import TYPE_CHECKING, Any
 
 import msgspec
 
 from ....errors import HoldfastError, Unavailable
 from .. import names
-from ..space import Space, Transaction
+from ..space import Transaction
 from .repeat import outlast
+
+if TYPE_CHECKING:
+    from .space import CloudSpace
 
 _SURE = 5.0  # seconds before the end of the window in which a block is still created
 
@@ -43,7 +46,7 @@ def decode(data: bytes) -> Promise:
 class Promises:
     """Keeps promises of one queue and process."""
 
-    def __init__(self, space: Space, *, timeout: float, topic: str) -> None:
+    def __init__(self, space: CloudSpace, *, timeout: float, topic: str) -> None:
         self._space = space
         self._timeout = timeout
         self._topic = topic

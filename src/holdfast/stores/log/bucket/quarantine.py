@@ -10,7 +10,7 @@ from __future__ import annotations
 
 import asyncio
 from collections.abc import Sequence
-from typing import cast
+from typing import TYPE_CHECKING, cast
 
 from ....errors import HoldfastError, StoreError
 from ....escaping import logger_named
@@ -20,8 +20,12 @@ from ..commit import Committer
 from ..head import repeat
 from ..head.state import Bury, Expire, Head, SetAside
 from ..lookup import Glance
-from ..space import Copyable, Reading, Space
+from ..space import Reading
 from ..unfinished import unfinished_of
+from .listing import Late
+
+if TYPE_CHECKING:
+    from .space import CloudSpace
 
 _NAMED_MOST = 200  # blocks in the head at a time: it is rewritten with every commit
 _AT_ONCE = 16  # blocks that are copied together
@@ -29,11 +33,12 @@ logger = logger_named("holdfast.stores.log")
 
 
 class Quarantine:
-    """One per log and process, where the space has a repeat window."""
+    """One per log and process."""
 
-    def __init__(self, space: Space, committer: Committer, cache: BlockCache) -> None:
+    def __init__(self, space: CloudSpace, committer: Committer, cache: BlockCache, late: Late) -> None:
         self._space = space
         self._committer = committer
+        self._late = late
         self._cache = cache
         self._task: asyncio.Task[None] | None = None
         self._turn = asyncio.Lock()
@@ -41,8 +46,7 @@ class Quarantine:
 
     def look(self) -> None:
         """After every claim: has its list shown late blocks? Nobody waits for what is done with them."""
-        late = self._committer.late
-        if late is not None and late.suspects and self._task is None:
+        if self._late.suspects and self._task is None:
             self._task = asyncio.get_running_loop().create_task(self._run())
 
     async def _run(self) -> None:
@@ -60,7 +64,7 @@ class Quarantine:
             if not suspects and not is_begun:
                 self._forget_suspects()
                 return 0
-            await cast(Copyable, self._space).identify()  # by a later epoch they may be none
+            await self._space.identify()  # by a later epoch they may be none
             count = 0
             while suspects := (await self._space.read(self._look))[0]:
                 count += cast(int, (await self._committer.ask(SetAside(suspects))).results[0])
@@ -77,7 +81,7 @@ class Quarantine:
         """Late blocks by the epoch as it is known, some when there are many; and whether the head has named others."""
         glance = Glance(view, self._committer.look(view), self._cache)
         self.has_copies = next(iter(glance.keys(names.LATE)), None) is not None
-        seen, late = glance.seen, glance.strangers("inbox/", "later/").late
+        seen, late = glance.seen, glance.late()
         if late:  # what a flush left behind is for whoever finishes it: its rows are in a head
             unfinished = unfinished_of(view, seen.root, seen.head, queues.beside(seen.root, seen.config), late)
             late = {key: made for key, made in late.items() if key not in unfinished}
@@ -121,9 +125,9 @@ class Quarantine:
 
     def _forget_suspects(self) -> None:
         """They are known by now, or pass by a later epoch: the next claim lists anew."""
-        if self._committer.late is not None and self._committer.late.suspects:
-            self._committer.late.suspects = {}
-            self._committer.late.unlist()
+        if self._late.suspects:
+            self._late.suspects = {}
+            self._late.unlist()
 
     async def close(self) -> None:
         if self._task is not None:

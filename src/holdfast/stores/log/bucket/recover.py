@@ -11,7 +11,7 @@ import os
 from bisect import bisect_left
 from collections.abc import Awaitable, Callable, Iterable
 from functools import partial
-from typing import Any, Literal, NamedTuple, TypeVar, cast
+from typing import TYPE_CHECKING, Any, Literal, NamedTuple, TypeVar, cast
 
 from .... import ids
 from ....errors import Damaged
@@ -23,10 +23,13 @@ from ..names import BlockName
 from ..partition import Log
 from ..queue_view import Finder
 from ..rows import Rows
-from ..space import Reading, Space, Stale, Transaction
+from ..space import Reading, Stale, Transaction
 from ..topics import work_topic
 from .promises import Promise, Promises
 from .quarantine import passes
+
+if TYPE_CHECKING:
+    from .space import CloudSpace
 
 MARKS = "recovered/"
 _PAGE = 1000
@@ -82,7 +85,7 @@ class Copy(NamedTuple):
 class Recovery:
     """Of one log."""
 
-    def __init__(self, space: Space, log: Log, maker: Ids, known: Known, *, marks: str, timeout: float) -> None:
+    def __init__(self, space: CloudSpace, log: Log, maker: Ids, known: Known, *, marks: str, timeout: float) -> None:
         self._space = space
         self._root = log.committer.root
         self._marks = marks  # the root below which promises are made

@@ -4,17 +4,20 @@ from __future__ import annotations
 
 import asyncio
 from collections.abc import Awaitable, Callable, Sequence
-from typing import TypeVar
+from typing import TYPE_CHECKING, TypeVar
 
 from ....errors import UnknownOutcome
 from ..head import repeat
-from ..space import Space, Unclear
+from ..space import Unclear
+
+if TYPE_CHECKING:
+    from .space import CloudSpace
 
 T = TypeVar("T")
 _NAP = 1.0  # seconds after which the clock is looked at again
 
 
-async def outlast(space: Space, birth: float) -> None:
+async def outlast(space: CloudSpace, birth: float) -> None:
     over = birth + space.window + repeat.MARGIN
     while space.clock() < over:  # noqa: ASYNC110 - what is waited for is the store's clock, which nobody signals
         await asyncio.sleep(min(over - space.clock(), _NAP))
@@ -29,7 +32,7 @@ class Repeat:
 
     def __init__(
         self,
-        space: Space,
+        space: CloudSpace,
         ids: list[str],
         birth: float,
         *,

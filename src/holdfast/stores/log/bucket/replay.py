@@ -5,14 +5,18 @@ from __future__ import annotations
 import os
 from collections.abc import Awaitable, Callable, Sequence
 from functools import partial
+from typing import TYPE_CHECKING
 
 from .... import ids
 from ....ids import Ids
 from ...records import Stored
 from .. import flush_rows, queues
 from ..flush_rows import Leaving
-from ..space import Space, Transaction
+from ..space import Transaction
 from .promises import Promise, Promises
+
+if TYPE_CHECKING:
+    from .space import CloudSpace
 
 
 class Replays:
@@ -20,7 +24,7 @@ class Replays:
 
     def __init__(
         self,
-        space: Space,
+        space: CloudSpace,
         queue: str,
         maker: Ids,
         promises: Promises,

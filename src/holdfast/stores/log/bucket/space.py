@@ -16,6 +16,7 @@ from ... import formats
 from ...base import Check
 from .. import names
 from ..calendar import SAME, Calendar
+from ..repeat_window import Home, RepeatWindow
 from ..space import Buffer, NewFiles, Reading, Transaction, Unclear
 from ..topics import Topics, deliver
 from . import clock as clocks
@@ -25,6 +26,7 @@ from .head_cache import Shelf
 from .identity import KEY as IDENTITY
 from .identity import IdentityKeeper
 from .probe import FOLDER, HASTE, probe
+from .repeat_window import Window
 from .requests import Wire
 from .transaction import WINDOW, Commits
 from .usage import Tally
@@ -41,7 +43,8 @@ class CloudSpace:
     """See `Space`. Steps run in threads; those of one lane one after the other, since they replace the same object."""
 
     file_threshold: int | None = None
-    window = WINDOW
+    request_costs = True
+    window = WINDOW  # R: seconds in which a write may be repeated or arrive late
 
     def __init__(
         self,
@@ -105,6 +108,9 @@ class CloudSpace:
     async def identify(self) -> None:
         """Read the bucket's identity again: it may have been restored or rewritten since."""
         await self._in_thread(lambda: self._identity.read(self._wire.until()), None)
+
+    def repeat_window(self, home: Home) -> RepeatWindow:
+        return Window(self, home)
 
     def clock(self) -> float:
         return self._clock()

@@ -9,7 +9,7 @@ import time
 from collections import Counter
 from collections.abc import Awaitable, Callable, Sequence
 from functools import partial
-from typing import Any, Protocol, cast
+from typing import Any
 
 from msgspec.structs import replace
 
@@ -19,28 +19,23 @@ from ...base import DEAD, Check, QueueInfo, Recovered
 from ...capabilities import Capabilities
 from ...records import Answer, Claims, Envelope, Settlement, Stats, Usage
 from .. import names, queues, tokens
+from ..maintenance import ORPHAN_SECONDS
 from ..partition import Log
 from ..queue_view import Finder
-from ..space import Copyable, Reading, Space, Transaction
+from ..space import Reading, Transaction
 from ..store import LogStore
 from ..topics import work_topic
 from . import sharding
 from .ahead import Ahead
-from .commit import LateCommitter
 from .idle import Polling
 from .recover import Recovery, known_among
+from .repeat_window import Window
 from .sharding import Round
+from .space import CloudSpace
+from .view import bucket_view
 
 _FETCHING_MOST = 4
 _PREFETCH = 90  # messages a worker claims beyond the running ones: a claim is dear
-
-
-class Far(Protocol):
-    """What the view of a bucket can do besides."""
-
-    def fetch(self, keys: Sequence[str]) -> None: ...
-
-    def renew_changed(self, keys: Sequence[str]) -> None: ...
 
 
 class LateStore(LogStore):
@@ -49,9 +44,10 @@ class LateStore(LogStore):
     capabilities = Capabilities(prefetch=_PREFETCH)
 
     def __init__(
-        self, space: Space, options: StoreOptions, *, steps: Callable[[str], Awaitable[None]] | None = None
+        self, space: CloudSpace, options: StoreOptions, *, steps: Callable[[str], Awaitable[None]] | None = None
     ) -> None:
         super().__init__(space, options, steps=steps)
+        self._bucket = space
         self._appended: Counter[str] = Counter()  # messages, by queue
         self._settled: Counter[str] = Counter()
         self._pollings: dict[str, Polling] = {}
@@ -61,6 +57,11 @@ class LateStore(LogStore):
         self._looks: dict[str, tuple[float, asyncio.Future[list[sharding.Busy]]]] = {}  # at all shards, and when begun
         self._passed: dict[str, float] = {}  # by which epoch messages came back, by queue
         self._home = random.getrandbits(30)  # a producer stays on one shard
+
+    def _window_of(self, queue: str) -> Window:
+        window = self._log(queue).window
+        assert isinstance(window, Window)
+        return window
 
     # Shards.
 
@@ -97,11 +98,8 @@ class LateStore(LogStore):
     async def stats(self, queue: str) -> Stats:
         return replace(await super().stats(queue), usage=self._usage(queue))
 
-    def _usage(self, queue: str) -> Usage | None:
-        tally = getattr(self._space, "tally", None)
-        if tally is None:
-            return None
-        counts = tally.read(queues.address(queue).queue)
+    def _usage(self, queue: str) -> Usage:
+        counts = self._bucket.tally.read(queues.address(queue).queue)
         sent, received = counts.pop("bytes_sent"), counts.pop("bytes_received")
         return Usage(counts, sent, received, max(self._appended[queue], self._settled[queue]))
 
@@ -126,8 +124,8 @@ class LateStore(LogStore):
         count = 1 if queue.endswith(DEAD) else self._log(queue).committer.shards or 1
         for shard, places in sharding.grouped(held, lambda lease: lease[1], count).items():
             intents, where = tokens.extend_intents([held[place] for place in places], seconds)
-            committer = cast(LateCommitter, self._log(queues.shard(queue, shard)).committer)
-            some = tokens.extended(committer.ask_from_thread(*intents), intents, where)
+            answer = self._window_of(queues.shard(queue, shard)).ask_from_thread(*intents)
+            some = tokens.extended(answer, intents, where)
             for place, end in zip(places, some, strict=True):
                 ends[place] = end
         return ends
@@ -233,13 +231,11 @@ class LateStore(LogStore):
     def crowd(self, queue: str) -> int:
         """How many processes take turns where this one claims."""
         round = self._rounds.get(queue)
-        late = self._log(queue if round is None else queues.shard(queue, round.home)).committer.late
-        return 1 + late.turns.others if late is not None else 1
+        return 1 + self._window_of(queue if round is None else queues.shard(queue, round.home)).late.turns.others
 
     def _look_round(self, queue: str, round: Round) -> None:
         """Now and then look at the other shards, meanwhile."""
-        late = self._log(queues.shard(queue, round.home)).committer.late
-        shared = late is not None and late.turns.is_shared
+        shared = self._window_of(queues.shard(queue, round.home)).late.turns.is_shared
         if not round.is_due(shared=shared):
             return
         round.looking()
@@ -251,7 +247,7 @@ class LateStore(LogStore):
 
     async def _claim(self, queue: str, limit: int, lease: float) -> tuple[Claims, float | None]:
         claims = await super()._claim(queue, limit, lease)
-        self._log(queue).quarantine.look()
+        self._window_of(queue).quarantine.look()
         if len(claims[0].messages) >= limit:
             self._fetch_next(self._log(queue))
         return claims
@@ -268,7 +264,7 @@ class LateStore(LogStore):
         task.add_done_callback(self._fetched)
 
     def _load_meanwhile(self, view: Reading, key: str) -> None:
-        cast(Far, view).fetch([key])  # who needs it before it is here does not ask again
+        bucket_view(view).fetch([key])  # who needs it before it is here does not ask again
         self._cache.load(view, key)
 
     def _fetched(self, task: asyncio.Future[Any]) -> None:
@@ -277,9 +273,7 @@ class LateStore(LogStore):
             task.exception()  # whoever needs the block asks again
 
     async def close(self) -> None:
-        end_soon = getattr(self._space, "end_soon", None)  # flushes, and all else that is under way
-        if end_soon is not None:
-            end_soon()
+        self._bucket.end_soon()  # flushes, and all else that is under way
         await self._ahead.close()
         if self._fetching:
             await asyncio.wait(self._fetching)
@@ -300,7 +294,7 @@ class LateStore(LogStore):
         def look(view: Reading) -> list[sharding.Busy]:
             config = committers[0].look(view).config
             heads = [each.address.root(config) + "head" for each in committers]
-            cast(Far, view).renew_changed(heads)
+            bucket_view(view).renew_changed(heads)
             return sharding.busy(view, [each.look(view) for each in committers])
 
         return await self._space.read(look, deadline=self._timeout)
@@ -318,18 +312,19 @@ class LateStore(LogStore):
         done = await super().maintain(queue)
         if not done:
             return done
-        space = cast(Copyable, self._space)
+        space = self._bucket
+        done["orphans"] += await space.sweep(ORPHAN_SECONDS)
         await space.identify()
         set_aside, back = 0, Recovered()
         for log in await self._all_logs(queue):
-            set_aside += await log.quarantine.tend()
-            if log.quarantine.has_copies and space.epoch:
+            set_aside += await self._window_of(log.address.text).quarantine.tend()
+            if self._window_of(log.address.text).quarantine.has_copies and space.epoch:
                 back += await self._recovery(queue, log).bring_back(epoch=space.epoch)
         return done | {"blocks_set_aside": set_aside, "recovered": back.recovered}
 
     def _bring_back_meanwhile(self, queue: str) -> None:
         """Once for every epoch, also where nobody runs `maintain`: what was set aside before may pass now."""
-        queue, epoch = queues.address(queue).queue, cast(Copyable, self._space).epoch
+        queue, epoch = queues.address(queue).queue, self._bucket.epoch
         if epoch > self._passed.get(queue, 0.0):
             self._passed[queue] = epoch
             self._meanwhile(self._bring_back(queue, epoch))
@@ -343,10 +338,10 @@ class LateStore(LogStore):
         self, queue: str, *, delete: bool = False, on_progress: Callable[[int], None] | None = None
     ) -> Recovered:
         """Bring back everything that was set aside, exactly once; or delete it."""
-        await cast(Copyable, self._space).identify()
+        await self._bucket.identify()
         done = Recovered()
         for log in await self._all_logs(queue):
-            await log.quarantine.tend()
+            await self._window_of(log.address.text).quarantine.tend()
             done += await self._recovery(queue, log).bring_back(delete=delete, on_progress=on_progress)
         return done
 
@@ -374,7 +369,7 @@ class LateStore(LogStore):
             return await self._read(finder, lambda view: known_among(finder, view, ids))
 
         marks = self._log(queue).committer.root
-        return Recovery(self._space, log, self._ids, known, marks=marks, timeout=self._timeout)
+        return Recovery(self._bucket, log, self._ids, known, marks=marks, timeout=self._timeout)
 
     def is_resting(self, queue: str) -> bool:
         """Upkeep costs requests: nothing has happened, so there is nothing to keep up."""

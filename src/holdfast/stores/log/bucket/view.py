@@ -12,7 +12,7 @@ import msgspec
 from ....errors import StoreError
 from ..calendar import SAME
 from ..names import CONFIGS, HEED, HINT
-from ..space import LAST, Buffer, Found, Plea, Range, Survey
+from ..space import LAST, Buffer, Found, Plea, Range, Reading, Survey
 from .head_cache import CONFIG_AGE, HINTED_AGE, SETTLE_AGE, Shelf, is_kept
 from .requests import PAGE, Got, Listed, Tag
 
@@ -307,6 +307,12 @@ class View:
     @property
     def writes(self) -> bool:
         return bool(self.creates or self.puts or self.deletes)
+
+
+def bucket_view(view: Reading) -> View:
+    """What a bucket gives to every step: with all that only its views can do."""
+    assert isinstance(view, View)
+    return view
 
 
 def _found(data: bytes) -> Found:

@@ -19,6 +19,7 @@ from ...base import Check
 from .. import names
 from ..calendar import Calendar
 from ..commit_queue import CLOSED, FORKED, CommitQueue, Step
+from ..repeat_window import Atomic, Home, RepeatWindow
 from ..space import Buffer, NewFiles, Reading, Transaction
 from . import doctor
 from .commit import Committer, Reader
@@ -44,7 +45,7 @@ class FolderSpace:
     # Measured, both fsynced: up to 128 KiB a blob in the database is faster than a file and its row, at 256 KiB they
     # are equal, at 1 MiB the file is twice as fast, and it is cheaper to read and to delete.
     file_threshold: int | None = 256 * 1024
-    window = 0.0
+    request_costs = False
 
     def __init__(
         self,
@@ -122,6 +123,9 @@ class FolderSpace:
         run = with_second_look(reader.run, path / DATABASE, vfs)
         space._reads = CommitQueue("holdfast-read", run, finish=reader.finish, repair=reader.finish)
         return space
+
+    def repeat_window(self, home: Home) -> RepeatWindow:
+        return Atomic(self, home)
 
     def clock(self) -> float:
         return self._committer.clock.now()

@@ -9,7 +9,7 @@ whose object was copied, restored or rewritten, so it is not deleted either: it 
 
 from __future__ import annotations
 
-from collections.abc import Callable, Iterable, Sequence
+from collections.abc import Callable, Sequence
 from typing import Any, Literal, TypeAlias
 
 import msgspec
@@ -88,7 +88,7 @@ def fate(key: str, made: float | None, head: Head, rules: Rules) -> Fate:
     Whoever judges a date asks here: intake, lookups, purges and flushes must not disagree. Without a date there is no
     judgement.
     """
-    birth = names.birth_of(key)
+    birth = names.birth_of(key) if made is not None else None
     if made is None or birth is None:
         return "admit"
     if max(birth, made) < head.beyond.purged_at:
@@ -110,18 +110,25 @@ class Sorted(msgspec.Struct, frozen=True):
     purged: list[str]
     late: dict[str, float]
 
+    def add(self, key: str, made: float | None, head: Head, rules: Rules) -> Fate:
+        """One that the head does not know, by its fate."""
+        its = fate(key, made, head, rules)
+        if its == "late" and made is not None:
+            self.late[key] = made
+        else:
+            (self.purged if its == "purged" else self.good).append(key)
+        return its
 
-def sort_out(head: Head, keys: Iterable[str], made: dict[str, float | None], rules: Rules) -> Sorted:
-    """By their fate; what the head knows is left alone."""
+
+def sort_out(head: Head, made: dict[str, float | None], rules: Rules) -> Sorted:
+    """Keys with the dates of their objects by their fate; what the head knows is left alone."""
     found = Sorted([], [], {})
     known = {block.key for block in head.blocks.values()} | head.beyond.refused
-    for key in keys:
-        date = made[key]
-        its = "admit" if key in known else fate(key, date, head, rules)
-        if its == "late" and date is not None:
-            found.late[key] = date
+    for key, date in made.items():
+        if key in known:
+            found.good.append(key)
         else:
-            (found.purged if its == "purged" else found.good).append(key)
+            found.add(key, date, head, rules)
     return found
 
 

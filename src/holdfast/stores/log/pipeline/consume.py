@@ -10,7 +10,7 @@ import msgspec
 
 from ....errors import ConfigError
 from ... import consumers
-from ...batches import Batch, ConsumerInfo, Ownership, Sizing, Slice
+from ...batches import WHOLE, Batch, ConsumerInfo, Ownership, Sizing, Slice
 from ...consumers import Consumer
 from .. import records
 from ..edit import Seen, Session
@@ -35,10 +35,19 @@ class Consuming:
         self._timeout = timeout
 
     async def own(
-        self, queue: str, consumer: str, *, holders: tuple[str, ...], lease: float, release_after: float
+        self,
+        queue: str,
+        consumer: str,
+        *,
+        holder: str,
+        lease: float,
+        release_after: float = 0.0,
+        instead_of: str | None = None,
     ) -> Ownership:
+        holders = (holder,) if instead_of is None else (holder, instead_of)
+
         def change(session: Session) -> Ownership:
-            if session.seen.rules.window and session.seen.config.options.shards > 1:
+            if session.seen.window.partitions(session.seen.config) > 1:
                 raise ConfigError(f"queue {queue!r} has several shards: a stream reads a queue with one")
             known = session.head.pipes.consumers.get(consumer)
             owned = consumers.owned(known, consumer, holders=holders, lease=lease, now=_now(session))
@@ -57,7 +66,7 @@ class Consuming:
 
         await self._log(owner.queue).committer.edit(change)
 
-    async def claim(self, owner: Ownership, *, after: int, limit: int, wait: float) -> Batch | None:
+    async def claim_batch(self, owner: Ownership, *, after: int, limit: int, wait: float = 0.0) -> Batch | None:
         deadline = time.monotonic() + wait
         topic = work_topic(owner.queue)
         while True:
@@ -70,13 +79,13 @@ class Consuming:
                 return found
             await self._space.watch(topic, min(left, self._poll), since=ticket)
 
-    async def settle(self, owner: Ownership, upto: int) -> int:
+    async def settle_batch(self, owner: Ownership, upto: int) -> int:
         return await self._log(owner.queue).committer.edit(
             lambda session: _settle(session, owner, _current(session, owner), upto)[1]
         )
 
     async def manifest(
-        self, owner: Ownership, after: int, upto: int, *, sizing: Sizing
+        self, owner: Ownership, after: int, upto: int, *, sizing: Sizing = WHOLE
     ) -> tuple[list[Batch], list[Slice]]:
         committer = self._log(owner.queue).committer
         batches = await committer.edit(lambda session: _take_up(session, owner, after, upto))
@@ -94,7 +103,7 @@ class Consuming:
         seen, now = await self._space.read(lambda view: (committer.look(view), view.now), deadline=self._timeout)
         return [consumers.info(queue, name, each, now) for name, each in sorted(seen.head.pipes.consumers.items())]
 
-    async def release(self, queue: str, consumer: str, *, force: bool) -> int:
+    async def release(self, queue: str, consumer: str, *, force: bool = False) -> int:
         def change(session: Session) -> int:
             known = session.head.pipes.consumers.get(consumer)
             if known is None:
@@ -105,7 +114,7 @@ class Consuming:
 
         return await self._log(queue).committer.edit(change)
 
-    async def maintain(self, queue: str) -> int:
+    async def give_back(self, queue: str) -> int:
         """Give back the claims of consumers that have been without an owner for as long as they said."""
 
         def change(session: Session) -> int:

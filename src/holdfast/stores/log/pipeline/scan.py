@@ -215,7 +215,7 @@ class SliceReader:
         self._timeout = timeout
 
     async def read(
-        self, part: Slice, filters: Sequence[Filter], *, lenient: bool, only: Sequence[str] | None = None
+        self, part: Slice, *, filters: Sequence[Filter] = (), lenient: bool = False, only: Sequence[str] | None = None
     ) -> AsyncIterator[pa.RecordBatch]:
         body = msgspec.msgpack.decode(part.body, type=_Body)
         filters = [each for each in filters if each.column != "queue"]
@@ -239,7 +239,7 @@ class SliceReader:
                 found += self._batches(view, asked, each)
             return found
 
-        if not self._space.window:
+        if not self._space.request_costs:
             return await self._space.read(partial(step, some), deadline=self._timeout)
         # Every object is a trip of its own: all of them at once.
         trips = [self._space.read(partial(step, [each]), deadline=self._timeout) for each in some]

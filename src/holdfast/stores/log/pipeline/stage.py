@@ -5,21 +5,19 @@ from __future__ import annotations
 import asyncio
 import math
 from collections.abc import Callable, Iterator, Sequence
-from functools import partial
 from typing import TYPE_CHECKING, Any, TypeAlias
 
 import msgspec
 
-from .... import ids
 from ....errors import QueueFull, StoreError
 from ....ids import Ids
 from ...batches import Staged
-from .. import append, arrow, bundles, queues, rows
+from .. import arrow, queues, rows
 from ..edit import Session
-from ..head.state import Absorb
-from ..names import BlockName, birth_of, parse_block
+from ..names import BlockName
 from ..partition import Log
-from ..space import Reading, Space, Transaction
+from ..repeat_window import RepeatWindow
+from ..space import Space
 from ..topics import work_topic
 
 if TYPE_CHECKING:
@@ -29,7 +27,6 @@ BLOCK_ROWS = 4000
 BLOCK_BYTES = 4 << 20
 _WRITING = 4  # blocks on their way to the disk
 _LATE = 0.02  # the part of its delay by which a message may be late, so that neighbours share a block
-_STALE = 3000.0  # seconds after which staged blocks may be about to be swept
 _Kind: TypeAlias = tuple[int, float, bool]  # priority, due (0: at once, < 0: of the calendar), with dedup keys
 
 
@@ -42,14 +39,12 @@ class _Draft(msgspec.Struct):
 class Stager:
     """Turns record batches into staged blocks of one queue; for one task."""
 
-    def __init__(self, space: Space, queue: str, root: str, maker: Ids) -> None:
+    def __init__(self, space: Space, queue: str, root: str, maker: Ids, window: RepeatWindow) -> None:
         self._space = space
         self._queue = queue
         self._root = root
         self._ids = maker
-        # Where a file is an object at once, staged ones lie where nobody looks, and publishing absorbs them.
-        self._apart = space.window > 0
-        self._stage = maker.block(space.clock())
+        self._folder = window.stage_folder(maker.block(space.clock()))
         self._drafts: dict[_Kind, _Draft] = {}
         self._writing: set[asyncio.Task[None]] = set()
         self._staged: list[Staged] = []
@@ -82,11 +77,9 @@ class Stager:
         if draft is None or not draft.rows:
             return
         priority, due, _ = kind
-        block = self._ids.block(self._space.clock(), priority, carried=due != 0 or self._apart)
+        block = self._ids.block(self._space.clock(), priority, carried=due != 0 or self._folder != "")
         name = BlockName(f"{block:032x}", draft.rows, priority, 0, 0)
-        key = name.later_key(due) if due else name.inbox_key()
-        if self._apart:
-            key = f"{bundles.FOLDER}{self._stage:032x}/{key}"
+        key = self._folder + (name.later_key(due) if due else name.inbox_key())
         await self._wait(_WRITING - 1)
         self._writing.add(asyncio.create_task(self._put(key, draft)))
 
@@ -190,7 +183,7 @@ class Publishing:
 
     async def stager(self, queue: str) -> Stager:
         config = await self._space.read(lambda view: queues.read(view, queue))
-        return Stager(self._space, queue, queues.address(queue).root(config), self._ids)
+        return Stager(self._space, queue, queues.address(queue).root(config), self._ids, self._log(queue).window)
 
     async def publish(
         self, queue: str, sink: str | None, batch: int, staged: Sequence[Staged], *, room: int | None
@@ -213,17 +206,8 @@ class Publishing:
             session.tx.signal(work_topic(queue))
             return True
 
-        if self._space.window:
-            await self._look_for(staged)
+        await self._log(queue).window.check_staged(staged)
         return await self._log(queue).committer.edit(change)
-
-    async def _look_for(self, staged: Sequence[Staged]) -> None:
-        """That every staged block is still there: the head must never speak of one that is not."""
-        folders = {each.root + each.key[: each.key.index("/", len(bundles.FOLDER)) + 1] for each in staged}
-        listed = await asyncio.gather(*(self._space.read(partial(_keys_below, folder)) for folder in folders))
-        there = {key for keys in listed for key in keys}
-        if any(each.root + each.key not in there for each in staged):
-            raise StoreError("staged messages are gone: they were swept after an hour, or deleted; write them again")
 
     def _show(self, session: Session, staged: Sequence[Staged]) -> None:
         root = session.seen.root
@@ -232,52 +216,4 @@ class Publishing:
                 raise StoreError(
                     f"queue {each.queue!r} was made anew while messages were staged for it: write them again"
                 )
-        if self._space.window:
-            self._absorb(session, staged)
-            return
-        for each in staged:
-            session.tx.adopt(root + each.key)
-            if each.keys is not None:
-                self._deduplicated(session, each, each.keys)
-
-    def _absorb(self, session: Session, staged: Sequence[Staged]) -> None:
-        """One replaced object has to be enough: the head takes the blocks in, and the mark with them."""
-        for each in staged:
-            if session.tx.now - (birth_of(each.key) or 0.0) > _STALE:
-                raise StoreError(f"messages for queue {each.queue!r} were staged too long ago: write them again")
-        if staged:
-            session.do([Absorb([each.key for each in staged], "own")])
-
-    def _deduplicated(self, session: Session, each: Staged, keys: Sequence[str | None]) -> None:
-        """Leave out what is remembered, and remember the rest."""
-        tx, root, name = session.tx, session.seen.root, parse_block(each.key)
-        window = session.seen.config.options.dedup_window
-        new, seen = [], set()
-        for place, key in enumerate(keys):
-            if key is None or not (key in seen or _is_remembered(tx, root, key, window)):
-                new.append(place)
-                seen.add(key)
-        if len(new) < each.rows:
-            found = tx.get(root + each.key)
-            assert found is not None  # it was adopted above
-            tx.delete(root + each.key)
-            block = self._ids.block(tx.now, name.priority, carried=ids.is_carried(int(name.block, 16)))
-            kept = msgspec.structs.replace(name, count=len(new), block=f"{block:032x}")
-            if new:
-                tx.create(root + each.key.replace(name.text(), kept.text()), rows.some(found.data, new))
-            name = kept
-        for place, id in zip(new, ids.texts(int(name.block, 16), len(new)), strict=True):
-            if (key := keys[place]) is not None:
-                tx.put(append.dedup_key(root, key), msgspec.msgpack.encode((tx.now, id)))
-
-
-def _keys_below(folder: str, view: Reading) -> list[str]:
-    found: list[str] = []
-    while page := view.list(folder, after=found[-1] if found else "", limit=1000):
-        found += page
-    return found
-
-
-def _is_remembered(tx: Transaction, root: str, key: str, window: float) -> bool:
-    found = tx.get(append.dedup_key(root, key))
-    return found is not None and tx.now < msgspec.msgpack.decode(found.data, type=tuple[float, str])[0] + window
+        session.seen.window.show_staged(session, staged)

@@ -1,9 +1,9 @@
 """The space of `slatedb+file://` and `slatedb+s3://`: a SlateDB database that one process at a time owns."""
 
-from .location import Place, in_bucket, local, take_apart
+from .location import Place, in_bucket, local, located, take_apart
 from .space import SlateSpace
 
-__all__ = ["Place", "SlateSpace", "in_bucket", "local", "take_apart", "unmade"]
+__all__ = ["Place", "SlateSpace", "in_bucket", "local", "located", "take_apart", "unmade"]
 
 
 def unmade(place: Place) -> list[str]:

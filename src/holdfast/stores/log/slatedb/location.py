@@ -121,6 +121,11 @@ def local(path: str | os.PathLike[str]) -> Place:
     return Place(LOCAL, os.path.abspath(path), NAME)
 
 
+def located(place: str, options: StoreOptions) -> Place:
+    """What a URL names: a folder, or a bucket as `take_apart` gave it."""
+    return local(place) if place.startswith("/") else in_bucket(place, options)
+
+
 def take_apart(url: str, shown: str) -> tuple[str, list[tuple[str, str]]]:
     """The bucket's own URL, and the keys of the query that are ours."""
     try:

@@ -14,6 +14,7 @@ from ....errors import ConfigError, Unavailable
 from ...base import Check
 from ..calendar import Calendar
 from ..commit_queue import CLOSED, FORKED, CommitQueue, Step
+from ..repeat_window import Atomic, Home, RepeatWindow
 from ..space import Buffer, NewFiles, Reading, Transaction
 from ..topics import deliver
 from . import doctor
@@ -30,7 +31,7 @@ class SlateSpace:
     # Measured with blocks of 128 KiB to 1 MiB: a call of one block takes as long either way, one of many blocks is up
     # to twice as fast when their bytes are on their way before the commit.
     file_threshold: int | None = 256 * 1024
-    window = 0.0
+    request_costs = False
 
     def __init__(self, core: Core, *, timeout: float) -> None:
         self._core = core
@@ -51,6 +52,9 @@ class SlateSpace:
             await space._close(1.0)
             raise
         return space
+
+    def repeat_window(self, home: Home) -> RepeatWindow:
+        return Atomic(self, home)
 
     def clock(self) -> float:
         return self._core.committer.clock.now()

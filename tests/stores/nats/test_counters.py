@@ -58,7 +58,7 @@ async def test_kill_while_a_message_goes_leaves_nothing_in_the_archive(
             patched.setattr(Settler, step, killed)
             with suppress(Killed):  # the last steps follow while the caller goes on
                 await delivery.complete(keep=False)
-            await store_of(broker).parts("jobs").log.cleaned()
+            await store_of(broker).parts("jobs").partition.cleaned()
     async with holdfast.connect(own.url) as broker:
         queue = await broker.queue("jobs")
         assert counts(await queue.stats()) == (1, 0, 0)
@@ -85,14 +85,14 @@ async def hold(broker: holdfast.Broker, lease: float) -> list[Any]:
 
 async def complete_until_killed(broker: holdfast.Broker, held: list[Any], arrived: int) -> None:
     """The process dies when so many messages of its write have reached the server."""
-    link = store_of(broker).link
-    store_each = link.store_each
+    connection = store_of(broker).connection
+    store_each = connection.store_each
 
     async def cut(posts: Sequence[Post]) -> list[int | Exception]:
         await store_each(posts[:arrived])
         raise Killed
 
-    link.store_each = cut  # type: ignore[method-assign]  # where the kill comes
+    connection.store_each = cut  # type: ignore[method-assign]  # where the kill comes
     with pytest.raises(Killed):
         await (await broker.queue("jobs")).complete_many(held)
 
@@ -133,14 +133,14 @@ async def test_cancelled_messages_count_wherever_the_client_was_killed(own: Serv
         queue = await broker.queue("jobs")
         first, second = await queue.enqueue_many(range(2))
         assert await queue.cancel(first)
-        link = store_of(broker).link
-        store_each = link.store_each
+        connection = store_of(broker).connection
+        store_each = connection.store_each
 
         async def cut(posts: Sequence[Post]) -> list[int | Exception]:
             await store_each(posts[:1])
             raise Killed
 
-        link.store_each = cut  # type: ignore[method-assign]  # where the kill comes
+        connection.store_each = cut  # type: ignore[method-assign]  # where the kill comes
         with pytest.raises(Killed):
             await queue.cancel(second)
     async with holdfast.connect(own.url) as broker:
@@ -166,10 +166,10 @@ async def test_message_that_ends_while_another_is_being_handed_it_does_not_come_
         await queue.enqueue(1)
         held = await queue.dequeue(lease=60, wait=5)
         assert held is not None
-        log = other.parts("jobs").log
-        await log.lanes.look()
+        log = other.parts("jobs").partition
+        await log.consumers.look()
         await first.store.extend("jobs", [(held.id, held.token)], 1)
-        await log.link.send(store_of(first).parts("jobs").log.leases[held.id, held.token].ack, b"-NAK")
+        await log.connection.send(store_of(first).parts("jobs").partition.leases[held.id, held.token].ack, b"-NAK")
         records = log.records
 
         async def late(ids: Sequence[str]) -> Any:

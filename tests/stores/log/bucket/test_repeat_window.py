@@ -176,12 +176,11 @@ async def test_a_list_from_before_something_was_forgotten_is_not_used(bucket: Fa
     await filled(bucket, 20)
     store, asked = await opened(bucket)
     await store.claim("q", 10, 30.0)
-    committer = store._log("q").committer
-    assert committer.late is not None
-    listing = committer.late.listing()
+    window = store._log("q").window
+    listing = window.late.listing()  # type: ignore[attr-defined]  # a bucket's
     assert listing is not None
     older = ListTicket(listing.ticket.forgets + 1)
-    committer.late._listing = late.replace(listing, ticket=older)
+    window.late._listing = late.replace(listing, ticket=older)
     asked.kinds.clear()
     assert len((await store.claim("q", 10, 30.0)).messages) == 10
     assert "list" not in asked.kinds, "the head has enough"
@@ -210,10 +209,10 @@ async def test_who_is_beaten_and_not_in_line_asks_by_its_name_and_is_put_there(b
 
     asked.fate = fate
     assert len((await two.claim("q", 10, 30.0)).messages) == 10
-    session = two._log("q").committer.late.session  # type: ignore[union-attr]  # a bucket's committer has it
+    session = two._log("q").window.late.session  # type: ignore[union-attr]  # a bucket's committer has it
     plea = bucket.named("/head")[0].removesuffix("head") + names.HEED + session
     await until(lambda: plea in bucket.objects)
-    turns = one._log("q").committer.late.turns  # type: ignore[union-attr]
+    turns = one._log("q").window.late.turns  # type: ignore[union-attr]
     assert turns._asked == float("-inf")
     await one.claim("q", 100, 30.0)  # which lists
     assert turns._asked > float("-inf"), "it has heard"

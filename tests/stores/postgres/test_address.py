@@ -7,7 +7,7 @@ import pytest
 
 import holdfast
 from holdfast.config import StoreOptions
-from holdfast.stores.postgres import arrays
+from holdfast.stores.postgres import address
 from holdfast.stores.postgres.address import Address
 from holdfast.stores.records import Envelope, Settlement
 
@@ -17,7 +17,7 @@ from .fixtures import Database
 async def test_told_arrays_are_those_of_the_server(postgres: Database) -> None:
     found = postgres.rows("SELECT typname, oid, typarray FROM pg_type WHERE typnamespace = 'pg_catalog'::regnamespace")
     by_name = {str(name): (element, array) for name, element, array in found}
-    for name, numbers in arrays._ARRAYS.items():
+    for name, numbers in address._ARRAYS.items():
         assert by_name[name] == numbers
 
 
@@ -47,7 +47,7 @@ async def test_usual_calls_look_up_no_types(postgres: Database, monkeypatch: pyt
 
 
 async def test_unknown_driver_looks_them_up_itself(postgres: Database) -> None:
-    arrays.teach(object())
+    address._teach_arrays(object())
     connection = await Address(postgres.url, StoreOptions()).connect()
     try:
         assert await connection.fetchval("SELECT $1::point[]", [(1, 2)]) == [(1, 2)]

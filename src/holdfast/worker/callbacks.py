@@ -1,4 +1,4 @@
-"""The herald: calls back when an outcome is durable. What a callback raises is logged, never felt."""
+"""The user's callbacks, once an outcome is durable. What they raise is logged, never felt."""
 
 from __future__ import annotations
 
@@ -12,6 +12,7 @@ from typing import Any, TypeAlias
 from ..deliveries import Delivery
 from ..escaping import logger_named
 from ..queue import Queue
+from ..stores.base import PAGE_ROWS
 from ..stores.records import Answer
 from .in_flight import Job
 from .threads import Threads
@@ -20,12 +21,10 @@ OnError: TypeAlias = Callable[[BaseException, Any], object | Awaitable[object]]
 OnComplete: TypeAlias = Callable[[Any, Any], object | Awaitable[object]]
 
 _LOG = logger_named("holdfast.worker")
-_BACKLOG = 1000  # callbacks that may wait before the settler does
-_TOGETHER = 100  # sync callbacks run in one visit to the thread
 
 
-class Herald:
-    """Callbacks run one after the other, where the handler runs: in the event loop, or in a thread when it is sync."""
+class Callbacks:
+    """They run one after the other, where the handler runs: in the event loop, or in a thread when it is sync."""
 
     def __init__(
         self, queue: Queue[Any], *, on_error: OnError | None, on_complete: OnComplete | None, threads: Threads | None
@@ -56,7 +55,7 @@ class Herald:
             self._gather(job)
         if self._waiting and self._task is None:
             self._task = asyncio.create_task(self._call_back(), name="holdfast-callbacks")
-        if len(self._waiting) > _BACKLOG and self._task is not None:
+        if len(self._waiting) > PAGE_ROWS and self._task is not None:
             await asyncio.wait({self._task})
 
     def _gather(self, job: Job) -> None:
@@ -88,7 +87,7 @@ class Herald:
                 if self._threads is None:
                     await _finish(_safely(self._waiting.popleft()))
                 else:
-                    calls = [self._waiting.popleft() for _ in range(min(_TOGETHER, len(self._waiting)))]
+                    calls = [self._waiting.popleft() for _ in range(len(self._waiting))]
                     for answer in await self._threads.submit(_all, calls):
                         await _finish(answer)
         finally:

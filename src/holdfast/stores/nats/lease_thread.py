@@ -13,15 +13,15 @@ import msgspec
 from ...config import StoreOptions
 from ...escaping import logger_named
 from .address import Address
+from .deadline import TRY_S
 
 if TYPE_CHECKING:
     from .store import NatsStore
 
 _LOG = logger_named("holdfast.nats")
-_CLOSE = 10.0  # seconds for the connection, and for the thread
 
 
-class Beside:
+class LeaseThread:
     """Starts when it is first needed."""
 
     def __init__(self, address: Address, options: StoreOptions) -> None:
@@ -42,7 +42,7 @@ class Beside:
             loop = self._running()
         asked = asyncio.run_coroutine_threadsafe(self._extend(queue, leases, seconds), loop)
         try:
-            return asked.result(2 * self._options.operation_timeout + _CLOSE)  # it has its own deadlines
+            return asked.result(2 * self._options.operation_timeout + TRY_S)  # it has its own deadlines
         except TimeoutError:
             return None  # the thread was told to end meanwhile
 
@@ -74,7 +74,7 @@ class Beside:
         if loop is None or self._thread is None:
             return
         loop.call_soon_threadsafe(self._end)
-        self._thread.join(_CLOSE)  # else it ends with the process
+        self._thread.join(TRY_S)  # else it ends with the process
 
     def abandon(self) -> None:
         """The same without waiting and without the lock: it may be called in the middle of anything."""
@@ -91,7 +91,7 @@ class Beside:
     async def _finish(self) -> None:
         try:
             if self._store is not None:
-                await asyncio.wait_for(self._store.close(), _CLOSE)
+                await asyncio.wait_for(self._store.close(), TRY_S)
         except Exception as error:  # noqa: BLE001 - there is nobody to tell but the log
             _LOG.debug("nats: closing: %s", type(error).__name__)
         finally:

@@ -13,16 +13,15 @@ from typing import NamedTuple
 import msgspec
 
 from ...v1.task_pb2 import Record
-from .connection import Link
-from .faults import WRONG_SEQUENCE, Refused
+from .connection import WINDOW, Connection
+from .faults import Code, Ignored
+from .names import TRACE_S
 from .reading import Found, Reader
 from .wire import Post
 
 # More than these are folded into one. A client that is killed after its slot was folded under it, and before it has
 # written a new one, costs the counts of one settlement: so it is done seldom.
-_SLOTS = 128
-_FOLDED = 500  # at once
-_SURELY_OVER = 3600.0  # seconds after which what was announced and has not happened never will
+_SLOTS = 128  # subjects of counts that are read by every `stats`
 
 Records = Callable[[Sequence[str]], Awaitable[dict[str, tuple[int, Record]]]]
 Traces = Callable[[Sequence[str]], Awaitable[dict[str, float]]]
@@ -110,13 +109,13 @@ class Slot:
         return Post(self.subject, msgspec.json.encode(entry), "", self.sequence)
 
 
-class Tally:
+class Counters:
     """The counts of this client for one queue."""
 
     def __init__(
-        self, link: Link, reader: Reader, stream: str, subject: str, *, records: Records, traces: Traces
+        self, connection: Connection, reader: Reader, stream: str, subject: str, *, records: Records, traces: Traces
     ) -> None:
-        self._link = link
+        self._connection = connection
         self._reader = reader
         self._stream = stream
         self._subject = subject
@@ -139,7 +138,7 @@ class Tally:
             slot.removing = removing
         slot.counts, slot.sequence = slot.counts.plus(more), sequence or 0
         if not sure:
-            slot.sequence = (await self._link.store([slot.post([])]))[0]
+            slot.sequence = (await self._connection.store([slot.post([])]))[0]
         return slot
 
     # ------------------------------------------------------------------ reading
@@ -167,7 +166,7 @@ class Tally:
         """Write down what can only be read for a while, and fold slots; how many."""
         found = await self._reader.last(self._stream, [f"{self._subject}*"])
         slots = [(one, _entry(one)) for one in found.values()]
-        known, before = await self._known([entry for _, entry in slots]), self._link.now() - _SURELY_OVER
+        known, before = await self._known([entry for _, entry in slots]), self._connection.now() - TRACE_S
         mended = 0
         for one, entry in slots:
             if 0.0 < entry.at < before and not (known.is_over(entry) or known.leaves(entry)):  # its client was killed
@@ -177,7 +176,7 @@ class Tally:
 
     async def _fold(self, old: Found | None, slots: Sequence[tuple[Found, Entry]], known: Known) -> int:
         """Many slots into one, since clients come and go; how many. Their owners, if they live, take fresh ones."""
-        others = [(one, entry) for one, entry in slots if one != old and _is_idle(known, entry)][:_FOLDED]
+        others = [(one, entry) for one, entry in slots if one != old and _is_idle(known, entry)][:WINDOW]
         if len(others) <= _SLOTS:
             return 0
         total = known.counts(_entry(old)) if old else Counts()
@@ -189,17 +188,14 @@ class Tally:
         if (stored := await self._replace(posts)) is None:
             return 0  # one of them was counting just now; the next time is soon
         for sequence in stored[1:]:
-            await self._link.api(f"STREAM.MSG.DELETE.{self._stream}", {"seq": sequence, "no_erase": True})
+            await self._connection.api(f"STREAM.MSG.DELETE.{self._stream}", {"seq": sequence, "no_erase": True})
         return len(others)
 
     async def _replace(self, posts: Sequence[Post]) -> list[int] | None:
         """Their sequences; None: another wrote one of them since we looked."""
-        try:
-            return await self._link.store(posts)
-        except Refused as error:
-            if error.code != WRONG_SEQUENCE:
-                raise
-            return None
+        with Ignored(Code.WRONG_SEQUENCE):
+            return await self._connection.store(posts)
+        return None
 
 
 def _is_idle(known: Known, entry: Entry) -> bool:

@@ -1,0 +1,253 @@
+"""What differs where a write may be repeated or arrive late: one policy per partition, and one that adds nothing.
+
+An atomic space never answers ambiguously and changes several keys in one step: `Atomic`. Buckets have a window of some
+seconds: `bucket/repeat_window.py`. The engine is written once, and asks its policy where the two differ.
+"""
+
+from __future__ import annotations
+
+import os
+from collections.abc import Awaitable, Callable, Sequence
+from functools import partial
+from typing import TYPE_CHECKING, Protocol, TypeAlias, cast
+
+import msgspec
+
+from ...ids import Ids
+from . import damage, intake, letters, names, queues
+from .cache import BlockCache
+from .head.state import Frozen, Head, Intent, Purge, Result, Rules
+from .intake import Absorbable, Survey
+from .queues import Address, Config
+from .space import AtomicSpace, Commits, Reading, Transaction
+from .staged import adopt
+
+if TYPE_CHECKING:
+    from ..batches import Staged
+    from .commit import Committer
+    from .edit import Seen, Session
+    from .head.state import Block
+    from .lookup import Glance
+    from .partition import Log
+    from .rows import Rows
+
+Proof: TypeAlias = Callable[[bytes | None], bool]  # whether some version of an object was the one that we wrote
+
+# What a frozen set is written as, and under which rules; None: it is no longer there.
+WrittenKeys: TypeAlias = Callable[[Reading], tuple[list[str], Rules] | None]
+
+
+class Asked(Protocol):
+    """What one caller asks of a commit."""
+
+    @property
+    def intents(self) -> Sequence[Intent]: ...
+
+    failure: Exception | None  # it was carried out, but its messages cannot be read
+
+
+class Home(msgspec.Struct, frozen=True):
+    """The partition that a policy is for, and what it shares with the others of its store."""
+
+    address: Address
+    cache: BlockCache
+    ids: Ids
+    timeout: float
+    found: Callable[[Sequence[str]], Awaitable[list[bool]]]  # which ids are messages of the queue, in whatever state
+
+
+class RepeatWindow(Protocol):
+    """Of one partition in one process."""
+
+    reads_twice: bool  # what cannot be read is read again before it counts as damaged: the network may be to blame
+
+    def serve(self, committer: Committer) -> None:
+        """The partition's committer, once it is made."""
+
+    def token(self) -> str:
+        """For a claim."""
+
+    def rules(self, rules: Rules, now: float) -> Rules:
+        """What the window adds to the queue's rules; `now` is of the view that they are for."""
+
+    async def replay_archived(self, queue: str, found: Sequence[letters.Original]) -> int:
+        """Copy archived messages back, each once; how many were not copied before."""
+
+    # Commits.
+
+    def calls(self) -> Commits:
+        """How calls of the appender are carried out; asked once."""
+
+    def requests(self) -> Commits:
+        """How requests to the committer are; asked once, after `serve`."""
+
+    def intake(self, survey: Survey, tx: Transaction, demand: int, asked: Sequence[Asked] = ()) -> Absorbable:
+        """The partition, the blocks to absorb for claims of so many messages, and when the next delayed one is due."""
+
+    def tidying(self, head: Head) -> list[Intent]:
+        """What a commit does besides what was asked for."""
+
+    def sign(self, session: Session) -> Proof | None:
+        """Mark the head that is about to be written, so that a lost answer can be found out."""
+
+    def given(self, session: Session, asked: Sequence[Asked], results: Sequence[Result]) -> None:
+        """A commit has decided which messages it gives."""
+
+    def load(self, session: Session, request: Asked, numbers: set[int]) -> dict[int, tuple[Block, Rows]]:
+        """The blocks that the answer to a request is about."""
+
+    def ended(self, head: Head) -> None:
+        """A commit that callers had asked for has written this head."""
+
+    async def flush_name(self, frozen: Frozen, fresh: str, keys: WrittenKeys) -> str:
+        """The name under which a set that somebody left frozen can still be written: its own, or a fresh one."""
+
+    def committed(self, head: Head) -> None:
+        """Some commit has written this head."""
+
+    def purge(self, session: Session, glance: Glance) -> int:
+        """Drop everything that is not held or settled; how many messages."""
+
+    async def replay_dead(self, dead: Log, wanted: Sequence[str]) -> int:
+        """Put dead letters back into their queue; how many."""
+
+    # Queues.
+
+    closing_s: float  # seconds for which others may believe in a queue that is deleted
+    merge_after_s: float  # seconds after which nobody can write an archive file again
+
+    def partitions(self, config: Config) -> int:
+        """How many a queue has."""
+
+    def unregister(self, tx: Transaction, queue: str) -> str:
+        """Forget a queue; what lies under the root it answers belongs to nobody any more."""
+
+    # Staged messages.
+
+    def stage_folder(self, number: int) -> str:
+        """Where the blocks of one task lie until they are shown; empty: where they belong."""
+
+    async def check_staged(self, staged: Sequence[Staged]) -> None:
+        """StoreError: some are gone."""
+
+    def show_staged(self, session: Session, staged: Sequence[Staged]) -> None:
+        """Make them messages."""
+
+    async def sweep_staged(self, older_than: float) -> int:
+        """Remove staged messages that were never published, older than so many seconds; how many blocks."""
+
+    async def maintain(self) -> int:
+        """Upkeep that only a window needs; how many objects were removed that nothing speaks of."""
+
+    async def close(self) -> None:
+        """Finish what is under way."""
+
+    # Blocks that are not there.
+
+    def left(self, key: str) -> None:
+        """Return when a block that two looks have missed may have left; Damaged when it is lost."""
+
+    def confirm_lost(self, tx: Transaction, seen: Seen, block: Block) -> None:
+        """Raise unless a block that the head gave and that is not there is lost."""
+
+
+class Atomic:
+    """Where the window is 0: everything happens in one transaction, or not at all."""
+
+    reads_twice = False
+    closing_s = 0.0
+    merge_after_s = 0.0
+
+    def __init__(self, space: AtomicSpace, home: Home) -> None:
+        self._space = space
+        self._home = home
+
+    def serve(self, committer: Committer) -> None:
+        return None
+
+    def token(self) -> str:
+        return os.urandom(8).hex()
+
+    def rules(self, rules: Rules, now: float) -> Rules:
+        return rules
+
+    async def replay_archived(self, queue: str, found: Sequence[letters.Original]) -> int:
+        return await self._space.transact(
+            lambda tx: letters.replay_archived(tx, queue, found, self._home.ids), deadline=self._home.timeout
+        )
+
+    def calls(self) -> Commits:
+        return self._space.commits
+
+    def requests(self) -> Commits:
+        return self._space.commits
+
+    def intake(self, survey: Survey, tx: Transaction, demand: int, asked: Sequence[Asked] = ()) -> Absorbable:
+        if not demand:
+            return intake.unlisted(survey, tx)
+        try:
+            return intake.absorbable(survey, tx, demand)
+        except names.BadKey:
+            return intake.absorbable_named(survey, tx, demand)
+
+    def tidying(self, head: Head) -> list[Intent]:
+        return []
+
+    def sign(self, session: Session) -> Proof | None:
+        return None
+
+    def given(self, session: Session, asked: Sequence[Asked], results: Sequence[Result]) -> None:
+        return None
+
+    def load(self, session: Session, request: Asked, numbers: set[int]) -> dict[int, tuple[Block, Rows]]:
+        return {no: session.block(no) for no in numbers}
+
+    def ended(self, head: Head) -> None:
+        return None
+
+    async def flush_name(self, frozen: Frozen, fresh: str, keys: WrittenKeys) -> str:
+        return frozen.flush
+
+    def committed(self, head: Head) -> None:
+        return None
+
+    def purge(self, session: Session, glance: Glance) -> int:
+        dropped = 0
+        for block in list(glance.blocks()):
+            if not block.no and session.tx.delete(session.seen.root + block.key):
+                dropped += block.name.count
+        return dropped + cast(int, session.do([Purge()])[0])
+
+    async def replay_dead(self, dead: Log, wanted: Sequence[str]) -> int:
+        replay = partial(letters.replay_dead, cache=self._home.cache, maker=self._home.ids, wanted=wanted)
+        return await dead.committer.edit(replay)
+
+    def partitions(self, config: Config) -> int:
+        return 1
+
+    def unregister(self, tx: Transaction, queue: str) -> str:
+        return queues.unregister(tx, queue)
+
+    def stage_folder(self, number: int) -> str:
+        return ""
+
+    async def check_staged(self, staged: Sequence[Staged]) -> None:
+        return None
+
+    def show_staged(self, session: Session, staged: Sequence[Staged]) -> None:
+        adopt(session, staged, self._home.ids)
+
+    async def sweep_staged(self, older_than: float) -> int:
+        return await self._space.sweep(older_than)
+
+    async def maintain(self) -> int:
+        return 0
+
+    async def close(self) -> None:
+        return None
+
+    def left(self, key: str) -> None:
+        raise damage.missing(key)
+
+    def confirm_lost(self, tx: Transaction, seen: Seen, block: Block) -> None:
+        return None

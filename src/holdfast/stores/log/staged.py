@@ -1,0 +1,50 @@
+"""Blocks that a pipeline staged and now shows, in one transaction: what is remembered is left out."""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+
+import msgspec
+
+from ... import ids
+from ...ids import Ids
+from ..batches import Staged
+from . import append, rows
+from .edit import Session
+from .names import parse_block
+from .space import Transaction
+
+
+def adopt(session: Session, staged: Sequence[Staged], maker: Ids) -> None:
+    for each in staged:
+        session.tx.adopt(session.seen.root + each.key)
+        if each.keys is not None:
+            _deduplicated(session, each, each.keys, maker)
+
+
+def _deduplicated(session: Session, each: Staged, keys: Sequence[str | None], maker: Ids) -> None:
+    """Leave out what is remembered, and remember the rest."""
+    tx, root, name = session.tx, session.seen.root, parse_block(each.key)
+    window = session.seen.config.options.dedup_window
+    new, seen = [], set()
+    for place, key in enumerate(keys):
+        if key is None or not (key in seen or _is_remembered(tx, root, key, window)):
+            new.append(place)
+            seen.add(key)
+    if len(new) < each.rows:
+        found = tx.get(root + each.key)
+        assert found is not None  # it was adopted above
+        tx.delete(root + each.key)
+        block = maker.block(tx.now, name.priority, carried=ids.is_carried(int(name.block, 16)))
+        kept = msgspec.structs.replace(name, count=len(new), block=f"{block:032x}")
+        if new:
+            tx.create(root + each.key.replace(name.text(), kept.text()), rows.some(found.data, new))
+        name = kept
+    for place, id in zip(new, ids.texts(int(name.block, 16), len(new)), strict=True):
+        if (key := keys[place]) is not None:
+            tx.put(append.dedup_key(root, key), msgspec.msgpack.encode((tx.now, id)))
+
+
+def _is_remembered(tx: Transaction, root: str, key: str, window: float) -> bool:
+    found = tx.get(append.dedup_key(root, key))
+    return found is not None and tx.now < msgspec.msgpack.decode(found.data, type=tuple[float, str])[0] + window

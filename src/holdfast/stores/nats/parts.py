@@ -1,0 +1,40 @@
+"""Everything that works on one queue, or on its dead letters, put together."""
+
+from __future__ import annotations
+
+from collections.abc import Callable
+
+from ...ids import Ids
+from . import maintenance
+from .appending import Appender
+from .claiming import Claimer
+from .copying import Copier
+from .letters import Letters
+from .lookup import Looker
+from .partition import Partition
+from .settling import Settler
+
+
+class Parts:
+    """One of each, around one partition."""
+
+    def __init__(self, partition: Partition, ids: Ids, others: Callable[[str], Parts]) -> None:
+        self.partition = partition
+        self.copier = Copier(partition, lambda other: others(other).partition)
+        self.settler = Settler(partition, self.copier)
+        self.claimer = Claimer(partition, self.settler)
+        self.appender = Appender(partition, ids)
+        self.looker = Looker(partition)
+        self.letters = Letters(partition, self.copier, self.settler)
+
+    async def maintain(self) -> dict[str, int]:
+        return await maintenance.maintain(self.partition, self.letters, self.copier)
+
+    async def upgrade(self) -> list[str]:
+        from . import upgrading  # only `install` needs it
+
+        return await upgrading.upgrade(self.partition)
+
+    def close(self) -> None:
+        self.partition.consumers.close()
+        self.partition.wake()
