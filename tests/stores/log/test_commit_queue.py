@@ -42,8 +42,8 @@ class Disk:
 
     def _repair(self) -> None:
         self.repaired += 1
-        if self._holds:
-            self._holds = False
+        self._holds = False  # perhaps it was not even noted that it does
+        with contextlib.suppress(RuntimeError):
             self.locked.release()
 
     def _run(self, works: list[Work]) -> None:
