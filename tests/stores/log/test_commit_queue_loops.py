@@ -24,6 +24,7 @@ LARGE = b"x" * 300_000  # a file of its own
 SLOW_SYNC_S = 0.3
 TICK_S = 0.01
 LATE_S = 0.03
+TURNS = 3
 
 
 def note(seen: list[str], what: str) -> None:
@@ -142,34 +143,60 @@ def slow(monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr(database.Writing, "commit", slowly)
 
 
-@pytest.mark.timeout(120)
-async def test_a_slow_disk_holds_up_no_other_task(tmp_path: Path, slow: None):
-    late: list[float] = []
+class Timer:
+    """Ticks every 10 ms, and notes how late each tick is."""
 
-    async def tick() -> None:
-        while True:
+    def __init__(self) -> None:
+        self.late: list[float] = []
+        self.is_over = False
+
+    async def tick(self) -> None:
+        while not self.is_over:
             due = time.perf_counter() + TICK_S
             await asyncio.sleep(TICK_S)
-            late.append(time.perf_counter() - due)
+            self.late.append(time.perf_counter() - due)
 
+    @property
+    def p99(self) -> float:
+        return sorted(self.late)[int(len(self.late) * 0.99)]
+
+
+async def p99_beside_calls(queue: holdfast.Queue[bytes]) -> tuple[float, float]:
+    """Of a timer beside calls, and of one in an event loop that does nothing: what the machine does to both."""
+    timer, idle = Timer(), Timer()
+    thread = threading.Thread(target=lambda: asyncio.run(idle.tick()))
+    thread.start()
+    ticking = asyncio.create_task(timer.tick())
+
+    async def call() -> None:
+        for _ in range(4):
+            await queue.enqueue(b"x")
+            delivery = await queue.dequeue()
+            if delivery is not None:
+                await delivery.complete()
+
+    await asyncio.gather(*(call() for _ in range(5)))
+    await queue.enqueue_many([LARGE] * 2)
+    timer.is_over = idle.is_over = True
+    await ticking
+    thread.join()
+    assert len(timer.late) > 100
+    return timer.p99, idle.p99
+
+
+@pytest.mark.timeout(240)
+async def test_a_slow_disk_holds_up_no_other_task(tmp_path: Path, slow: None):
+    """A loop that waited for syncs of 300 ms would be late each time; a busy machine is so now and then."""
+    found: list[tuple[float, float]] = []
     async with holdfast.connect(f"file://{tmp_path / 'store'}") as broker:
         queue = await broker.queue("q", bytes)
         await queue.enqueue(b"warm")
-        timer = asyncio.create_task(tick())
-
-        async def call() -> None:
-            for _ in range(4):
-                await queue.enqueue(b"x")
-                delivery = await queue.dequeue()
-                if delivery is not None:
-                    await delivery.complete()
-
-        await asyncio.gather(*(call() for _ in range(5)))
-        await queue.enqueue_many([LARGE] * 2)
-        timer.cancel()
-    late.sort()
-    assert len(late) > 100
-    assert late[int(len(late) * 0.99)] < LATE_S - TICK_S, "a timer of 10 ms is late by less than 20"
+        for _ in range(TURNS):
+            ours, idle = await p99_beside_calls(queue)
+            if ours < LATE_S - TICK_S + idle:
+                return
+            found.append((ours, idle))
+    raise AssertionError(f"late by so many seconds, and an idle loop by so many: {found}")
 
 
 # The blocking face.
