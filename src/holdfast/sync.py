@@ -111,13 +111,15 @@ def _face(core: type) -> Any:
 def _member(core: type, name: str) -> Any:
     found = inspect.getattr_static(core, name, None)
     if inspect.iscoroutinefunction(found):
-        method = _blocking(name, found)
-        return _driving(name, method) if hasattr(core, "_is_driven") and name in _DRIVEN else method
+        return _blocking(name, found, drives=hasattr(core, "_is_driven") and name in _DRIVEN)
     return _plain(name, found) if inspect.isfunction(found) else _attribute(name, found)
 
 
-def _blocking(name: str, function: Callable[..., Any]) -> Callable[..., Any]:
-    """The method that waits for the async one. Only deliveries are looked into: values can be many."""
+def _blocking(name: str, function: Callable[..., Any], *, drives: bool) -> Callable[..., Any]:
+    """The method that waits for the async one. Only deliveries are looked into: values can be many.
+
+    One that `drives` is carried out in the caller's own thread where the store can and nothing of it waits for the loop.
+    """
     first = next(iter(list(inspect.signature(function).parameters)[1:]), "")
     takes_deliveries = first in ("delivery", "deliveries")
 
@@ -126,28 +128,18 @@ def _blocking(name: str, function: Callable[..., Any]) -> Callable[..., Any]:
         if takes_deliveries:
             args = (*map(_bare, args[:1]), *args[1:])
             kwargs = {key: _bare(value) if key == first else value for key, value in kwargs.items()}
-        return self._run(getattr(self.core, name)(*args, **kwargs))
+        verb = getattr(self.core, name)
+        if drives and kwargs.get("connection") is None and self._place.is_passable and self.core._is_driven:
+            wait = kwargs.get("wait", 0)
+            if not wait:
+                return self._faced(driven(verb(*args, **kwargs)))
+            _config.seconds("wait", wait)
+            # Most often something is there; else the loop waits for it.
+            if found := driven(verb(*args, **{**kwargs, "wait": 0})):
+                return self._faced(found)
+        return self._run(verb(*args, **kwargs))
 
     return method
-
-
-def _driving(name: str, method: Callable[..., Any]) -> Callable[..., Any]:
-    """The method, carried out in the caller's own thread where the store can and nothing of it waits for the loop."""
-
-    @functools.wraps(method)
-    def driving(self: Face, *args: Any, **kwargs: Any) -> Any:
-        core, wait = self.core, kwargs.get("wait", 0)
-        if kwargs.get("connection") is not None or not self._place.is_passable or not core._is_driven:
-            return method(self, *args, **kwargs)
-        verb, args = getattr(core, name), (*map(_bare, args[:1]), *args[1:]) if name in _SETTLING else args
-        if not wait:
-            return self._faced(driven(verb(*args, **kwargs)))
-        _config.seconds("wait", wait)
-        # Most often something is there; else the loop waits for it.
-        found = driven(verb(*args, **{**kwargs, "wait": 0}))
-        return self._faced(found) if found else method(self, *args, **kwargs)
-
-    return driving
 
 
 def _plain(name: str, function: Callable[..., Any]) -> Callable[..., Any]:
