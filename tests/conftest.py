@@ -14,7 +14,7 @@ settings.register_profile("hostile", max_examples=10_000, deadline=None)  # see 
 pytest.register_assert_rewrite("holdfast.testing.contract", "tests.toy_store")
 
 from holdfast.bench.environment import cache_folder  # noqa: E402
-from tests.scheduling import OneSpark, longest_first  # noqa: E402
+from tests.scheduling import TogetherOnSpark, longest_first  # noqa: E402
 from tests.servers import azure  # noqa: E402
 from tests.stores.log.bucket.fixtures import s3, s3_server  # noqa: E402, F401 - fixtures for the tests on buckets
 from tests.stores.postgres.fixtures import postgres, postgres_server  # noqa: E402, F401 - fixtures for the tests on PostgreSQL
@@ -48,4 +48,4 @@ def pytest_collection_modifyitems(items: list[pytest.Item]) -> None:
 
 @pytest.hookimpl(optionalhook=True)
 def pytest_xdist_make_scheduler(config: pytest.Config, log: object) -> object:
-    return OneSpark(config, log)
+    return TogetherOnSpark(config, log)

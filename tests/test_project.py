@@ -22,6 +22,13 @@ LONGEST_FUNCTION = 45
 SUPPRESSED = re.compile(r"#\s*(noqa\b|type: ignore)")
 REASONED = re.compile(r"#\s*(noqa: [A-Z]+[0-9]+(, ?[A-Z]+[0-9]+)*|type: ignore\[[\w, -]+\])[-#( ]+\w")
 VAGUE = {"utils", "util", "helpers", "helper", "common", "misc"}
+SUITES = {"conformance", "protocol"}  # one suite on every store; a model that knows no module
+TOPICS = {  # what no module has to itself
+    *("docs", "examples", "holdfast", "project", "runbook", "typing", "versions"),
+    *("bench", "internals", "other_stores", "pipeline_cli"),
+    *("behind", "crashes", "histories", "processes", "purging", "rights", "seeded", "slices", "state_machines"),
+    *("hostile_input", "secrets"),
+}
 
 
 def run(*command: str | Path, cwd: Path = ROOT, **env: str) -> subprocess.CompletedProcess[str]:
@@ -54,6 +61,26 @@ def test_functions_are_short() -> None:
 
 def test_no_module_has_a_vague_name() -> None:
     assert [path for path in SOURCES if path.stem in VAGUE] == []
+
+
+def test_tests_lie_where_their_modules_do() -> None:
+    """tests/worker/test_outage.py is of worker/outage.py; test_outage_….py is of one side of it."""
+    tests = [path for path in (ROOT / "tests").rglob("test_*.py") if path.parent.name not in SUITES]
+    strays = [str(path.relative_to(ROOT)) for path in tests if not _is_of_a_module(path) and not _is_of_a_topic(path)]
+    assert strays == [], "no module beside which it would lie: move it, or name its topic in TOPICS"
+
+
+def _is_of_a_module(test: Path) -> bool:
+    folder = test.parent.relative_to(ROOT / "tests")
+    name = test.stem.removeprefix("test_")
+    homes = [base / folder for base in (PACKAGE, ROOT, ROOT / "tests")]
+    modules = {path.stem for home in homes for path in home.glob("*") if path.suffix == ".py" or path.is_dir()}
+    whole = any(home.with_suffix(".py").exists() for home in homes)  # stores/batches/: a folder for one module
+    return whole or any(name == module or name.startswith(f"{module}_") for module in modules)
+
+
+def _is_of_a_topic(test: Path) -> bool:
+    return any(test.stem.removeprefix("test_").startswith(topic) for topic in TOPICS)
 
 
 def test_every_module_says_what_it_is() -> None:

@@ -264,7 +264,7 @@ class ToyStore(Ordinary):
         row.token, row.worker, row.visible_at = None, s.worker, self.now() + s.delay
         row.error = s.error or row.error
         if s.action == "complete":
-            row.result = s.result
+            row.result, row.error = s.result, None
             row.claimed_at = row.tried_at if row.place == "dead" else row.claimed_at
             self.archive(room, row, "completed", keep=s.keep)
         elif s.action == "release":

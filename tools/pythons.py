@@ -1,4 +1,4 @@
-"""Run the fast tests under the other Pythons that are supported, as far as this machine has them.
+"""The fast tests under the other Pythons that are supported, as far as this machine has them.
 
 Each has an environment of its own, .venv-3.x, made once from pinned requirements. Which ones were not run is said.
 """
@@ -14,6 +14,7 @@ from collections.abc import Iterable, Mapping
 from pathlib import Path
 
 import installing
+from suite import Suite
 
 ROOT = Path(__file__).resolve().parent.parent
 PINNED = "requirements/pythons.txt"
@@ -23,7 +24,7 @@ FAST = [
     "tests/worker/test_notify.py", "tests/worker/test_heartbeat.py",
     "-k", "not test_eight_ and not never_yields",  # many processes, and figures in milliseconds: once is enough
 ]  # fmt: skip
-AT_ONCE = "4"  # they wait for clocks more than they compute
+AT_ONCE = "2"  # beside the whole suite
 _ASKED = "import sys, venv, ensurepip; print(*sys.version_info[:3])"
 
 
@@ -70,35 +71,24 @@ def environment_of(name: str, python: Path) -> Path | None:
     return made
 
 
-def passes(name: str, python: Path) -> bool:
-    """The fast tests under one of them. What failed runs once more, alone, as in the whole suite."""
-    print(f"Python {name}: the fast tests", flush=True)
-    cache = f"cache_dir={python.parent.parent / 'pytest-cache'}"
-    pytest = [str(python), "-m", "pytest", "-q", "-o", cache]
-    environment = {**os.environ, "PYTHONPATH": str(ROOT / "src")}
-    if not installing.shown([*pytest, "-n", AT_ONCE, *FAST], environment):
-        return True
-    return not installing.shown([*pytest, "--last-failed", "--last-failed-no-failures=none", *FAST], environment)
-
-
-def judged(name: str, there: Mapping[str, Path]) -> bool:
-    """Whether nothing failed under one version; what keeps it from being run is said and is no failure."""
+def suite_of(name: str, there: Mapping[str, Path]) -> Suite | None:
+    """The fast tests under one version; what keeps them from being run is said and is no failure."""
     if name not in there:
         print(f"Python {name}: not run, it is not on this machine", flush=True)
-        return True
+        return None
     python = environment_of(name, there[name])
     if python is None:
         print(f"Python {name}: not run, its requirements cannot be installed here", flush=True)
-        return True
-    return passes(name, python)
+        return None
+    pytest = [str(python), "-m", "pytest", "-q"]
+    environment = {**os.environ, "PYTHONPATH": str(ROOT / "src")}
+    folder = python.parent.parent / "tests"
+    return Suite(f"Python {name}", pytest, ["-n", AT_ONCE, *FAST], folder=folder, env=environment, quiet=True)
 
 
-def main() -> int:
+def suites() -> list[Suite]:
+    """Of every supported version but this one, under which the whole suite runs."""
     there = found(os.environ)
-    ours = f"{sys.version_info[0]}.{sys.version_info[1]}"  # the whole suite runs under this one
-    results = [judged(name, there) for name in supported() if name != ours]
-    return 0 if all(results) else 1
-
-
-if __name__ == "__main__":
-    sys.exit(main())
+    ours = f"{sys.version_info[0]}.{sys.version_info[1]}"
+    known = [suite_of(name, there) for name in supported() if name != ours]
+    return [suite for suite in known if suite is not None]

@@ -38,13 +38,13 @@ class Shape(msgspec.Struct, frozen=True):
     def at_best(self, *, latency: float, batch: int) -> float | None:
         """What callers cannot exceed whatever the queue does: each waits for its claim, then for its completion.
 
-        Those of one process share replacements of a head. Processes on one head exclude each other, and there a claim
-        goes with the completion before it. A worker claims ahead, and is not bound by this.
+        Those of one process share replacements of a head, processes on one head exclude each other. A worker sends its
+        claims and its completions together, and is not bound by this.
         """
         if self.how == "worker" or not latency:
             return None
         together = self.consumers * min(self.processes, self.shards)
-        return together * batch / (latency if self.processes > self.shards else 2 * latency)
+        return together * batch / (2 * latency)
 
 
 class Turn(msgspec.Struct, frozen=True):
@@ -59,7 +59,7 @@ class Turn(msgspec.Struct, frozen=True):
 SHAPES = (
     Shape("calls", 1, 1, 1),
     Shape("calls", 1, 4, 1, 1.5),
-    Shape("calls", 4, 1, 1, 1.5),
+    Shape("calls", 4, 1, 1),  # its bar is the ratio to one process: see `at_best`
     Shape("worker", 1, 4, 1, 1.5),
     Shape("worker", 4, 1, 1, 1.5),
     Shape("calls", 1, 4, 8, 10.0),

@@ -118,7 +118,7 @@ def _member(core: type, name: str) -> Any:
 def _blocking(name: str, function: Callable[..., Any], *, drives: bool) -> Callable[..., Any]:
     """The method that waits for the async one. Only deliveries are looked into: values can be many.
 
-    One that `drives` is carried out in the caller's own thread where the store can and nothing of it waits for the loop.
+    One that `drives` is carried out in the caller's own thread, where the store can and nothing of it waits for a loop.
     """
     first = next(iter(list(inspect.signature(function).parameters)[1:]), "")
     takes_deliveries = first in ("delivery", "deliveries")

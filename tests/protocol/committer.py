@@ -6,7 +6,7 @@ from collections.abc import Generator
 from typing import TYPE_CHECKING, Any
 
 from .bucket import Object, Reply, Request
-from .head import Head, apply, fresh_head, seated, sign
+from .head import Head, apply, fresh_head, sign
 from .keys import Log, head_key
 from .rules import SESSION
 
@@ -16,7 +16,6 @@ if TYPE_CHECKING:
 Steps = Generator[Request, Reply, Any]  # a program of a client
 UNKNOWN = "unknown"
 TRIES = 8
-_SEATING = 3  # each so manieth attempt also puts somebody in line
 
 
 def insist(request: Request) -> Steps:
@@ -53,15 +52,14 @@ def commit(client: Client, log: Log, intents: list[Any], found: Object | None = 
         results = _resolved(client, found.data, unresolved)  # C2
         if results is not None:
             return results
+        if not client.rules.C2_same_head:
+            found = (yield from read_head(client, log, first=False)) or found
         head, results = apply(
             found.data, intents, client.clock(), log=log, most=client.world.shape.attempts, rules=client.rules
         )
         if head is found.data and not unresolved:
             return results
         attempt = client.world.fresh()
-        if attempt % _SEATING == 0:
-            clients = client.world.clients
-            head = seated(head, clients[attempt // _SEATING % len(clients)].me, client.rules)
         signed = sign(head, client.me, client.seq, attempt)  # C3
         status, _ = yield "swap", head_key(log), found.tag, signed, (intents, client.world.bucket.now)  # C4
         found = None
@@ -80,8 +78,8 @@ def _resolved(client: Client, head: Head, unresolved: dict[int, tuple[list[Any],
     if not rules.C2_more_than_last_nonce:
         return unresolved[head["nonce"]][0] if head["nonce"] in unresolved else None
     entry = head["sessions"].get(client.me)
-    if entry is not None and entry[1]:
+    if entry is not None:
         return unresolved[entry[1]][0] if entry[1] in unresolved else None
-    # No entry, or only a place in line: never written, or dropped since, once the oldest attempt is old enough.
+    # No entry: never written, or dropped since, once the oldest attempt is old enough.
     oldest = min(now for _, now in unresolved.values())
     return UNKNOWN if rules.C2_dropped_session and head["now"] > oldest + SESSION else None

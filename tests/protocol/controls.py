@@ -20,7 +20,6 @@ SHAPES: dict[str, Shape] = {
         messages=2, attempts=1, steps=300, jumps=0.01, haste=0.01, failures=False, delete=True, lazy=0.3, upkeep=0.3
     ),
     "C2_more_than_last_nonce": Shape(steps=150, faults=0.25, jumps=0.0, haste=0.2, pace=0.02, lazy=0.3, upkeep=0.5),
-    "C2_seat_keeps_attempt": Shape(steps=150, faults=0.25, jumps=0.0, haste=0.2, pace=0.02, lazy=0.3, upkeep=0.5),
     "C2_dropped_session": Shape(messages=4, steps=300, jumps=0.08, haste=0.2, pace=0.27, failures=False, upkeep=0.3),
     "C3_lease_margin": Shape(messages=4, steps=300, faults=0.06, jumps=0.0, pace=0.05, lazy=0.3, upkeep=0.5),
     "A3_sleeper_after_copy": Shape(messages=4, attempts=1, faults=0.25, haste=0.02, copies=0.03, upkeep=0.7),

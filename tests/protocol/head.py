@@ -355,12 +355,6 @@ def _forget(work: _Work, intent: Forget) -> None:
             work.changed = True
 
 
-def seated(head: Head, guest: str, rules: Rules) -> Head:
-    """Somebody who asked is put in line by another's commit: its last attempt stays known, 0 is none."""
-    seq, attempt, _ = head["sessions"].get(guest, (0, 0, 0)) if rules.C2_seat_keeps_attempt else (0, 0, 0)
-    return {**head, "sessions": {**head["sessions"], guest: (seq, attempt, head["now"])}}
-
-
 def sign(head: Head, me: str, seq: int, attempt: int) -> Head:
     """C3: a fresh nonce, my session, and old sessions dropped."""
     sessions = {who: entry for who, entry in head["sessions"].items() if entry[2] >= head["now"] - SESSION}

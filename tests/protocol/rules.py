@@ -24,8 +24,8 @@ class Rules:
     C1_head_begun_first: bool = True  # off: a commit that finds no head begins one
     C2_sessions: bool = True  # off: a commit without an answer is applied again
     C2_more_than_last_nonce: bool = True  # off: only the head's last write id is looked at
+    C2_same_head: bool = True  # off: the head is read once more after it was looked through for earlier attempts
     C2_dropped_session: bool = True  # off: a session that may be dropped already counts as not applied
-    C2_seat_keeps_attempt: bool = True  # off: who is put in line by another has no attempt any more
     C3_lease_margin: bool = True  # off: a lease is over by anybody's clock, without a margin
     A1_head_before_list: bool = True  # off: `forgets` is read after the list
     A2_from_the_start: bool = True  # off: lists go on after the last absorbed block

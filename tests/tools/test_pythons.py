@@ -38,7 +38,7 @@ def test_the_newest_of_each_version_is_found(pythons: ModuleType, tmp_path: Path
 
 
 def test_a_python_that_is_not_there_is_named(pythons: ModuleType, capsys: pytest.CaptureFixture[str]) -> None:
-    assert pythons.judged("3.13", {})
+    assert pythons.suite_of("3.13", {}) is None
     assert "Python 3.13: not run, it is not on this machine" in capsys.readouterr().out
 
 
@@ -46,21 +46,24 @@ def test_a_python_without_its_requirements_is_named(
     pythons: ModuleType, tmp_path: Path, monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]
 ) -> None:
     monkeypatch.setattr(pythons, "environment_of", lambda name, python: None)
-    assert pythons.judged("3.12", {"3.12": tmp_path / "python"})
+    assert pythons.suite_of("3.12", {"3.12": tmp_path / "python"}) is None
     assert "Python 3.12: not run, its requirements cannot be installed" in capsys.readouterr().out
 
 
-@pytest.mark.parametrize("fails", [True, False])
 def test_what_fails_there_fails(
-    pythons: ModuleType, tmp_path: Path, monkeypatch: pytest.MonkeyPatch, fails: bool
+    pythons: ModuleType, tmp_path: Path, monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]
 ) -> None:
-    (tmp_path / "test_one.py").write_text(f"def test_one():\n    assert {not fails}\n")
+    (tmp_path / "test_one.py").write_text("def test_one():\n    assert False\n")
     python = tmp_path / "env" / "bin" / "python"
     python.parent.mkdir(parents=True)
     python.write_text(f'#!/bin/sh\nexec {sys.executable} "$@"\n')
     python.chmod(0o755)
+    monkeypatch.setattr(pythons, "environment_of", lambda name, there: python)
     monkeypatch.setattr(pythons, "FAST", ["-c", "/dev/null", str(tmp_path / "test_one.py")])
-    assert pythons.passes("3.x", python) is not fails
+    suite = pythons.suite_of("3.12", {"3.12": python})
+    suite.start()
+    assert suite.wait() == 1
+    assert "Python 3.12:" in capsys.readouterr().out
 
 
 def test_every_fast_test_is_there(pythons: ModuleType) -> None:

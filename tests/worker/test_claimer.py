@@ -65,29 +65,6 @@ async def test_where_claims_are_dear_several_calls_go_together_none_larger_than_
     assert sum(store.settles) == 6000
 
 
-async def test_who_must_wait_for_others_before_it_can_claim_again_claims_more_at_once():
-    most = {}
-    for others in (0, 3):
-
-        class Crowded(Dear):
-            others = 0
-
-            def crowd(self, queue):
-                return 1 + self.others
-
-        store = Crowded()
-        store.others = others
-        async with Broker(store) as broker:
-            queue = await broker.queue("q")
-            ids = await queue.enqueue_many(list(range(12000)))
-            async with queue.worker(nothing, concurrency=20):
-                assert set(await finished(queue, *ids)) == {"completed"}
-        most[others] = store.most_claiming
-        assert max(limit for limit, _ in store.claims) == 100
-        assert sum(store.settles) == 12000
-    assert most[3] > most[0]
-
-
 async def test_what_some_of_several_calls_brought_is_kept_when_others_fail():
     class Limping(Dear):
         failures = 0

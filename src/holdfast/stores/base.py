@@ -179,9 +179,6 @@ class Store(Protocol):
     def requests(self) -> dict[str, int] | None:
         """What was asked of a store that charges for requests, by kind, and bytes both ways; None: it does not."""
 
-    def crowd(self, queue: str) -> int:
-        """How many processes wait for each other where they claim from this queue; 1: none does."""
-
     async def maintain(self, queue: str) -> dict[str, int]:
         """Retention, merging, sweeping; what was done. One process at a time; the others return {}."""
 
@@ -218,9 +215,6 @@ class Ordinary:
 
     def requests(self) -> dict[str, int] | None:
         return None
-
-    def crowd(self, queue: str) -> int:
-        return 1
 
     def is_resting(self, queue: str) -> bool:
         return False

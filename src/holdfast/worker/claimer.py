@@ -19,7 +19,6 @@ from .settler import Settler
 from .slots import Slots
 
 LONG_POLL_S = 20.0  # a claim waits so long for the first message
-_CROWD = 3  # processes that take turns, at most, by which claims grow
 
 
 class Claimer:
@@ -56,7 +55,6 @@ class Claimer:
         self._wait = 0.0
         self._claimed_before = False  # whether the last answer was full
         self._breath = 0.0
-        self._crowd = 1  # processes that wait for each other to claim, as far as it counts
         self._call: asyncio.Task[Claims] | None = None
         self._alone: Job | None = None
         self._task: asyncio.Task[None] | None = None
@@ -103,7 +101,6 @@ class Claimer:
         await self._isolation.opened()
         await self._isolation.calm()
         await self._settler.well.wait()  # what cannot be settled must not pile up
-        self._crowd = await self._retrying.until_done(self._company)  # as the last claim found it
         room = await self._room()
         if not self._isolation.is_open:
             return
@@ -130,13 +127,9 @@ class Claimer:
 
     async def _room(self) -> int:
         in_flight = self._in_flight
-        while (room := self._at_work + self._ahead() - in_flight.open - in_flight.blocked * self._per_slot) <= 0:
+        while (room := self._at_work + self._prefetch.extra - in_flight.open - in_flight.blocked * self._per_slot) <= 0:
             await in_flight.wait_for_room()
-        return min(room, self._most * (1 if self._wait else self._calls * self._crowd))
-
-    def _ahead(self) -> int:
-        """Who has to wait for others before it can claim again claims more at once."""
-        return self._prefetch.extra * (self._crowd if self._prefetch.is_learned else 1)
+        return min(room, self._most * (1 if self._wait else self._calls))
 
     async def _claim(self, limit: int) -> Claims:
         """One call to the store, which `recall` can end when it only waits."""
@@ -176,9 +169,6 @@ class Claimer:
     async def _ask_once(self, limit: int) -> Claims:
         return await self._queue.store.claim(self._queue.name, limit, self._lease(), wait=self._wait)
 
-    async def _company(self) -> int:
-        return min(_CROWD, self._queue.store.crowd(self._queue.name))
-
     async def _pace(self, got: int, asked: int) -> None:
         """After a full answer ask again at once; else let the next claim wait for a message."""
         self._wait = 0.0 if got >= asked else LONG_POLL_S
@@ -191,9 +181,7 @@ class Claimer:
         in_flight = self._in_flight
         full_again, waiting = full and self._claimed_before, len(in_flight.buffer)
         size = sum(len(message.payload) for message in claims.messages) if full_again else 0
-        self._prefetch.answered(
-            full=full_again, dry=not in_flight.open, waiting=waiting, size=size, times=2 * self._crowd
-        )
+        self._prefetch.answered(full=full_again, dry=not in_flight.open, waiting=waiting, size=size)
         self._claimed_before = full
 
     def _thin_later(self) -> None:

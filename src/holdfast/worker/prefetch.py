@@ -23,7 +23,7 @@ class Prefetch:
     def is_learned(self) -> bool:
         return self._most > self._least
 
-    def answered(self, *, full: bool, dry: bool, waiting: int, size: int = 0, times: int = 2) -> None:
+    def answered(self, *, full: bool, dry: bool, waiting: int, size: int = 0) -> None:
         """A claim came back: as many as asked for or fewer, to slots with nothing to do or with messages waiting.
 
         `size`: bytes of it; large messages are held in memory, so that more of them are not asked for.
@@ -31,7 +31,7 @@ class Prefetch:
         if waiting:
             self.extra = max(self._least, self.extra // 2)
         elif full and dry and size < ENOUGH_BYTES:
-            self.extra = min(self._most, max(self.extra * times, self._step))
+            self.extra = min(self._most, max(self.extra * 2, self._step))
 
     def forget(self) -> None:
         self.extra = self._least

@@ -134,7 +134,6 @@ class Committer:
         """They were carried out, and `head` was written for them, unless nothing has changed."""
         if head is not None:
             self._sure = (self._sure[0], head)
-            self.window.ended(head)
         for request in requests:
             if request.failure is not None:
                 self.abandoned(request)
@@ -249,18 +248,19 @@ class Committer:
     def commit(self, tx: Transaction, requests: Sequence[Request]) -> Head | None:
         """All requests that wait: one look, one `apply`; the new head, or None when nothing changed."""
         demand = sum(each.limit for request in requests for each in request.intents if type(each) is Claim)
-        seen, absorbed, next_due = self.window.intake(self.survey, tx, min(demand, _PAGE), requests)
+        seen, absorbed, next_due = self.window.intake(self.survey, tx, min(demand, _PAGE))
         session = Session(tx, seen, self._cache)
         intents: list[Intent] = [absorbed, Expire()]
         for request in requests:
             intents += request.intents
         intents += self.window.tidying(seen.head)
         results = session.do(intents)
-        self.window.given(session, requests, results)
+        self.window.given(session, results)
         self._answer(session, requests, results, next_due)
         return self._save(session)
 
     def _edit(self, tx: Transaction, change: Callable[[Session], T], demand: int) -> tuple[T, Head | None]:
+        self.window.begin_step(tx)
         seen, absorbed, _ = self.window.intake(self.survey, tx, demand)
         session = Session(tx, seen, self._cache)
         if absorbed.keys:

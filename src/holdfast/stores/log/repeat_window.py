@@ -81,7 +81,10 @@ class RepeatWindow(Protocol):
     def requests(self) -> Commits:
         """How requests to the committer are; asked once, after `serve`."""
 
-    def intake(self, survey: Survey, tx: Transaction, demand: int, asked: Sequence[Asked] = ()) -> Absorbable:
+    def begin_step(self, tx: Transaction, taken: Sequence[Asked] = ()) -> None:
+        """A step for these and all who wait begins; return when the head is nobody else's, for now."""
+
+    def intake(self, survey: Survey, tx: Transaction, demand: int) -> Absorbable:
         """The partition, the blocks to absorb for claims of so many messages, and when the next delayed one is due."""
 
     def tidying(self, head: Head) -> list[Intent]:
@@ -90,14 +93,11 @@ class RepeatWindow(Protocol):
     def sign(self, session: Session) -> Proof | None:
         """Mark the head that is about to be written, so that a lost answer can be found out."""
 
-    def given(self, session: Session, asked: Sequence[Asked], results: Sequence[Result]) -> None:
+    def given(self, session: Session, results: Sequence[Result]) -> None:
         """A commit has decided which messages it gives."""
 
     def load(self, session: Session, request: Asked, numbers: set[int]) -> dict[int, tuple[Block, Rows]]:
         """The blocks that the answer to a request is about."""
-
-    def ended(self, head: Head) -> None:
-        """A commit that callers had asked for has written this head."""
 
     async def flush_name(self, frozen: Frozen, fresh: str, keys: WrittenKeys) -> str:
         """The name under which a set that somebody left frozen can still be written: its own, or a fresh one."""
@@ -182,7 +182,10 @@ class Atomic:
     def requests(self) -> Commits:
         return self._space.commits
 
-    def intake(self, survey: Survey, tx: Transaction, demand: int, asked: Sequence[Asked] = ()) -> Absorbable:
+    def begin_step(self, tx: Transaction, taken: Sequence[Asked] = ()) -> None:
+        return None
+
+    def intake(self, survey: Survey, tx: Transaction, demand: int) -> Absorbable:
         if not demand:
             return intake.unlisted(survey, tx)
         try:
@@ -196,14 +199,11 @@ class Atomic:
     def sign(self, session: Session) -> Proof | None:
         return None
 
-    def given(self, session: Session, asked: Sequence[Asked], results: Sequence[Result]) -> None:
+    def given(self, session: Session, results: Sequence[Result]) -> None:
         return None
 
     def load(self, session: Session, request: Asked, numbers: set[int]) -> dict[int, tuple[Block, Rows]]:
         return {no: session.block(no) for no in numbers}
-
-    def ended(self, head: Head) -> None:
-        return None
 
     async def flush_name(self, frozen: Frozen, fresh: str, keys: WrittenKeys) -> str:
         return frozen.flush

@@ -35,22 +35,6 @@ class Stale(StoreError):
     """What a step believed in is gone: it was looking at an old head, or something is missing for good."""
 
 
-class Later(Exception):
-    """A step that would most likely fail now: it should run again, on what is there after so many seconds."""
-
-    def __init__(self, seconds: float) -> None:
-        super().__init__(seconds)
-        self.seconds = seconds
-
-
-class Plea(msgspec.Struct, frozen=True, gc=False):
-    """Somebody asks for a turn at a head; asking again changes the tag."""
-
-    name: str
-    tag: str | None
-    made: float | None
-
-
 class Found(msgspec.Struct, frozen=True, gc=False):
     """An object: its bytes and a tag that changes with every write of the key."""
 
@@ -100,15 +84,6 @@ class Transaction(Reading, Protocol):
 
     def signal(self, topic: str) -> None:
         """Wake everybody who watches the topic, in every process, once this is durable."""
-
-
-class Copyable(Protocol):
-    """What a space with a repeat window knows besides: whether it was copied, restored or rewritten as a whole."""
-
-    epoch: float  # when that was noticed; 0: never. Whatever was born and written before is not late by its date
-
-    async def identify(self) -> None:
-        """Look again."""
 
 
 class Shrinking(Protocol):

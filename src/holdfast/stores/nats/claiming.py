@@ -225,8 +225,11 @@ class Claimer:
         kept: list[Lease] = []
         removed = await self._removed(takes)
         for one, each, sequence in zip(takes, leases, sequences, strict=True):
-            if sequence is None or one.handed.id in removed:
-                await self._not_taken(info, one, sequence)
+            if sequence is None:  # another was quicker
+                await self._lost(info, one)
+                continue
+            if one.handed.id in removed:  # before we wrote this record of it
+                await partition.delete(partition.names.done_stream, sequence)
                 continue
             each.sequence = sequence
             kept.append(each)
@@ -267,13 +270,6 @@ class Claimer:
         for one in unsure:
             one.seen = now
         return {one.handed.id for one, ok in zip(unsure, there, strict=True) if not ok}
-
-    async def _not_taken(self, info: QueueInfo, one: _Candidate, sequence: int | None) -> None:
-        """Another was quicker, or it was removed before we wrote this record of it."""
-        if sequence is None:
-            await self._lost(info, one)
-        else:
-            await self._partition.delete(self._partition.names.done_stream, sequence)
 
     def _leases(self, takes: Sequence[_Candidate], lease: float, moment: Moment) -> tuple[list[Lease], list[Post]]:
         """Leases as they are to be, and what has to be written for that. What nobody held before shares a record."""

@@ -161,11 +161,6 @@ class Connection:
         if self.closed:
             raise Unavailable("nats: the store is closed")
 
-    @property
-    def just_returned(self) -> bool:
-        """Whether the server may still be recovering its streams."""
-        return time.monotonic() - self._up_since < RECOVERY_S
-
     # ------------------------------------------------------------------ asking
 
     def _answered(self, message: Incoming) -> None:
@@ -274,7 +269,7 @@ class Connection:
     def _may_recover(self, error: Exception) -> bool:
         if isinstance(error, Refused):
             return error.code in (Code.CLUSTER_NOT_READY, Code.NOT_THE_LEADER)
-        return self.just_returned
+        return time.monotonic() - self._up_since < RECOVERY_S
 
     async def collect(self, path: str, body: object) -> list[Incoming]:
         """A request with many answers and an end, such as a batch of direct gets; Lost, Nobody, Refused."""

@@ -83,7 +83,7 @@ class Copier:
         partition, names = self._partition, self._partition.names
         before, swept = partition.connection.now() - older_than, 0
         found = await partition.reader.run(names.task_stream, f"{names.once}*", 1, 1 << 30)
-        old = [(one.sequence, made) for one in found if (made := _made(one.data)).at < before]
+        old = [(one.sequence, made) for one in found if (made := msgspec.json.decode(one.data, type=Made)).at < before]
         for start in range(0, len(old), WINDOW):
             there = await self._there([made for _, made in old[start : start + WINDOW]])
             over = [sequence for sequence, made in old[start : start + WINDOW] if made.of not in there]
@@ -100,10 +100,6 @@ class Copier:
             except QueueNotFound:
                 pass
         return there
-
-
-def _made(data: bytes) -> Made:
-    return msgspec.json.decode(data, type=Made)
 
 
 async def _pair(

@@ -14,8 +14,9 @@ from typing import Any
 import msgspec
 
 from ...errors import Unavailable
+from ...validate import MOST_SECONDS
 from . import deadline, wire
-from .connection import TRIES, Connection, holding
+from .connection import TRIES, WINDOW, Connection, holding
 from .deadline import ANSWER_S, FRESH_S, RETRY_S, apart
 from .fast_reader import Incoming
 from .faults import Code, Ignored, Lost, Nobody, Refused, has_no_folder, of_queue
@@ -23,8 +24,6 @@ from .names import id_of
 from .reading import Reader
 
 HAND_OUT_S = 0.25  # the server's timers may be so late with what has become visible or was given back
-_SORTED = 512  # given back and put in order at once: beyond it the order is that of the returns
-_FOREVER_S = 10 * 365 * 86400.0  # longer delays may not fit into the server's nanoseconds
 
 
 class Handed(msgspec.Struct, order=True, gc=False):
@@ -81,8 +80,9 @@ class PriorityConsumer:
 
         What is not taken of it is given back in the order of its ids, so this need not be done for every claim.
         """
-        while self.buffer and self.buffer[-1].delivered > 1 and (had := len(self.buffer)) < _SORTED:
-            await self._ask(min(had, _SORTED - had))
+        most = 2 * WINDOW  # beyond it the order is that of the returns
+        while self.buffer and self.buffer[-1].delivered > 1 and (had := len(self.buffer)) < most:
+            await self._ask(min(had, most - had))
             if len(self.buffer) == had:
                 break
         self.buffer = deque(sorted(self.buffer))
@@ -418,4 +418,4 @@ def handed(message: Incoming, asked: float) -> Handed:
 
 def nak(delay: float) -> bytes:
     """Give back, to be handed out again after a while; the server keeps the instant."""
-    return b'-NAK {"delay":%d}' % int(min(delay, _FOREVER_S) * 1e9) if delay > 0 else b"-NAK"
+    return b'-NAK {"delay":%d}' % int(min(delay, MOST_SECONDS) * 1e9) if delay > 0 else b"-NAK"

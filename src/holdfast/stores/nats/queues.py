@@ -53,9 +53,9 @@ class Register:
 
     # ------------------------------------------------------------------ streams
 
-    async def install(self) -> None:
-        """The streams that all queues share."""
-        if self._installed:
+    async def install(self, *, again: bool = False) -> None:
+        """The streams that all queues share; `again`: look whether they are still there."""
+        if self._installed and not again:
             return
         hour = {"max_age": names.TRACE_S * 10**9, "discard": "old"}
         for stream, subjects in names.shared_streams(self.prefix).items():
@@ -209,10 +209,6 @@ class Register:
         if info is None:
             raise missing(queue)
         return info
-
-    def forget_installed(self) -> None:
-        """Look again whether the shared streams are there."""
-        self._installed = False
 
     def forget(self, queue: str) -> None:
         """It has changed."""

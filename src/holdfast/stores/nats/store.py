@@ -106,8 +106,7 @@ class NatsStore(Ordinary):
         with self._verb("installing"):
             upgraded: list[str] = []
             if not dry_run:
-                self.register.forget_installed()
-                await self.register.install()
+                await self.register.install(again=True)
                 for info in await self.register.all():
                     upgraded += await self.parts(info.name).upgrade()
         return [

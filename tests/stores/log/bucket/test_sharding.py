@@ -2,6 +2,10 @@
 
 from __future__ import annotations
 
+import time
+
+import pytest
+
 from holdfast.config import QueueOptions
 from holdfast.stores.log import queues
 from holdfast.stores.log.bucket import sharding
@@ -36,45 +40,44 @@ def test_a_token_says_its_shard():
     assert sharding.grouped(held, lambda each: each[1], 4) == {0: [0, 2], 2: [1]}
 
 
-def test_a_consumer_stays_at_home_while_nobody_waits():
-    turn = Round(8)
-    turn.home = 5
-    assert turn.order([Busy(1, 0.1), Busy(5, 0.1), Busy(6, 0.1)])[0] == 5
+def round_at(home: int) -> Round:
+    made = Round(8)
+    made.home = home
+    return made
 
 
-def test_neglected_shards_come_first_the_longest_waiting_before_the_others():
-    turn = Round(8)
-    turn.home = 5
-    order = turn.order([Busy(1, 14.0), Busy(2, 60.0), Busy(5, 0.1), Busy(6, 0.1)])
-    assert order == [2, 1, 5, 6]
+def test_ones_own_comes_first_then_shards_that_nobody_looks_after():
+    for _ in range(10):
+        order = round_at(5).order([Busy(1, 0.1), Busy(2, 4.0), Busy(5, 0.1), Busy(3, 60.0), Busy(6, 0.3)])
+        assert order[0] == 5
+        assert set(order[1:3]) == {2, 3}
+        assert set(order[3:]) == {1, 6}
+    assert round_at(5).order([Busy(3, 0.2)]) == [3], "an empty home is left"
+    assert round_at(5).order([]) == []
 
 
-def test_quiet_shards_are_tried_before_those_that_somebody_looks_after():
-    turn = Round(8)
-    turn.home = 5
-    assert turn.order([Busy(1, 0.1), Busy(2, 4.0), Busy(3, 0.3)])[0] == 2
+@pytest.mark.parametrize(
+    ("busy", "shared", "picked"),
+    [
+        ([Busy(5, 0.1), Busy(6, 0.2)], False, [5, 5]),
+        ([Busy(5, 0.1), Busy(6, 0.2)], True, [5, 5]),
+        ([Busy(5, 0.1), Busy(1, 4.0), Busy(6, 60.0)], False, [6, 5, 5]),
+        ([Busy(5, 0.1), Busy(6, 4.0)], True, [6, 6, 6]),
+    ],
+    ids=["others look after the rest", "nowhere to go", "the quietest is visited once", "a shared home is left"],
+)
+def test_where_a_consumer_claims_after_a_look(busy: list[Busy], shared: bool, picked: list[int]):
+    round = round_at(5)
+    round.seen(busy, shared=shared)
+    assert [round.pick() for _ in picked] == picked
 
 
-def test_a_home_is_left_when_others_are_there_and_another_shard_is_nobodys():
-    turn = Round(8)
-    turn.home = 5
-    turn.seen([Busy(5, 0.1), Busy(6, 4.0)], shared=False)
-    assert turn.pick() == 5
-    turn.seen([Busy(5, 0.1), Busy(6, 0.2)], shared=True)
-    assert turn.pick() == 5
-    turn.seen([Busy(5, 0.1), Busy(6, 4.0)], shared=True)
-    assert turn.pick() == 6
-
-
-def test_neglected_shards_are_visited_once():
-    turn = Round(8)
-    turn.home = 5
-    turn.seen([Busy(1, 14.0), Busy(2, 60.0), Busy(5, 0.1)], shared=False)
-    assert [turn.pick() for _ in range(4)] == [2, 1, 5, 5]
-
-
-def test_an_empty_home_is_left():
-    turn = Round(8)
-    turn.home = 5
-    assert turn.order([Busy(3, 0.2)]) == [3]
-    assert turn.order([]) == []
+def test_all_shards_are_looked_at_now_and_then(monkeypatch: pytest.MonkeyPatch):
+    now = 100.0
+    monkeypatch.setattr(time, "monotonic", lambda: now)
+    round = round_at(5)
+    assert not round.is_due()
+    now += 1.1 * sharding.LOOK_ROUND_S
+    assert round.is_due()
+    round.looking()
+    assert not round.is_due()

@@ -163,22 +163,6 @@ def test_a_signature_tells_whether_an_attempt_was_applied():
     assert not other.is_signed(codec.HeadWriter().encode(first), 1)
 
 
-def test_who_is_put_in_line_by_another_has_made_no_attempt_by_that():
-    """A place in line is no proof that a replacement happened, and takes none away."""
-    me, other = Late(R), Late(R)
-    first, attempt = me.sign(Head(now=T0))
-    other.turns.asked([me.session, "new"])
-    seated, _ = other.sign(Head(now=T0 + 60.0, beyond=first.beyond))
-    assert list(seated.beyond.sessions) == [me.session, "new", other.session]
-    data = codec.HeadWriter().encode(seated)
-    assert codec.decode(data) == seated
-    assert me.is_signed(data, attempt), "what it has done is still known"
-    assert seated.beyond.sessions["new"] == (0, T0 + 60.0)
-    new = Late(R)
-    new.session = "new"
-    assert not any(new.is_signed(data, number) for number in range(1, 5))
-
-
 def test_old_sessions_are_dropped():
     me, other = Late(R), Late(R)
     signed, _ = me.sign(Head(now=T0))

@@ -39,7 +39,7 @@ class Undertaker:
         if self._task is not None:
             return
         buried = [key for key in head.beyond.graveyard if not late.is_deleted(key)]
-        if late.old_pleas or len(buried) > _CROWD:
+        if len(buried) > _CROWD:
             self._start()
         elif buried and self._timer is None:
             oldest = min(names.birth_of(key) or 0.0 for key in buried)
@@ -68,10 +68,9 @@ class Undertaker:
         self._committer.let_go(buried)
         final = set(repeat.deletable(head, self._space.clock(), late.window)) & set(buried)
         crowd = [key for key in buried if key not in final and key not in self._early] if len(buried) > _CROWD else []
-        pleas, late.old_pleas = late.old_pleas, set()
         keys = [root + key for key in (*final, *crowd)]
-        if keys or pleas:
-            await self._space.remove([*keys, *pleas])
+        if keys:
+            await self._space.remove(keys)
         late.deleted(sorted(final))
         self._early = (self._early | set(crowd)) & set(head.beyond.graveyard)
         return len(final)

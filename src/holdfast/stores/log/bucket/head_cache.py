@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import os
 import threading
 import time
 from concurrent.futures import Future, ThreadPoolExecutor
@@ -108,10 +107,6 @@ class Shelf:
         for read in reads:
             read.add_done_callback(answered)
         return either
-
-    def touch(self, key: str, until: float) -> None:
-        """Write a key so that its tag changes; nobody waits for that."""
-        self.pool.submit(self.wire.put, key, os.urandom(8), until)
 
     def wrote(self, key: str, data: bytes, tag: Tag, began: tuple[float, float]) -> None:
         """Our own write is the current version as far as anybody knows; it began by the monotonic clock and `ticks`."""

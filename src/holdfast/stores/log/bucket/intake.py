@@ -10,7 +10,6 @@ from ..head.machine import wanted
 from ..head.state import Absorb, Head, ListTicket
 from ..space import Reading, Transaction
 from .listing import Late, Listing
-from .view import bucket_view
 
 if TYPE_CHECKING:
     from ..edit import Seen
@@ -32,13 +31,20 @@ def absorbable_late(survey: intake.Survey, tx: Transaction, demand: int, late: L
         absorb = None if seen.rules.paused else _from_list(tx, seen, listing, demand, late, enough=True)
         if absorb is not None:
             return seen, absorb, listing.next_due
-    additions = late.additions
-    seen, found = intake.named(survey)(tx, ranges_at(tx.now, demand))
+    seen, listing = list_late(survey, tx, demand, late)
     if seen.rules.paused:
         return seen, Absorb([], seen.ticket), None
-    listing = _listing_of(tx, seen.root, seen.ticket, found, seen.head.held + _look(demand))
-    late.listed(listing, additions)
     return seen, _from_list(tx, seen, listing, demand, late) or Absorb([], seen.ticket), listing.next_due
+
+
+def list_late(survey: intake.Survey, tx: Transaction, demand: int, late: Late) -> tuple[Seen, Listing]:
+    """The log, and a list of it for claims of so many messages, in one trip."""
+    additions = late.additions
+    seen, found = intake.named(survey)(tx, ranges_at(tx.now, demand))
+    listing = _listing_of(tx, seen.root, seen.ticket, found, seen.head.held + _look(demand))
+    if not seen.rules.paused:
+        late.listed(listing, additions)
+    return seen, listing
 
 
 def look_ahead(view: Reading, config: str, root: str, head: Head, demand: int) -> Listing:
@@ -56,7 +62,7 @@ def _listing_of(view: Reading, root: str, ticket: ListTicket, found: list[list[s
     made = {key[cut:]: view.made(key) for key in (*inbox, *due)}
     due_at = intake.soonest(view, coming)
     upto = intake.end_of(inbox, asked)[cut:]
-    return Listing(root, ticket, made, upto, due_at, view.now, bucket_view(view).pleas(root))
+    return Listing(root, ticket, made, upto, due_at)
 
 
 def _from_list(

@@ -17,19 +17,16 @@ from ....errors import Damaged
 from .. import bundles, damage
 from ..head import codec, repeat
 from ..head.state import Absorb, Forget, Head, Intent, ListTicket, Rules
-from ..names import HEED, parse_block
-from ..space import Plea, Reading
+from ..names import parse_block
+from ..space import Reading
 from ..unfinished import unfinished_of
-from .turns import Turns
+from .ownership import PATIENCE_S, Ownership
 
-_OLD_PLEA = 60.0  # seconds after which nobody waits for an answer to it any more
 _AGING = 0.08  # seconds after which the next list is asked for meanwhile, while claims follow each other
 _STEADY = 0.5  # seconds between commits that follow each other
 _CURRENT = 0.25  # seconds in which a list counts as current while it shows enough to give
-_CURRENT_IN_TURNS = 0.6  # the same where processes wait for their turns anyway
 _PURGED_MOST = 200  # blocks that are buried at a time: the head is rewritten with every commit
 _OWN_BLOCKS_MOST = 4096  # beyond, the oldest count as somebody else's
-_NEAR = 5.0  # seconds in which a replacement of the head makes somebody a rival for it
 
 
 class Listing(msgspec.Struct, frozen=True):
@@ -43,8 +40,6 @@ class Listing(msgspec.Struct, frozen=True):
     made: dict[str, float | None]
     upto: str  # the last key of the inbox that is shown; empty: all of it is
     next_due: float | None  # of the blocks under `later/` that are not due
-    now: float = 0.0
-    pleas: Sequence[Plea] = ()  # of those who cannot replace the head
 
 
 class Chosen(msgspec.Struct, frozen=True):
@@ -57,7 +52,7 @@ class Chosen(msgspec.Struct, frozen=True):
 class Late:
     """One per committer."""
 
-    def __init__(self, seconds: float) -> None:
+    def __init__(self, seconds: float, timeout: float = float("inf")) -> None:
         self.window = seconds
         self.session = os.urandom(4).hex()
         self._attempts = itertools.count(1)
@@ -71,9 +66,8 @@ class Late:
         self._added = 0
         self._steady = False
         self.demand = 0  # messages that the last claims asked for
-        self._pleas: dict[str, str | None] | None = None  # as last listed
-        self.turns = Turns(self.session)
-        self.old_pleas: set[str] = set()  # full keys of those to delete
+        self.ownership = Ownership(self.session, patience_s=min(PATIENCE_S, timeout / 2))
+        self.begun_at = float("-inf")  # when the commit under way began
         self._purged: list[str] = []  # blocks that a purge has dropped, as last listed
         self.suspects: dict[str, float] = {}  # blocks that look late, as last listed, and when they were written
 
@@ -86,20 +80,8 @@ class Late:
 
     def listed(self, listing: Listing, additions: int) -> None:
         """The log was listed just now; `additions` were counted before that."""
-        self._hear(listing)
         if additions == self._added:
             self._listing, self._listed = listing, time.monotonic()
-
-    def _hear(self, listing: Listing) -> None:
-        """Who has asked for a turn since the last list; pleas of long ago are swept away."""
-        before, self._pleas = self._pleas, {each.name: each.tag for each in listing.pleas}
-        if before is not None:
-            self.turns.asked([name for name, tag in self._pleas.items() if before.get(name) != tag])
-        self.old_pleas.update(
-            listing.root + HEED + each.name
-            for each in listing.pleas
-            if each.made is not None and each.made < listing.now - _OLD_PLEA
-        )
 
     def unlist(self, delayed: Sequence[str] = ()) -> None:
         """Something was added here, delayed blocks of these keys among it: the next claim looks."""
@@ -112,16 +94,14 @@ class Late:
 
     def listing(self) -> Listing | None:
         """The last list, while it counts as current; one of the commit under way always does."""
-        age = _CURRENT_IN_TURNS if self.turns.is_shared else _CURRENT
-        is_new = self._listed > self.turns.begun_at or self.age() < age
-        return self._listing if is_new else None
+        return self._listing if self._listed > self.begun_at or self.age() < _CURRENT else None
 
     def is_list_due(self, demand: int) -> bool:
         """Whether to list meanwhile for claims that will follow; `demand` is what those under way ask for.
 
         Only while claims follow each other: else most likely nobody would need it.
         """
-        follows = time.monotonic() - self.turns.last_at < _STEADY
+        follows = time.monotonic() - self.ownership.swapped_at < _STEADY
         if demand:
             self.demand, self._steady = demand, follows
         return follows and self._steady and self._listing is not None and self.age() > _AGING
@@ -129,11 +109,6 @@ class Late:
     def age(self) -> float:
         """Seconds since the last list."""
         return time.monotonic() - self._listed
-
-    def rivals(self, head: Head) -> int:
-        """How many others replace this head, too."""
-        since = head.now - _NEAR
-        return sum(at > since for name, (_, at) in head.beyond.sessions.items() if name != self.session)
 
     def token(self) -> str:
         """For a claim; its beginning says whose it is."""
@@ -201,8 +176,7 @@ class Late:
 
     def sign(self, head: Head) -> tuple[Head, int]:
         attempt = next(self._attempts)
-        head = repeat.seated(head, self.turns.guests(head))
-        return repeat.signed(head, self.session, attempt, self.turns.next(head)), attempt
+        return repeat.signed(head, self.session, attempt, self.ownership.turn(head)), attempt
 
     def is_signed(self, data: bytes | None, attempt: int) -> bool:
         """Whether this version of the head, or one below it, is our attempt."""

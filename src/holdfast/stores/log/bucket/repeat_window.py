@@ -1,14 +1,16 @@
 """A partition on a bucket: a write can be repeated or arrive late, and every request is dear.
 
 What a claim gives is read beside the replacement of the head, not before it. Callers that were answered together are
-waited for, so that what they ask next shares one replacement. Several processes on one head take turns.
+waited for, so that what they ask next shares one replacement. While another process owns the head it is left alone.
 """
 
 from __future__ import annotations
 
 import asyncio
+import contextlib
 import math
-from collections.abc import Sequence
+import time
+from collections.abc import Iterator, Sequence
 from functools import partial
 from typing import TYPE_CHECKING, cast
 
@@ -37,16 +39,16 @@ from ..intake import Absorbable, Survey
 from ..queues import Config
 from ..repeat_window import Asked, Home, Proof, WrittenKeys
 from ..rows import Rows
-from ..space import Later, Reading, Transaction
+from ..space import Reading, Transaction
 from . import sharding
 from .append import Appends
 from .gather import Gather, Group
 from .graveyard import Undertaker
-from .intake import absorbable_late, look_ahead
+from .intake import absorbable_late, list_late, look_ahead
 from .listing import Late
 from .orphans import keys_below, sweep
 from .quarantine import Quarantine
-from .view import View, bucket_view
+from .view import bucket_view
 
 if TYPE_CHECKING:
     from ..commit import Committer
@@ -58,8 +60,9 @@ if TYPE_CHECKING:
 _APPENDS_MOST = 3  # under way before further calls gather
 _LEAST_TIME = 8.0  # seconds of a window in which a flush is written for sure
 _STAGED_STALE = 3000.0  # seconds after which staged blocks may be about to be swept
-_STALE = 0.3  # seconds after which who is next in line lists anew
-_AGED = 0.1  # seconds after which a list is made anew beside the first replacement of a turn
+_GATHER_PART = 0.06  # of a replacement: how long the next one waits for callers that were answered together
+_READ_BESIDE_LOST = 1  # refusals after which blocks are read when they are ours, not beside the replacement
+_SLICE_S = 0.02  # of a wait: so soon it is seen that an extension has come
 
 
 class Window:
@@ -70,7 +73,7 @@ class Window:
     merge_after_s = 3600.0
 
     def __init__(self, space: CloudSpace, home: Home) -> None:
-        self.late = Late(space.window)
+        self.late = Late(space.window, home.timeout)
         self.appends = Appends(space, home, added=self.late.unlist)
         self._space = space
         self._address = home.address
@@ -78,6 +81,7 @@ class Window:
         self._timeout = home.timeout
         self._looking: asyncio.Future[None] | None = None
         self._loop: asyncio.AbstractEventLoop | None = None  # where callers wait
+        self._extending = 0  # calls of other threads that wait for the head
 
     def serve(self, committer: Committer) -> None:
         self._committer = committer
@@ -103,12 +107,12 @@ class Window:
         await self.appends.write(group)
 
     def requests(self) -> Gather:
-        self._requests = Gather(self._carry_out, most=1, pause=lambda: self.late.turns.pause())
+        self._requests = Gather(self._carry_out, most=1, pause=self._gather_s)
         return self._requests
 
     async def _carry_out(self, group: Group) -> None:
         """One replacement of the head for all who wait; more join until it is written."""
-        self._begins(cast(list[Request], self._requests.waiting))
+        self._begins()
         head, answers = await self._space.transact(
             partial(self._joined, group), deadline=self._timeout, lane=self._address.text
         )
@@ -119,6 +123,7 @@ class Window:
 
     def _joined(self, group: Group, tx: Transaction) -> tuple[Head | None, list[Answer]]:
         """In a thread, perhaps several times; only the answers of the run that counts are given."""
+        self.begin_step(tx, group)
         group.join()
         head = self._committer.commit(tx, group) if group else None
         return head, [request.result for request in group]
@@ -126,16 +131,23 @@ class Window:
     def ask_from_thread(self, *intents: Intent) -> Answer:
         """As `Committer.ask`, blocking, from any thread."""
         request = Request(self._committer, intents)
-        self._space.transact_from_thread(
-            lambda tx: self._committer.commit(tx, [request]), deadline=self._timeout, lane=self._address.text
-        )
+        with self._urgent():
+            self._space.transact_from_thread(
+                lambda tx: self._committer.commit(tx, [request]), deadline=self._timeout, lane=self._address.text
+            )
         return request.result
 
-    def _begins(self, waiting: Sequence[Asked]) -> None:
-        self.late.turns.begun()
-        demand = sum(each.limit for request in waiting for each in request.intents if type(each) is Claim)
-        self._loop = asyncio.get_running_loop()
-        if self.late.is_list_due(demand):
+    def _gather_s(self) -> float:
+        return _GATHER_PART * self.late.ownership.trip_s
+
+    @property
+    def _waiting(self) -> Sequence[Asked]:
+        """What the next commit will carry out."""
+        return cast(list[Request], self._requests.waiting)
+
+    def _begins(self) -> None:
+        self.late.begun_at, self._loop = time.monotonic(), asyncio.get_running_loop()
+        if self.late.is_list_due(_demand(self._waiting)):
             self._list_meanwhile()
 
     def _list_meanwhile(self) -> None:
@@ -155,58 +167,70 @@ class Window:
         if not looking.cancelled():
             looking.exception()  # whoever needs a list asks again
 
-    def ended(self, head: Head) -> None:
-        self.late.turns.ended(self.late.rivals(head))
+    @contextlib.contextmanager
+    def _urgent(self) -> Iterator[None]:
+        self._extending += 1
+        try:
+            yield
+        finally:
+            self._extending -= 1
 
     # What runs inside the transaction.
 
-    def intake(self, survey: Survey, tx: Transaction, demand: int, asked: Sequence[Asked] = ()) -> Absorbable:
-        turns = self.late.turns
-        if turns.is_contended:
-            self._wait_for_turn(survey, tx, demand, asked)
-        turns.tried()
+    def begin_step(self, tx: Transaction, taken: Sequence[Asked] = ()) -> None:
+        """Wait while the head is another's, unless leases are extended; requests that arrive meanwhile join.
+
+        An earlier attempt of this commit that may still happen is looked for before every step, not within one: then
+        the head must not be read again here.
+        """
+        view, root, waited = bucket_view(tx), self._committer.root, False
+        if view.is_unsettled:
+            return
+        head = self._committer.look(tx).head if view.is_fresh else self._committer.stored(root)
+        while seconds := self.late.ownership.wait_s(
+            head, seen_at=view.known_since(root + "head"), store_now=tx.now, waiting_since=view.began
+        ):
+            waited, extends = True, self._sleep(seconds, taken)
+            view.read_again(root + "head")
+            if extends:
+                break
+            head = self._look_again(tx, taken).head
+        if waited and self.late.demand and self.late.listing() is None and self._loop is not None:
+            self._loop.call_soon_threadsafe(self._list_meanwhile)  # claims will follow
+
+    def _sleep(self, seconds: float, taken: Sequence[Asked]) -> bool:
+        """True: it ended early, since there is a lease to extend."""
+        until = time.monotonic() + seconds
+        while (left := until - time.monotonic()) > 0:
+            asked = (*taken, *self._waiting)
+            if self._extending or any(type(each) is Extend for request in asked for each in request.intents):
+                return True
+            time.sleep(min(left, _SLICE_S))
+        return False
+
+    def _look_again(self, tx: Transaction, taken: Sequence[Asked]) -> Seen:
+        """Where messages are wanted, with a list in the same trip."""
+        demand = _demand((*taken, *self._waiting))
+        if demand and self.late.listing() is None:
+            return list_late(self._committer.survey, tx, demand, self.late)[0]
+        return self._committer.look(tx)
+
+    def intake(self, survey: Survey, tx: Transaction, demand: int) -> Absorbable:
+        bucket_view(tx).afterwards(self.late.ownership.swapped)
         return absorbable_late(survey, tx, demand, self.late) if demand else intake.unlisted(survey, tx)
-
-    def _wait_for_turn(self, survey: Survey, tx: Transaction, demand: int, asked: Sequence[Asked]) -> None:
-        turns, view = self.late.turns, bucket_view(tx)
-        seen, _ = survey(tx, intake.no_ranges)
-        pause = turns.wait(seen.head, tx.now, is_read=view.is_read(seen.root + "head"))
-        if turns.asks:
-            self._ask_for_turn(view, seen.root)
-        # Leases that are extended cannot wait.
-        if pause and not any(type(each) is Extend for request in asked for each in request.intents):
-            self._prepare(demand)
-            raise Later(pause)
-        if turns.waited and demand and self.late.age() > _AGED and self._loop is not None:
-            self._loop.call_soon_threadsafe(self._list_meanwhile)
-
-    def _prepare(self, demand: int) -> None:
-        """While it is not our turn: beside the looks, which must not wait for it."""
-        if self.late.turns.is_next and demand and self.late.age() > _STALE and self._loop is not None:
-            self._loop.call_soon_threadsafe(self._list_meanwhile)
-
-    def _ask_for_turn(self, view: View, root: str) -> None:
-        if self.late.turns.may_ask():
-            view.ask_for_turn(root + "head", self.late.session)
 
     def tidying(self, head: Head) -> list[Intent]:
         return self.late.tidying(head)
 
     def sign(self, session: Session) -> Proof | None:
-        if self.late.turns.is_outside(session.seen.head):
-            view = bucket_view(session.tx)
-            view.if_beaten(partial(self._ask_for_turn, view, session.seen.root))
         session.head, attempt = self.late.sign(session.head)
         return partial(self.late.is_signed, attempt=attempt)
 
-    def given(self, session: Session, asked: Sequence[Asked], results: Sequence[Result]) -> None:
+    def given(self, session: Session, results: Sequence[Result]) -> None:
         given = [each.block for result in results if isinstance(result, list) for each in result]
-        self.late.turns.goes_on = bool(given) or not any(
-            type(each) is Claim for request in asked for each in request.intents
-        )
         keys = map(session.key_of, dict.fromkeys(given))
         view, missing = bucket_view(session.tx), [key for key in keys if self._cache.get(key) is None]
-        if self.late.turns.is_ours:
+        if self.late.ownership.lost <= _READ_BESIDE_LOST:
             view.fetch(missing)
         elif missing:  # most likely somebody is faster and takes these: they are read when they are ours
             view.afterwards(partial(view.fetch, missing))
@@ -328,6 +352,11 @@ class Window:
         found = tx.get(key)
         if found is None or damage.read(key, codec.decode, found.data).block_at(block.key) is None:
             raise Unavailable(f"others have ended what was claimed from {seen.root}: this process was held up")
+
+
+def _demand(asked: Sequence[Asked]) -> int:
+    """How many messages are claimed."""
+    return sum(each.limit for request in asked for each in request.intents if type(each) is Claim)
 
 
 def _written(view: Reading, keys: WrittenKeys) -> tuple[list[str], list[str]] | None:

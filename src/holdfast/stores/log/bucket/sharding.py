@@ -18,10 +18,8 @@ if TYPE_CHECKING:
 T = TypeVar("T")
 _MARK = "-"
 _DIGITS = 4  # of the highest shard there can be
-_NEGLECTED = 10.0  # seconds a shard with messages may see no commit before somebody else's consumer looks after it
-UNATTENDED = 2.5  # seconds without a commit after which a shard is nobody's; dates have whole seconds
-_LOOK_ROUND = 5.0  # seconds between looks at all shards, while one's own has messages
-_LOOK_ROUND_SHARED = 0.5  # the same while others take from one's own
+UNATTENDED_S = 2.5  # without a commit after which a shard is nobody's; dates have whole seconds
+LOOK_ROUND_S = 1.0  # between looks at all shards while one's own has messages: a request each
 
 
 def token(claim: str, shard: int) -> str:
@@ -57,7 +55,7 @@ def busy(view: Reading, seen: Sequence[Seen]) -> list[Busy]:
     for shard, each in enumerate(seen):
         if _has_new(view, each) or _has_ready(each, view.now):
             made = view.made(each.root + "head")
-            found.append(Busy(shard, view.now - made if made is not None else UNATTENDED))
+            found.append(Busy(shard, view.now - made if made is not None else UNATTENDED_S))
     return found
 
 
@@ -80,44 +78,41 @@ def _has_ready(seen: Seen, now: float) -> bool:
 
 
 class Round:
-    """A consumer's way over the shards. It stays with one, which spares it races for a head, as long as none waits."""
+    """A consumer's way over the shards: at home while it gives messages, with visits where nobody else is.
+
+    One replacement of a head serves any number of claims, so all of a process go to one shard.
+    """
 
     def __init__(self, count: int) -> None:
         self.count = count
         self.home = random.randrange(count)
-        self._visits: list[int] = []  # where messages wait and nobody looks after them
+        self._visit: int | None = None
         self._looked = time.monotonic()
 
     def pick(self) -> int:
-        """Where to claim. One replacement of a head serves any number of claims, so all of a process go to one."""
-        return self._visits.pop(0) if self._visits else self.home
+        """Where to claim."""
+        shard, self._visit = self.home if self._visit is None else self._visit, None
+        return shard
 
-    def is_due(self, *, shared: bool) -> bool:
-        """Whether to look at the others, although one's own gives messages; `shared`: it gives them to others too."""
-        return time.monotonic() - self._looked > (_LOOK_ROUND_SHARED if shared else _LOOK_ROUND)
+    def is_due(self) -> bool:
+        """Whether to look at the others, although one's own gives messages."""
+        return time.monotonic() - self._looked > LOOK_ROUND_S
 
     def looking(self) -> None:
         """All shards are being looked at."""
         self._looked = time.monotonic()
 
     def seen(self, busy: Sequence[Busy], *, shared: bool) -> None:
-        """Visit shards that nobody looks after; leave a home that is shared with others for one that nobody has."""
-        self._visits = _neglected(busy)
-        free = [each.shard for each in busy if each.quiet >= UNATTENDED and each.shard != self.home]
-        if shared and free:
-            self.home = random.choice(free)
+        """Visit a shard that nobody looks after, the quietest; if others take from one's own, move to any of them."""
+        free = [each for each in busy if each.quiet >= UNATTENDED_S and each.shard != self.home]
+        if free and shared:
+            self.home = random.choice(free).shard
+        elif free:
+            self._visit = max(free, key=lambda each: each.quiet).shard
 
     def order(self, busy: Sequence[Busy]) -> list[int]:
-        """Which shards to try: those that nobody looks after, one's own, then the others, the quiet ones first."""
+        """Which shards to try: one's own, then those that nobody looks after, then the others."""
         self.looking()
-        others = [each for each in busy if each.quiet <= _NEGLECTED and each.shard != self.home]
-        random.shuffle(others)
-        others.sort(key=lambda each: each.quiet < UNATTENDED)
-        own = [self.home] if any(each.shard == self.home and each.quiet <= _NEGLECTED for each in busy) else []
-        return [*_neglected(busy), *own, *(each.shard for each in others)]
-
-
-def _neglected(busy: Sequence[Busy]) -> list[int]:
-    """The shards that nobody looks after, the longest first."""
-    found = [each for each in busy if each.quiet > _NEGLECTED]
-    return [each.shard for each in sorted(found, key=lambda each: -each.quiet)]
+        found = random.sample(busy, len(busy))
+        found.sort(key=lambda each: (each.shard != self.home, each.quiet < UNATTENDED_S))
+        return [each.shard for each in found]

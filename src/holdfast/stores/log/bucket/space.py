@@ -148,7 +148,7 @@ class CloudSpace:
         def run() -> T:
             self._usable()
             until = self._wire.until(deadline)
-            return step(View(self._shelf, self._clock(), until, fresh=False, snapshot=True))
+            return step(View(self._shelf, self._clock, until, fresh=False, snapshot=True))
 
         return await self._in_thread(run, deadline)
 

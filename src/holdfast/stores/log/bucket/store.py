@@ -26,7 +26,6 @@ from ..space import Reading, Transaction
 from ..store import LogStore
 from ..topics import work_topic
 from . import sharding
-from .ahead import Ahead
 from .idle import Polling
 from .recover import Recovery, known_among
 from .repeat_window import Window
@@ -53,7 +52,6 @@ class LateStore(LogStore):
         self._pollings: dict[str, Polling] = {}
         self._rounds: dict[str, Round] = {}
         self._fetching: set[asyncio.Future[Any]] = set()
-        self._ahead = Ahead(self._claim_somewhere, self._settle)
         self._looks: dict[str, tuple[float, asyncio.Future[list[sharding.Busy]]]] = {}  # at all shards, and when begun
         self._passed: dict[str, float] = {}  # by which epoch messages came back, by queue
         self._home = random.getrandbits(30)  # a producer stays on one shard
@@ -131,13 +129,6 @@ class LateStore(LogStore):
         return ends
 
     async def settle(self, queue: str, settlements: Sequence[Settlement]) -> list[Answer]:
-        if self.crowd(queue) > 1:
-            self._ahead.begin(queue, settlements)
-        answers = await self._settle(queue, settlements)
-        self._ahead.habit(queue).settled(settlements)
-        return answers
-
-    async def _settle(self, queue: str, settlements: Sequence[Settlement]) -> list[Answer]:
         answers: list[Answer] = ["unknown"] * len(settlements)
 
         async def part(shard: int, places: list[int]) -> None:
@@ -176,15 +167,6 @@ class LateStore(LogStore):
     # Claims.
 
     async def claim(self, queue: str, limit: int, lease: float, *, wait: float = 0.0) -> Claims:
-        habit, claims = self._ahead.habit(queue), None
-        habit.claims(limit, lease)
-        try:
-            claims = await self._ahead.take(queue, limit, lease) or await self._claim_now(queue, limit, lease, wait)
-        finally:
-            habit.claimed(claims)
-        return claims
-
-    async def _claim_now(self, queue: str, limit: int, lease: float, wait: float) -> Claims:
         """How often others are looked for depends on what was found, not on how often somebody calls."""
         if not wait:
             return (await self._claim_somewhere(queue, limit, lease))[0]
@@ -228,15 +210,10 @@ class LateStore(LogStore):
             soonest = min((each for each in (soonest, next_due) if each is not None), default=None)
         return Claims([]), soonest
 
-    def crowd(self, queue: str) -> int:
-        """How many processes take turns where this one claims."""
-        round = self._rounds.get(queue)
-        return 1 + self._window_of(queue if round is None else queues.shard(queue, round.home)).late.turns.others
-
     def _look_round(self, queue: str, round: Round) -> None:
         """Now and then look at the other shards, meanwhile."""
-        shared = self._window_of(queues.shard(queue, round.home)).late.turns.is_shared
-        if not round.is_due(shared=shared):
+        shared = self._window_of(queues.shard(queue, round.home)).late.ownership.is_shared
+        if not round.is_due():
             return
         round.looking()
 
@@ -274,7 +251,6 @@ class LateStore(LogStore):
 
     async def close(self) -> None:
         self._bucket.end_soon()  # flushes, and all else that is under way
-        await self._ahead.close()
         if self._fetching:
             await asyncio.wait(self._fetching)
         await super().close()

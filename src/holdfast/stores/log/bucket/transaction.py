@@ -17,7 +17,7 @@ import msgspec
 
 from ....errors import Unavailable, UnknownOutcome
 from .. import bundles, names
-from ..space import Buffer, Later, Stale, Transaction, Unclear
+from ..space import Buffer, Stale, Transaction, Unclear
 from .clock import ticks
 from .faults import Doubt, Refused, unanswered
 from .head_cache import Shelf, is_kept
@@ -103,15 +103,12 @@ class Commits:
             settled = self._settle(open_attempts, until)
             if settled is not None:
                 return settled.result, settled.view
-            view = View(self._shelf, self._clock(), until, fresh=fresh, snapshot=False, before=view)
+            view = View(self._shelf, self._clock, until, fresh=fresh, snapshot=False, before=view)
+            view.is_unsettled = bool(open_attempts)
             if read is not None:
                 view.has_read(read)
             try:
                 result = step(view)
-            except Later as later:
-                fresh = True
-                self._stay_away(later, pause, open_attempts, began)
-                continue
             except Exception as error:  # noqa: BLE001  of the step: raised unless it should run again
                 fresh = True
                 final = _final(error, view, missing)
@@ -142,9 +139,6 @@ class Commits:
         try:
             tag = self._shelf.wire.swap(attempt.key, attempt.write.data, attempt.condition)
         except (Refused, Doubt) as error:
-            if isinstance(error, Refused):
-                for call in attempt.view.beaten:
-                    call()
             # Refused too: the refusal may answer a repeat of our own success.
             open_attempts.append(msgspec.structs.replace(attempt, refused=isinstance(error, Refused)))
             return False
@@ -163,11 +157,6 @@ class Commits:
                 return attempt
         open_attempts[:] = [attempt for attempt in open_attempts if not attempt.is_over(now)]
         return None
-
-    def _stay_away(self, later: Later, pause: _Pauses, open_attempts: list[Attempt], began: float) -> None:
-        time.sleep(max(0.0, min(later.seconds, pause.until - time.monotonic())))
-        if pause.over():
-            raise self._given_up(open_attempts, time.monotonic() - began) from None
 
     def _given_up(self, open_attempts: list[Attempt], seconds: float) -> Exception:
         if open_attempts:

@@ -11,8 +11,8 @@ import msgspec
 
 from ....errors import StoreError
 from ..calendar import SAME
-from ..names import CONFIGS, HEED, HINT
-from ..space import LAST, Buffer, Found, Plea, Range, Reading, Survey
+from ..names import CONFIGS, HINT
+from ..space import LAST, Buffer, Found, Range, Reading, Survey
 from .head_cache import CONFIG_AGE, HINTED_AGE, SETTLE_AGE, Shelf, is_kept
 from .requests import PAGE, Got, Listed, Tag
 
@@ -20,7 +20,6 @@ Proof = Callable[[bytes | None], bool]
 Keys = list[str]
 Some = list[Listed]
 Tags = list[str | None]
-Pleas = list[Plea]
 
 
 class Page(msgspec.Struct, frozen=True):
@@ -61,11 +60,20 @@ class View:
     calendar = SAME
 
     def __init__(
-        self, shelf: Shelf, now: float, until: float, *, fresh: bool, snapshot: bool, before: View | None = None
+        self,
+        shelf: Shelf,
+        clock: Callable[[], float],
+        until: float,
+        *,
+        fresh: bool,
+        snapshot: bool,
+        before: View | None = None,
     ) -> None:
-        self.now = now
+        self.now = clock()
+        self.began: float = before.began if before is not None else time.monotonic()  # the first run of the step
+        self.is_fresh = fresh  # heads are read, not taken from memory
+        self.is_unsettled = False  # an earlier attempt may still happen
         self.after: list[Callable[[], None]] = []  # what is done when everything is durable
-        self.beaten: list[Callable[[], None]] = []  # what is done when the replacement is refused
         self.assumed: set[str] = set()  # heads taken from memory that nothing has confirmed yet
         self.tags: dict[str, Tag | None] = {}  # what replacements are conditional on
         self.creates: dict[str, Buffer] = {}
@@ -73,8 +81,8 @@ class View:
         self.deletes: dict[str, None] = {}
         self.topics: set[str] = set()
         self._shelf = shelf
+        self._clock = clock
         self._until = until
-        self._fresh = fresh
         self._snapshot = snapshot
         self._read: set[str] = set()  # heads that were read here
         self._renewed: dict[str, Future[Got | None]] = {}  # heads that are being read
@@ -134,17 +142,18 @@ class View:
             if known is None or shown != _tags(known.got):
                 self.renew(key)
 
-    def ask_for_turn(self, key: str, name: str) -> None:
-        """Others replace this head so often that we cannot: let their lists show it."""
-        self._shelf.touch(key.removesuffix("head") + HEED + name, self._until)
+    def read_again(self, key: str) -> None:
+        """Some time has gone by: have this head read once more, as `renew` does."""
+        self.now = self._clock()
+        self._read.discard(key)
+        self.assumed.discard(key)
+        self._pages.clear()
+        self.renew(key)
 
-    def if_beaten(self, call: Callable[[], None]) -> None:
-        """Call this when the replacement is refused, before anything is looked at again."""
-        self.beaten.append(call)
-
-    def is_read(self, key: str) -> bool:
-        """Whether this head was read here, or a list has shown its tag: else it is what we remember."""
-        return key in self._read
+    def known_since(self, key: str) -> float:
+        """By the monotonic clock, of a head."""
+        known = self._shelf.known(key)
+        return known.since if known is not None else 0.0
 
     def has_read(self, key: str) -> None:
         """It is known as it is now."""
@@ -186,7 +195,7 @@ class View:
             return CONFIG_AGE
         if not listed:
             known = self._shelf.known(heads[0])
-            return CONFIG_AGE if self._fresh and (known is None or known.got is None) else SETTLE_AGE
+            return CONFIG_AGE if self.is_fresh and (known is None or known.got is None) else SETTLE_AGE
         hint = heads[0].removesuffix("head") + HINT
         known = self._shelf.known(heads[0])
         if hint not in self._shelf.hints:
@@ -204,7 +213,7 @@ class View:
         """Have some version of the head before anything is listed: what is absorbed must be judged by an older one."""
         if key in self.assumed or key in self._read or key in self._renewed:
             return
-        if self._fresh or self._shelf.known(key) is None:
+        if self.is_fresh or self._shelf.known(key) is None:
             self._shelf.refresh(key, self._until)
             self._read.add(key)
         elif self._snapshot:
@@ -231,14 +240,6 @@ class View:
                 self._read.add(key)
         self.tags[key] = got.tag if got is not None else None
         return got.data if got is not None else None
-
-    def pleas(self, root: str) -> Pleas:
-        """Who asks for turns at a head, as far as the pages listed here show it."""
-        start = root + HEED
-        listed = next(
-            (some for page in self._pages if (some := page.between(start, start + LAST, PAGE)) is not None), []
-        )
-        return [Plea(each.key[len(start) :], each.tag.e_tag, self.made(each.key)) for each in listed]
 
     def _shown(self, key: str) -> Tags | None:
         """The tags of a key on the pages listed here: [] when it is absent; None: they do not say."""

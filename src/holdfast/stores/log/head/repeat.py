@@ -9,7 +9,7 @@ whose object was copied, restored or rewritten, so it is not deleted either: it 
 
 from __future__ import annotations
 
-from collections.abc import Callable, Sequence
+from collections.abc import Callable
 from typing import Any, Literal, TypeAlias
 
 import msgspec
@@ -67,16 +67,6 @@ def signed(head: Head, session: str, attempt: int, turn: str = "") -> Head:
     }
     sessions[session] = (attempt, head.now)
     return replace(head, beyond=replace(head.beyond, sessions=sessions, turn=turn))
-
-
-def seated(head: Head, guests: Sequence[str]) -> Head:
-    """The head with these sessions first in line; who has not replaced it yet has made no attempt."""
-    if not guests:
-        return head
-    known = head.beyond.sessions
-    sessions = {name: (known.get(name, (0, 0.0))[0], head.now) for name in guests}
-    sessions |= {name: mark for name, mark in known.items() if name not in sessions}
-    return replace(head, beyond=replace(head.beyond, sessions=sessions))
 
 
 Fate: TypeAlias = Literal["admit", "purged", "late"]
