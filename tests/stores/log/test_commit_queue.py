@@ -247,7 +247,7 @@ async def test_a_deadline_while_waiting_takes_it_back(disk: Disk, here: bool):
 async def test_a_deadline_while_it_runs_is_unknown_and_what_it_took_is_given_back(disk: Disk):
     notes, held = Notes(), Held(disk)
     with pytest.raises(Unavailable, match="unknown"):
-        await disk.queue.put(Note(notes, "slow"), 0.05)
+        await disk.queue.put(Note(notes, "slow"), 2.0)
     assert notes.lost == []
     held.leave.set()
     await disk.queue.put(Note(notes, "next"), LONG)
