@@ -184,3 +184,28 @@ async def test_a_queue_that_goes_meanwhile_is_no_error(broker: Broker, monkeypat
     assert [report.name for report in await admin.overview(broker)] == ["here"]
     assert list(await broker.stats()) == list(await broker.maintain()) == ["here"]
     assert list(await admin.maintain(broker)) == ["here"]
+
+
+async def test_consumers_and_what_the_doctor_says_of_them(tmp_path: Path) -> None:
+    url = tmp_path.as_uri()
+    async with connect(url) as broker:
+        await (await broker.queue("emails")).enqueue_many(list(range(30)))
+        await broker.queue("others")
+        assert await admin.consumers(broker) == []
+        assert "consumers" not in {check.name for check in await admin.doctor(url)}
+        batches = broker.store.batches
+        assert batches is not None
+        owner = await batches.own("emails", "etl", holder="host:1:x", lease=60.0)
+        await batches.claim_batch(owner, after=0, limit=10)
+        await batches.manifest(owner, 0, 1)
+        await batches.claim_batch(owner, after=1, limit=5)
+        (found,) = await admin.consumers(broker, ["emails"])
+        assert 0 < found.lease <= 60
+        assert found == admin.ConsumerReport("emails", "etl", "host:1:x", found.lease, 2, 5, 0, 10, 20)
+        state, detail = (await examine(url))["consumers"]
+        assert (state, detail) == ("ok", "1 streams, 1 running; at most 20 messages behind")
+        await batches.beat(owner, 0.0)
+        state, detail = (await examine(url))["consumers"]
+        assert state == "warn"
+        assert detail.startswith("etl holds 5 of emails and no query runs")
+        assert (await admin.consumers(broker))[0].owner == ""

@@ -24,7 +24,7 @@ REASONED = re.compile(r"#\s*(noqa: [A-Z]+[0-9]+(, ?[A-Z]+[0-9]+)*|type: ignore\[
 VAGUE = {"utils", "util", "helpers", "helper", "common", "misc"}
 SUITES = {"conformance", "protocol"}  # one suite on every store; a model that knows no module
 TOPICS = {  # what no module has to itself
-    *("docs", "examples", "holdfast", "project", "runbook", "typing", "versions"),
+    *("constants", "docs", "examples", "holdfast", "project", "runbook", "typing", "versions"),
     *("bench", "internals", "other_stores", "pipeline_cli"),
     *("behind", "crashes", "histories", "processes", "purging", "rights", "seeded", "slices", "state_machines"),
     *("hostile_input", "secrets"),

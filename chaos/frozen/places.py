@@ -19,10 +19,12 @@ from tests.servers import nats, postgres, s3
 from tests.servers.http import Request, Response
 from tests.servers.proxy import Proxy
 
+from .valve import Valve
 from .wire import Wire
 
 SLOW_SECONDS = 0.4  # more for every piece, or for every request to a bucket
 _SMALL_DISK = "size=400m"
+_DISK_BYTES = 400 << 20
 _HOLDER = """
 import fcntl, os, signal, sys
 with open(sys.argv[1], "r+b") as lock:
@@ -83,6 +85,39 @@ def _small_disk(stack: contextlib.ExitStack, folder: Path) -> dict[str, Fault]:
     stack.callback(subprocess.run, ["umount", "-l", str(folder)], capture_output=True, check=False)
     filler = folder / "filler"
     return {"full": (lambda: _fill(filler), lambda: filler.unlink(missing_ok=True))}
+
+
+def _disk(stack: contextlib.ExitStack, folder: Path) -> dict[str, Fault]:
+    """A disk below a folder that we may stop, slow down and write-protect: ext4 in a file, where we may mount one."""
+    image = folder.parent / f"{folder.name}.ext4"
+    with image.open("wb") as file:
+        file.truncate(_DISK_BYTES)
+    stack.callback(image.unlink, missing_ok=True)
+    making, mounting = ["mkfs.ext4", "-q", "-m", "0", str(image)], ["mount", "-o", "loop", str(image), str(folder)]
+    for command in (making, mounting):
+        try:
+            subprocess.run(command, capture_output=True, check=True)
+        except (OSError, subprocess.CalledProcessError):
+            return {}
+    stack.callback(subprocess.run, ["umount", "-l", str(folder)], capture_output=True, check=False)
+    valve = Valve(folder)
+    stack.callback(valve.open)
+    filler = folder / "filler"
+    return {
+        "full": (lambda: _fill(filler), lambda: filler.unlink(missing_ok=True)),
+        "slow": (valve.pulse, valve.open),
+        "hung": (valve.shut, valve.open),
+        "read-only": (lambda: _protect(folder, "+i"), lambda: _protect(folder, "-i")),
+    }
+
+
+def _protect(folder: Path, flag: str) -> None:
+    """Also what is open cannot be written any more. The index of SQLite's log can: it is mapped, and a write to a
+    mapped page that may not be written ends the process, whoever owns it."""
+    store = folder / "store"
+    paths = [store, *(path for path in store.rglob("*") if path.is_dir() or path.parent == store)]
+    kept = [path for path in paths if not path.name.endswith("-shm")]
+    subprocess.run(["chattr", flag, *kept], check=False, capture_output=True)  # a file may be gone by now
 
 
 def _fill(filler: Path) -> None:
@@ -181,7 +216,7 @@ def _slate(stack: contextlib.ExitStack) -> Place:
 
 def _file(stack: contextlib.ExitStack) -> Place:
     root = Path(stack.enter_context(tempfile.TemporaryDirectory(prefix="holdfast-frozen-")))
-    disk = _small_disk(stack, root)
+    disk = _disk(stack, root) or _small_disk(stack, root)
     folder = root / "store"
     holders: list[subprocess.Popen[str]] = []
 

@@ -101,7 +101,7 @@ class Stream(threading.Thread):
         for row in rows or []:
             if self._chance.random() < 0.15:
                 await self._settle_row(broker, row)
-        if self._chance.random() < 0.4:
+        if self._chance.random() < 0.4 and rows is not None:  # what nobody planned to read is refused
             await self.call("settle batch", lambda: batches.settle_batch(owner, found.seq), batch=found.seq, **name)
         await asyncio.sleep(self._chance.random() * 0.3 * self._scale)
         return found.seq if rows is not None else None

@@ -1,5 +1,5 @@
 """Every verb of every store while its server is stopped, slow, full, read-only, restarted or gone; on a folder while a
-process that holds its lock is stopped."""
+process that holds its lock is stopped, or its disk is slow, full, read-only or does not answer."""
 
 from __future__ import annotations
 
@@ -10,6 +10,7 @@ import sys
 import time
 from collections.abc import Awaitable, Callable
 from dataclasses import dataclass, field
+from importlib import import_module
 from typing import Any
 
 import holdfast
@@ -25,8 +26,11 @@ _BACK_WITHIN = 5.0  # seconds after the fault until work must go on
 _HANG = 60.0  # seconds after which a call counts as one that never ends
 _TOUCHED = 0.25  # seconds: who took so long, or failed, was hit by the fault
 _AT_ONCE = 6  # queues that are made at the same time
-_SILENT = ("stopped", "gone")
+_SILENT = ("stopped", "gone", "hung")
 _OUT_OF_REACH = (*_SILENT, "slow", "restarted")
+# A folder on a quick disk commits single calls in the thread of their caller, which may be an event loop: the first
+# call after the disk has stopped to answer holds it up.
+_MAY_HOLD_UP_A_LOOP = ("hung",)
 _AWAY = (holdfast.Unavailable, holdfast.UnknownOutcome)
 _REFUSED = (holdfast.StoreError, holdfast.ConfigError)  # full, read-only: whatever says so
 _OPTIONS: dict[str, Any] = {
@@ -53,6 +57,7 @@ class Row:
 async def frozen(settings: Settings) -> Verdict:
     verdict = Verdict(run="frozen")
     logging.getLogger("holdfast").setLevel(logging.CRITICAL)  # hundreds of refusals, which are counted here
+    import_module("pyarrow.parquet")  # on a busy machine that takes seconds, which are no fault of a store
     for store in STORES if settings.store == "all" else [settings.store]:
         rows = await _of_store(store, settings)
         _judge(verdict, store, rows)
@@ -265,6 +270,7 @@ def _judge(verdict: Verdict, store: str, rows: list[Row]) -> None:
         verdict.expect(row.hit > 0, f"{where}: no call noticed")
         verdict.failures += [f"{where}: {late}" for late in row.late]
         verdict.expect(row.back <= _BACK_WITHIN, f"{where}: work went on after {row.back:.1f} s")
-        verdict.expect(row.lag <= _ALLOWED_EXCESS, f"{where}: the event loop was held up for {row.lag:.1f} s")
+        if row.fault not in _MAY_HOLD_UP_A_LOOP:
+            verdict.expect(row.lag <= _ALLOWED_EXCESS, f"{where}: the event loop was held up for {row.lag:.1f} s")
         verdict.failures += [f"{where}: {wrong}" for wrong in row.wrong]
         verdict.failures += [f"{where}: lost {lost}" for lost in row.lost[:5]]

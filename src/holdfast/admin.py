@@ -16,6 +16,7 @@ from .errors import CodecError, ConfigError, HoldfastError, MessageNotFound, Que
 from .queue import Queue
 from .stores import base, opening
 from .stores.base import PAGE_ROWS, Check, QueueInfo
+from .stores.batches import batches_of
 from .stores.formats import Format
 from .stores.opening import Location, locate, unmade
 from .stores.records import Stats, Status
@@ -32,6 +33,20 @@ class QueueReport(msgspec.Struct, frozen=True):
     created_at: datetime
     options: QueueOptions
     stats: Stats
+
+
+class ConsumerReport(msgspec.Struct, frozen=True):
+    """A Spark stream as the store knows it: who runs it, what it holds, and what waits for it."""
+
+    queue: str
+    consumer: str
+    owner: str  # "": nobody
+    lease: float  # seconds that the owner has left
+    batch: int  # the last one claimed
+    claimed: int  # messages it holds
+    tries: int  # of the oldest batch it holds
+    settled: int  # messages, since it began
+    lag: int  # messages that are ready, and those it holds
 
 
 class MessageReport(msgspec.Struct, frozen=True, kw_only=True):
@@ -82,6 +97,23 @@ async def report(broker: Broker, name: str) -> QueueReport:
     if info is None:
         raise QueueNotFound(f"there is no queue {name!r}")
     return _reported(info, await broker.store.stats(info.name))
+
+
+async def consumers(broker: Broker, names: Sequence[str] | None = None) -> list[ConsumerReport]:
+    """The consumers of these queues, or of all; ConfigError where the store serves no streams."""
+    batches = batches_of(broker.store)
+    found: list[ConsumerReport] = []
+    for queue in [info.name for info in await broker.store.queues()] if names is None else names:
+        known = await batches.consumers(queue)
+        ready = (await broker.store.stats(queue)).pending if known else 0
+        for each in known:
+            seq, lag = each.done + each.batches, ready + each.claimed
+            found.append(
+                ConsumerReport(
+                    queue, each.consumer, each.holder, each.lease, seq, each.claimed, each.tries, each.total, lag
+                )
+            )
+    return found
 
 
 def _reported(info: QueueInfo, stats: Stats) -> QueueReport:
@@ -266,7 +298,7 @@ async def _look_into(broker: Broker) -> list[Check]:
         reports = await overview(broker)
     except StoreError as error:  # one that cannot be read; the lines of the store say more
         return [*checks, Check("queues", "fail", str(error))]
-    return [*checks, *(_queue_check(reports)), _age(reports), _dead(reports)]
+    return [*checks, *(_queue_check(reports)), _age(reports), _dead(reports), *await _consumers(broker)]
 
 
 def _format(broker: Broker) -> list[Check]:
@@ -301,6 +333,20 @@ def _age(reports: Sequence[QueueReport]) -> Check:
     if age > OLD_MESSAGE_S:
         return Check("oldest message", "warn", f"one in {name} waits for {age:,.0f} s: does a worker run?")
     return Check("oldest message", "ok", f"one in {name} waits for {age:,.1f} s")
+
+
+async def _consumers(broker: Broker) -> list[Check]:
+    """Streams that hold messages which no query works on; no line where there are no streams."""
+    found = await consumers(broker) if broker.store.batches is not None else []
+    if not found:
+        return []
+    left = [each for each in found if each.claimed and not each.owner]
+    if left:
+        listed = ", ".join(f"{each.consumer} holds {each.claimed:,} of {each.queue}" for each in left)
+        way = "start its query, or give them back with `holdfast pipeline release QUEUE CONSUMER`"
+        return [Check("consumers", "warn", f"{listed} and no query runs: {way}")]
+    running, lag = sum(1 for each in found if each.owner), max(each.lag for each in found)
+    return [Check("consumers", "ok", f"{len(found)} streams, {running} running; at most {lag:,} messages behind")]
 
 
 def _dead(reports: Sequence[QueueReport]) -> Check:

@@ -27,7 +27,7 @@ ORDERS = 300  # enough to see a rate, few enough for a minute
 PRIORITIES = (0, 5, 9)
 KINDS = {7: "bad", 21: "shaky", 34: "shaky"}  # of every 50 orders
 BAD = ORDERS // 50  # fail until "the bug is fixed"
-FEW = 5  # orders that are due in 2 s; as many in the hands of the worker that is killed
+FEW_ORDERS = 5  # orders that are due in 2 s; as many in the hands of the worker that is killed
 LEASE_S = 2.0  # short: the demo waits until it is over
 STEP_S = 30.0  # for one step; a slow machine takes some
 
@@ -90,11 +90,11 @@ class Story:
         for place, priority in enumerate(PRIORITIES):
             numbers = range(place, ORDERS, len(PRIORITIES))
             await queue.enqueue_many([_order(number, priority) for number in numbers], priority=priority)
-        await queue.enqueue_many([_order(ORDERS + number) for number in range(FEW)], delay=2.0)
+        await queue.enqueue_many([_order(ORDERS + number) for number in range(FEW_ORDERS)], delay=2.0)
         took = time.monotonic() - started
-        self.say(f"{ORDERS} orders in three priorities, {FEW} more due in 2 s; durable after {took * 1000:.0f} ms")
+        self.say(f"{ORDERS} orders in three priorities, {FEW_ORDERS} due in 2 s; durable after {took * 1000:.0f} ms")
         stats = await queue.stats()
-        self.check((stats.pending, stats.delayed) == (ORDERS, FEW), f"stored as sent: {stats}")
+        self.check((stats.pending, stats.delayed) == (ORDERS, FEW_ORDERS), f"stored as sent: {stats}")
         return queue
 
     async def work(self, queue: Queue[Any]) -> None:
@@ -102,12 +102,12 @@ class Story:
         self.say(f"a worker takes 20 at a time; {2 * BAD} orders fail once, {BAD} fail every time")
         worker = queue.worker(self.handle, concurrency=20)
         await worker.start()
-        await self.until(lambda: self.finished(queue, ORDERS + FEW))
+        await self.until(lambda: self.finished(queue, ORDERS + FEW_ORDERS))
         await worker.stop()
         stats = await queue.stats()
         urgent = ORDERS // len(PRIORITIES)
         self.check(self.met[:urgent] == [max(PRIORITIES)] * urgent, "the highest priority went first")
-        self.check(stats.completed == ORDERS + FEW - BAD, f"{stats.completed} are completed")
+        self.check(stats.completed == ORDERS + FEW_ORDERS - BAD, f"{stats.completed} are completed")
         self.say(f"{stats.completed} completed: urgent ones first, delayed ones when due, shaky ones at the second try")
 
     async def bury_and_replay(self, queue: Queue[Any]) -> None:
@@ -120,7 +120,7 @@ class Story:
         self.say(f"the bug is fixed; {replayed} replayed")
         worker = queue.worker(self.handle)
         await worker.start()
-        await self.until(lambda: self.finished(queue, ORDERS + FEW))
+        await self.until(lambda: self.finished(queue, ORDERS + FEW_ORDERS))
         await worker.stop()
         self.check(await queue.dead.count() == 0, "no dead letter is left")
         self.say("all of them are completed now, nobody typed them in again")
@@ -128,13 +128,13 @@ class Story:
     async def look_back(self, queue: Queue[Any]) -> None:
         self.chapter("Archive")
         count = await queue.archive.count()
-        self.check(count == ORDERS + FEW, f"the archive has every order: {count}")
+        self.check(count == ORDERS + FEW_ORDERS, f"the archive has every order: {count}")
         record = (await queue.archive.list(limit=1))[0]
         self.say(f"{count} finished orders are kept for 7 days, each with its result, such as {record.result}")
 
     async def kill_a_worker(self, queue: Queue[Any]) -> None:
         self.chapter("Crash")
-        await queue.enqueue_many([_order(ORDERS + FEW + number) for number in range(FEW)])
+        await queue.enqueue_many([_order(ORDERS + FEW_ORDERS + number) for number in range(FEW_ORDERS)])
         # The URL may hold a password: in the environment other users cannot read it, on a command line they can.
         child = await asyncio.create_subprocess_exec(
             *(sys.executable, "-m", "holdfast.demo", self.name),
@@ -144,7 +144,7 @@ class Story:
         assert child.stdout is not None
         try:
             async with asyncio.timeout(STEP_S):
-                lines = [await child.stdout.readline() for _ in range(FEW)]
+                lines = [await child.stdout.readline() for _ in range(FEW_ORDERS)]
         except TimeoutError:
             lines = []
         finally:
@@ -153,14 +153,14 @@ class Story:
             await child.wait()
         self.check(bool(lines) and all(lines), f"another process takes the orders within {STEP_S:.0f} s")
         killed = time.monotonic()
-        self.say(f"another process had {FEW} orders in hand; it was killed (SIGKILL), with no chance to say so")
-        self.check((await queue.stats()).processing == FEW, "the orders are still leased")
+        self.say(f"another process had {FEW_ORDERS} orders in hand; it was killed (SIGKILL), with no chance to say so")
+        self.check((await queue.stats()).processing == FEW_ORDERS, "the orders are still leased")
         attempts: list[int] = []
         worker = queue.worker(self.handle, on_complete=lambda delivery, result: attempts.append(delivery.attempt))
         await worker.start()
-        await self.until(lambda: self.finished(queue, ORDERS + FEW + FEW))
+        await self.until(lambda: self.finished(queue, ORDERS + FEW_ORDERS + FEW_ORDERS))
         await worker.stop()
-        self.check(attempts == [2] * FEW, f"each ran a second time: {attempts}")
+        self.check(attempts == [2] * FEW_ORDERS, f"each ran a second time: {attempts}")
         took = time.monotonic() - killed
         self.say(f"their leases of {LEASE_S:.0f} s ended, they came back by themselves, done {took:.1f} s later")
 
@@ -168,7 +168,7 @@ class Story:
         self.chapter("Reopen")
         queue: Queue[Any] = await broker.queue(self.name, create=False)
         stats = await queue.stats()
-        everything = ORDERS + FEW + FEW
+        everything = ORDERS + FEW_ORDERS + FEW_ORDERS
         self.check((stats.completed, stats.archived) == (everything, everything), f"all is there: {stats}")
         self.check(stats.pending + stats.processing + stats.retry + stats.dead == 0, f"nothing is left over: {stats}")
         self.say(f"closed and opened again: {stats.completed} completed, 0 lost, 0 waiting")
@@ -182,7 +182,7 @@ class Story:
         folder = tempfile.mkdtemp(prefix="holdfast-report-")
         started = time.monotonic()
         kept, page = await asyncio.to_thread(_keep_and_measure, self.url, self.name, folder)
-        everything = ORDERS + FEW + FEW
+        everything = ORDERS + FEW_ORDERS + FEW_ORDERS
         self.check(kept == everything, f"the lake has every order once: {kept}")
         took = time.monotonic() - started
         self.say(f"Spark kept {kept} orders as Parquet and measured them in {took:.0f} s")
@@ -251,7 +251,7 @@ async def hold(name: str) -> None:
 
     async with connect() as broker:
         queue: Queue[Any] = await broker.queue(name, create=False)
-        await queue.worker(never, concurrency=FEW).run()
+        await queue.worker(never, concurrency=FEW_ORDERS).run()
 
 
 if __name__ == "__main__":

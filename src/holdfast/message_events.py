@@ -52,6 +52,14 @@ def cancelled(queue: str, id: str, attempts: int) -> Event:
     return _message("failed", queue, id, attempts, error="cancelled")
 
 
+def worker_started(queue: str, worker_id: str, concurrency: int) -> Event:
+    return Event("workers.started", {"queue": queue, "concurrency": concurrency, "worker_id": worker_id})
+
+
+def worker_stopped(queue: str, worker_id: str) -> Event:
+    return Event("workers.stopped", {"queue": queue, "worker_id": worker_id})
+
+
 def lost(queue: str, id: str) -> Event:
     return Event("lease.lost", {"queue": queue, "id": id})
 

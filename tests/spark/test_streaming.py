@@ -11,6 +11,7 @@ import time
 from urllib.parse import parse_qsl, urlencode, urlsplit, urlunsplit
 
 import pyarrow as pa
+import pyarrow.parquet as pq
 import pytest
 from pyspark.sql.datasource import CaseInsensitiveDict
 from pyspark.sql.streaming.datasource import ReadAllAvailable, ReadMaxRows
@@ -130,12 +131,117 @@ def test_available_now_ends(url):
     reader.prepareForTriggerAvailableNow()
     start = reader.initialOffset()
     first = reader.latestOffset(start, ReadMaxRows(30))
+    rows_of(reader, start, first)
     fill(url, 50)
     second = reader.latestOffset(first, ReadMaxRows(30))
     assert second["n"] == 50
+    rows_of(reader, first, second)
     assert reader.latestOffset(second, ReadMaxRows(30)) == second
     assert stats(url).pending == 50
     reader.stop()
+
+
+@pytest.mark.parametrize("planned", [False, True], ids=["claimed", "planned"])
+def test_available_now_after_a_crash_reads_everything_that_was_there(url, planned):
+    """What the crash left is read as well as all that was ready, not instead of a part of it."""
+    fill(url, 50)
+    reader = streamed(url)
+    start = reader.initialOffset()
+    lost = reader.latestOffset(start, ReadMaxRows(20))
+    if planned:
+        rows_of(reader, start, lost)
+    reader.stop()
+    again = streamed(url)
+    again.prepareForTriggerAvailableNow()
+    found, place = [], start
+    while (end := again.latestOffset(place, ReadMaxRows(20))) != place:
+        found += rows_of(again, place, end)
+        place = end
+    assert sorted(found) == list(range(50))
+    assert (stats(url).pending, stats(url).completed) == (0, 50)
+    again.stop()
+
+
+def test_available_now_ends_with_everything_archived(url, tmp_path):
+    """The process of the source ends with the run: what it settled last must be in files by then."""
+    fill(url, 30)
+    reader = streamed(url)
+    reader.prepareForTriggerAvailableNow()
+    place = reader.initialOffset()
+    while (end := reader.latestOffset(place, ReadMaxRows(20))) != place:
+        rows_of(reader, place, end)
+        place = end
+    assert archived_rows(tmp_path) == 30
+    reader.stop()
+
+
+def test_a_stream_that_is_stopped_archives_what_it_settled(url, tmp_path):
+    fill(url, 30)
+    reader = streamed(url)
+    start = reader.initialOffset()
+    end = reader.latestOffset(start, ReadMaxRows(30))
+    rows_of(reader, start, end)
+    reader.commit(end)
+    reader.stop()
+    assert archived_rows(tmp_path) == 30
+
+
+def archived_rows(folder):
+    return sum(pq.read_metadata(path).num_rows for path in (folder / "store").glob("*/archive/*/*.parquet"))
+
+
+def test_a_new_checkpoint_for_a_consumer_that_settled_is_refused(url):
+    fill(url, 30)
+    reader = streamed(url)
+    start = reader.initialOffset()
+    first = reader.latestOffset(start, ReadMaxRows(10))
+    reader.stop()
+    adopting = streamed(url)
+    assert adopting.initialOffset() == start, "nothing is settled: a new checkpoint begins with the same batch"
+    rows_of(adopting, start, first)
+    adopting.commit(first)
+    adopting.stop()
+    lost = streamed(url)
+    with pytest.raises(StoreError, match=r"'etl' of queue 'emails' stands at batch 1 \(10.*file sink.*newCheckpoint"):
+        lost.initialOffset()
+    lost.stop()
+    knowing = streamed(url, newCheckpoint="true")
+    assert knowing.initialOffset() == first
+    knowing.stop()
+
+
+def test_no_error_sends_people_to_a_new_checkpoint_without_naming_the_trap(url):
+    fill(url, 30)
+    reader = streamed(url, maxBatchAttempts="1")
+    start = reader.initialOffset()
+    first = reader.latestOffset(start, ReadMaxRows(10))
+    told = []
+
+    def tell(call):
+        with pytest.raises(StoreError) as raised:
+            call()
+        told.append(str(raised.value))
+
+    tell(lambda: reader.latestOffset(first, ReadMaxRows(10)))
+    reader.partitions(start, first)
+    reader.stop()
+    reader = streamed(url, maxBatchAttempts="1")
+    tell(lambda: reader.partitions(start, first))
+    reader.latestOffset(first, ReadMaxRows(10))
+    reader.stop()
+    reader = streamed(url, maxBatchAttempts="1")
+    tell(reader.initialOffset)
+    tell(lambda: reader.latestOffset(start, ReadMaxRows(10)))
+    tell(lambda: reader.partitions(start, first))
+    tell(lambda: reader.latestOffset({**first, "c": "other"}, ReadMaxRows(10)))
+    reader.stop()
+    at = link(url)
+    at.run(at.batches.release("emails", "etl"))
+    reader = streamed(url)
+    tell(lambda: reader.latestOffset(first, ReadMaxRows(10)))
+    reader.stop()
+    for text in told:
+        assert "new checkpoint" not in text.lower() or "file sink" in text, text
 
 
 def test_read_all_available(url):
@@ -259,10 +365,9 @@ def test_a_batch_that_never_succeeds_is_told(url):
     start = reader.initialOffset()
     end = reader.latestOffset(start, ReadMaxRows(10))
     for _ in range(2):
+        reader.partitions(start, end)
         reader.stop()
         reader = streamed(url, maxBatchAttempts="2")
-        if _ == 0:
-            reader.partitions(start, end)
     with pytest.raises(StoreError, match=r"batch 1 of consumer 'etl'.*holdfast pipeline release emails etl"):
         reader.partitions(start, end)
     reader.stop()
@@ -273,6 +378,7 @@ def test_data_loss_is_told_or_passed_over(url):
     reader = streamed(url)
     start = reader.initialOffset()
     first = reader.latestOffset(start, ReadMaxRows(10))
+    rows_of(reader, start, first)
     second = reader.latestOffset(first, ReadMaxRows(10))
     for call in (lambda: reader.latestOffset(start, ReadMaxRows(10)), lambda: reader.partitions(start, first)):
         with pytest.raises(StoreError, match="failOnDataLoss"):
@@ -353,6 +459,26 @@ def test_from_queue_to_queue(spark, url, tmp_path):
         assert (delivery.headers, delivery.priority) == ({"a": "b"}, 7)
     run(live(spark, url), url, tmp_path / "cp")
     assert stats(url, "copies").pending == 2499, "nothing is added twice"
+
+
+def test_a_file_sink_that_skips_a_batch_completes_none_of_its_messages(spark, url, tmp_path):
+    """With a new checkpoint the batches count from 0 again, and the sink has seen those numbers."""
+
+    def copy(checkpoint, **options):
+        writing = live(spark, url, **options).select("id", "value").writeStream.format("parquet")
+        writing = writing.option("path", str(tmp_path / "out")).option("checkpointLocation", str(tmp_path / checkpoint))
+        query = writing.trigger(availableNow=True).start()
+        assert query.awaitTermination(120)
+
+    fill(url, 10)
+    copy("first")
+    fill(url, 10)
+    with pytest.raises(Exception, match=r"the checkpoint is new, and consumer 'etl'.*file sink"):
+        copy("second")
+    with pytest.raises(Exception, match=r"batch 2 of consumer 'etl' \(10 messages\).*never read"):
+        copy("third", newCheckpoint="true")
+    assert (stats(url).completed, stats(url).processing) == (10, 10)
+    assert spark.read.parquet(str(tmp_path / "out")).count() == 10
 
 
 def test_a_failing_task_is_tried_again(spark, url, tmp_path):

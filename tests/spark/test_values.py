@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import dataclasses
 import datetime
+import decimal
 import uuid
 from typing import Any, NotRequired, TypedDict
 
@@ -148,3 +149,62 @@ def test_bad_input_is_said_at_once(spark: SparkSession) -> None:
         unpack(df.withColumnsRenamed({"id": "value"}), Card, bad="skip")  # type: ignore[arg-type]  # on purpose
     with pytest.raises(holdfast.ConfigError, match="every column"):
         pack(df.drop("number"))
+
+
+class Reading(msgspec.Struct):
+    number: int
+    ratio: decimal.Decimal
+    seen: datetime.datetime | None = None
+    day: datetime.date | None = None
+    any: Any = None
+
+
+GOOD = b'{"number":1,"ratio":"2.5"}'
+BAD_VALUES = [
+    (b'{"number":9223372036854775808,"ratio":"1"}', "application/json"),
+    (b'{"number":-99999999999999999999999,"ratio":"1"}', "application/json"),
+    (b'{"number":1,"ratio":"123456789012345678901234567890.5"}', "application/json"),
+    (b'{"number":1,"ratio":"NaN"}', "application/json"),
+    (b'{"number":1,"ratio":"1","seen":"9999-12-31T23:59:59-14:00"}', "application/json"),
+    (b'{"number":1,"ratio":"1","day":"10000-01-01"}', "application/json"),
+    (b'{"number":1,"ratio":"1","any":' + b"[" * 50_000 + b"]" * 50_000 + b"}", "application/json"),
+    (b'{"number":1.5,"ratio":"1"}', "application/json"),
+    (b"\xff\xfe", "application/json"),
+    (b"", "application/json"),
+    (GOOD, "image/png"),
+    (GOOD, "application/x-protobuf"),
+    (GOOD, None),
+    (None, "application/json"),
+]
+
+
+def test_bad_values_of_every_kind_leave_the_good_ones_alone(spark: SparkSession) -> None:
+    """Whatever a value does to its reader or to Arrow, its row says so and keeps what it was."""
+    was = [(GOOD, "application/json"), *BAD_VALUES, (GOOD, "application/json")]
+    rows = [
+        (f"id-{number:02}", None if value is None else bytearray(value), kind)
+        for number, (value, kind) in enumerate(was)
+    ]
+    df = spark.createDataFrame(rows, "id string, value binary, content_type string")
+    found = unpack(df, Reading, bad="null").orderBy("id").collect()
+    assert [row.id for row in found] == [row[0] for row in rows]
+    for row in (found[0], found[-1]):
+        assert (row.number, float(row.ratio), row.unpack_error) == (1, 2.5, None)
+        assert (row.unpack_value, row.unpack_content_type) == (None, None)
+    for row, (value, kind) in zip(found[1:-1], BAD_VALUES, strict=True):
+        assert row.unpack_error, (value, kind)
+        assert (row.number, row.ratio, row.seen, row.any) == (None, None, None, None)
+        assert (row.unpack_value and bytes(row.unpack_value)) == value or not value
+        assert row.unpack_content_type == kind
+    with pytest.raises(PySparkException, match="message id-01: it does not fit its columns") as failed:
+        unpack(df.where("id < 'id-02'"), Reading).collect()
+    assert len(str(failed.value).splitlines()) <= 4, str(failed.value)
+
+
+class Tree(msgspec.Struct):
+    leaves: list[Tree]
+
+
+def test_a_type_that_holds_itself_is_said_at_once() -> None:
+    with pytest.raises(holdfast.ConfigError, match="Tree holds itself"):
+        shape(Tree)

@@ -3,6 +3,7 @@
 import asyncio
 import subprocess
 import sys
+import time
 from pathlib import Path
 
 import pytest
@@ -164,6 +165,18 @@ async def test_a_store_that_does_not_answer_is_unavailable(monkeypatch):
     monkeypatch.setattr(opening, "_open", never)
     with pytest.raises(Unavailable, match=r"did not open within 0\.01 s"):
         await open_store(locate("memory://"), StoreOptions(connect_timeout=0.01))
+
+
+async def test_loading_an_engine_is_not_the_stores_time(monkeypatch):
+    """On a busy machine it takes seconds, and the cause that a store would tell was never heard."""
+
+    async def opens(place, options):
+        time.sleep(1.0)  # noqa: ASYNC251 - as an import does: nothing else happens meanwhile
+        await asyncio.sleep(0.01)
+        return "open"
+
+    monkeypatch.setattr(opening, "_found", lambda name: opens)
+    assert await open_store(locate("memory://"), StoreOptions(connect_timeout=0.1)) == "open"
 
 
 _WITHOUT = """

@@ -189,7 +189,7 @@ async def test_an_outcome_that_comes_too_late_is_an_event_and_nothing_else(broke
     id = await queue.enqueue("x")
     async with queue.worker(handle, lease=0.2, concurrency=1) as worker:
         await asyncio.wait_for(started.wait(), 20)
-        worker._crew._keeper._closing.set()  # as if the process had been asleep
+        worker._current._heartbeat._closing.set()  # as if the process had been asleep
         await until(lambda: steal(queue))
         go_on.set()
         await until(lambda: lost)

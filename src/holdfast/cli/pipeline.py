@@ -1,4 +1,4 @@
-"""holdfast pipeline: ingest, process, lake, report, replay, release, compact. Spark starts when a job does."""
+"""holdfast pipeline: ingest, process, lake, report, replay, consumers, release, compact. Spark starts with a job."""
 
 from __future__ import annotations
 
@@ -90,6 +90,9 @@ def ingest(
     dedup_key: Annotated[str | None, typer.Option(metavar="COLUMN", help="Its dedup key.")] = None,
     type: Annotated[str | None, typer.Option(metavar="MODULE:TYPE", help="What every value must be.")] = None,
     rejects: Annotated[str | None, typer.Option(metavar="FOLDER", help="For rows that cannot be messages.")] = None,
+    max_rejects: Annotated[
+        int | None, typer.Option(min=0, help="Fail when more rows are bad; 0 without --rejects.")
+    ] = None,
     key: Annotated[str | None, typer.Option(help="Names this load; loading it again adds nothing.")] = None,
     checkpoint: Annotated[str | None, typer.Option(metavar="FOLDER", help="Only files new since then.")] = None,
     dry_run: DryRun = False,
@@ -98,7 +101,8 @@ def ingest(
 ) -> None:
     """Load a table or files into a queue.
 
-    Rows that cannot be messages go to a reject table with the reason; the others arrive once.
+    Rows that cannot be messages go to a reject table with the reason, and without one fail the load; the others arrive
+    once. A line of JSON is the value as it is; a record of CSV becomes an object.
     """
     from ..spark import jobs
 
@@ -108,9 +112,9 @@ def ingest(
     said |= {"format": format, "schema": schema, "type": type, "value": value, "value_as": value_as}
     with spark_for(shell, "ingest", master, conf) as (spark, tell):
         done = jobs.ingest(
-            spark, spark.sql(source) if sql else source, queue, url=shell.url, rejects=rejects, key=key,
-            checkpoint=checkpoint, dry_run=dry_run, dedup_key=dedup_key, priority=rank, deliver_at=deliver_at,
-            tell=tell, **said,
+            spark, spark.sql(source) if sql else source, queue, url=shell.url, rejects=rejects,
+            max_rejects=max_rejects, key=key, checkpoint=checkpoint, dry_run=dry_run, dedup_key=dedup_key,
+            priority=rank, deliver_at=deliver_at, tell=tell, **said,
         )  # fmt: skip
     what = f"would add {done.accepted:,}" if dry_run else f"added {done.added:,}"
     told(shell, f"{what} messages to {queue}, {done.rejected:,} rejected", done)
@@ -244,6 +248,21 @@ def replay(
         )  # fmt: skip
     would = "would replay" if dry_run else "replayed"
     told(shell, f"{would} {done.replayed:,} messages of {done.source}", done)
+
+
+@command(app, "consumers")
+async def consumers(
+    shell: Shell, queue: Annotated[str | None, typer.Argument(metavar="QUEUE", help="Only of this queue.")] = None
+) -> None:
+    """Show who reads queues as streams: the owner, what it holds, and how far it is behind."""
+    import msgspec
+
+    from .. import admin
+
+    async with shell.broker() as broker:
+        found = await admin.consumers(broker, None if queue is None else [queue])
+    rows = [msgspec.structs.asdict(each) for each in found]
+    shell.table(rows, list(admin.ConsumerReport.__struct_fields__), empty="no stream has read a queue yet")
 
 
 @command(app, "release")

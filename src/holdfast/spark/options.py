@@ -42,6 +42,7 @@ STREAM = (
     "ownerLease",
     "releaseAfter",
     "failOnDataLoss",
+    "newCheckpoint",
     "withTokens",
 )
 WRITE = (*_WHERE, "idempotencyKey")
@@ -105,6 +106,7 @@ class Streaming(msgspec.Struct, frozen=True):
     lease: float
     release_after: float
     lenient: bool
+    new_checkpoint: bool
     tokens: bool
 
 
@@ -131,6 +133,7 @@ def streaming(options: Mapping[str, str]) -> Streaming:
         given.seconds("ownerLease", otherwise=30.0),
         given.seconds("releaseAfter", otherwise=0.0),
         not given.flag("failOnDataLoss", otherwise=True),
+        given.flag("newCheckpoint", otherwise=False),
         given.flag("withTokens", otherwise=False),
     )
 

@@ -78,8 +78,12 @@ class Owner:
             self._given_up = True
         self._beating.cancel()
         with contextlib.suppress(HoldfastError, TimeoutError):
-            giving = self._at.batches.beat(self.ownership, 0.0)
-            asyncio.run_coroutine_threadsafe(giving, portal().loop()).result(CLOSING_S)
+            asyncio.run_coroutine_threadsafe(self._last_words(), portal().loop()).result(CLOSING_S)
+
+    async def _last_words(self) -> None:
+        """Also archive what the last batch ended: this process may be the last that looks at the queue for long."""
+        await self._at.batches.beat(self.ownership, 0.0)
+        await self._at.batches.flush(self.ownership.queue)
 
 
 def _on_sigterm(owner: Owner) -> None:

@@ -13,6 +13,7 @@ from pyspark.sql.types import StructType
 from ..errors import QueueNotFound
 from ..stores.batches import Filter, Slice, columns, may_pass
 from . import pushing, schema
+from .edge import plain
 from .link import Link, link
 from .options import Place, Reading
 
@@ -45,6 +46,7 @@ class Reader(DataSourceReader):
         self._wanted = wanted
         self._filters = list(options.filters)
 
+    @plain
     def partitions(self) -> list[InputPartition]:
         at = link(self._options.place.url)
         names = at.run(_queues(at, self._options.place.queue, self._filters))
@@ -56,6 +58,7 @@ class Reader(DataSourceReader):
             found += [SlicePartition(each, self._filters) for each in at.run(plan)]
         return found
 
+    @plain
     def read(self, partition: InputPartition) -> Iterator[pa.RecordBatch]:
         fitting = schema.Fitting(self._wanted)
         if isinstance(partition, StatsPartition):

@@ -49,7 +49,10 @@ _PROTO_SCALARS: dict[int, Callable[[], sql.DataType]] = {  # FieldDescriptor.CPP
 
 def shape(type_: Any) -> sql.StructType:
     """The columns of a record type; ConfigError when it is none."""
-    made = data_type(type_)
+    try:
+        made = data_type(type_)
+    except RecursionError:
+        raise ConfigError(f"{name_of(type_)} holds itself: a table cannot have columns without end") from None
     if not isinstance(made, sql.StructType):
         raise ConfigError(
             f"{name_of(type_)} has no fields to make columns of; give a Struct, dataclass, TypedDict, pydantic model "
@@ -101,11 +104,18 @@ def plainer(spark_type: sql.DataType) -> Plain:
         return _optional(_text)
     if isinstance(spark_type, sql.DoubleType):
         return _optional(float)
+    if isinstance(spark_type, sql.TimestampType):
+        return _optional(_in_utc)
     return lambda value: value
 
 
 def _optional(function: Plain) -> Plain:
     return lambda value: None if value is None else function(value)
+
+
+def _in_utc(value: Any) -> Any:
+    """Arrow takes an instant whose year in UTC is 0 or 10000, and no Python reads it again; OverflowError."""
+    return value if getattr(value, "tzinfo", None) is None else value.astimezone(datetime.UTC)
 
 
 def _text(value: Any) -> str:

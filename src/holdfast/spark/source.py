@@ -11,9 +11,11 @@ from pyspark.sql.datasource import (
 )
 from pyspark.sql.types import StructType
 
+from ..errors import HoldfastError
 from . import options, schema
+from .edge import in_worker, plain
 from .reading import check, reader
-from .streaming import StreamReader
+from .streaming import Refused, StreamReader
 from .writing import BatchWriter, StreamWriter, refuse_overwrite
 
 
@@ -24,6 +26,7 @@ class HoldfastSource(DataSource):
     def name(cls) -> str:
         return "holdfast"
 
+    @plain
     def schema(self) -> StructType:
         """Of a read or of a stream: Spark does not say which it plans, but only a stream has a consumer."""
         if "consumer" in self.options:
@@ -34,16 +37,25 @@ class HoldfastSource(DataSource):
         check(read.place)  # here, so that load() says what is wrong, not the first action
         return schema.of_stats() if read.stats else schema.of_view(read.view)
 
+    @plain
     def reader(self, schema: StructType) -> DataSourceReader:
         return reader(options.reading(self.options), schema)
 
+    @plain
     def streamReader(self, schema: StructType) -> DataSourceStreamReader:
-        return StreamReader(options.streaming(self.options), schema)
+        try:
+            return StreamReader(options.streaming(self.options), schema)
+        except HoldfastError as error:
+            if not in_worker():
+                raise
+            return Refused(error)  # Spark stops the reader that it did not get, and says only that
 
+    @plain
     def writer(self, schema: StructType, overwrite: bool) -> DataSourceWriter:
         refuse_overwrite(overwrite)
         return BatchWriter(options.writing(self.options, stream=False), schema)
 
+    @plain
     def streamWriter(self, schema: StructType, overwrite: bool) -> DataSourceStreamWriter:
         refuse_overwrite(overwrite)
         return StreamWriter(options.writing(self.options, stream=True), schema)

@@ -15,12 +15,14 @@ from pyspark.sql.datasource import DataSourceStreamReader, InputPartition
 from pyspark.sql.streaming.datasource import ReadLimit, ReadMaxRows, SupportsTriggerAvailableNow
 from pyspark.sql.types import StructType
 
-from ..errors import StoreError
+from ..errors import HoldfastError, StoreError
 from ..escaping import logger_named
 from ..stores.base import LOOK_AGAIN_S
-from ..stores.batches import Batch, BatchLost, Ownership
+from ..stores.batches import Batch, BatchLost, ConsumerInfo, Ownership
+from ..stores.consumers import NEW_CHECKPOINT
 from . import schema
-from .link import link
+from .edge import plain
+from .link import Link, link
 from .options import Streaming
 from .owning import Owner
 from .reading import SlicePartition
@@ -48,6 +50,7 @@ class StreamReader(DataSourceStreamReader, SupportsTriggerAvailableNow):
         self._wanted = wanted
         self._owner: Owner | None = None
         self._left: int | None = None  # messages an availableNow run may still claim
+        self._claimed = 0  # the last batch claimed before that run: not one of them
         self._lag: tuple[float, Offset] | None = None
 
     def _owned(self) -> Ownership:
@@ -55,17 +58,30 @@ class StreamReader(DataSourceStreamReader, SupportsTriggerAvailableNow):
             self._owner = Owner(link(self._options.place.url), self._options)
         return self._owner.ownership
 
+    @plain
     def initialOffset(self) -> Offset:
+        """Where a new checkpoint begins."""
         owned = self._owned()
+        if owned.done and not self._options.new_checkpoint:
+            raise StoreError(
+                f"the checkpoint is new, and consumer {owned.consumer!r} of queue {owned.queue!r} stands at batch "
+                f"{owned.done} ({owned.total} messages settled). If the checkpoint was lost or moved, bring it back. "
+                f'{NEW_CHECKPOINT}; then set option("newCheckpoint", "true") until its first batch is done'
+            )
         return offset(owned.consumer, owned.generation, owned.total, owned.done)
 
     def getDefaultReadLimit(self) -> ReadLimit:
         return ReadMaxRows(self._options.limit)
 
+    @plain
     def prepareForTriggerAvailableNow(self) -> None:
         at = link(self._options.place.url)
+        self._owned()
+        known = self._known(at)
+        self._claimed = known.done + known.batches
         self._left = at.run(at.store.stats(self._options.place.named)).pending
 
+    @plain
     def latestOffset(self, start: Offset, limit: ReadLimit) -> Offset:
         """Settle up to `start`, then claim what comes next."""
         most = limit.max_rows if isinstance(limit, ReadMaxRows) else self._options.limit
@@ -73,8 +89,10 @@ class StreamReader(DataSourceStreamReader, SupportsTriggerAvailableNow):
             most = min(most, self._left)
         claimed = self._claim(self._checked(start), start["seq"], max(0, most))
         if claimed is None:
+            if self._left is not None:  # the run ends here, and with it this process
+                self._flush()
             return start
-        if self._left is not None:
+        if self._left is not None and claimed.seq > self._claimed:  # what a crash left was not counted as ready
             self._left -= claimed.count
         return offset(self._options.consumer, claimed.generation, claimed.total, claimed.seq)
 
@@ -87,13 +105,22 @@ class StreamReader(DataSourceStreamReader, SupportsTriggerAvailableNow):
             if not self._options.lenient:
                 raise
             logger.warning("%s", error)
-            (known,) = [each for each in at.run(at.batches.consumers(owned.queue)) if each.consumer == owned.consumer]
+            known = self._known(at)
             owned = replace(owned, generation=known.generation)
             claimed = at.run(at.batches.claim_batch(owned, after=known.done, limit=most, wait=wait))
-        if claimed is not None:
-            self._check_tries(claimed)
         return claimed
 
+    def _known(self, at: Link) -> ConsumerInfo:
+        """The consumer as the store has it, once it is owned."""
+        found = at.run(at.batches.consumers(self._options.place.named))
+        return next(each for each in found if each.consumer == self._options.consumer)
+
+    def _flush(self) -> None:
+        """Archive what the last batch ended."""
+        at = link(self._options.place.url)
+        at.run(at.batches.flush(self._options.place.named))
+
+    @plain
     def partitions(self, start: Offset, end: Offset) -> Sequence[InputPartition]:
         """Look the batches up and cut them; nothing is claimed here, so that a replay reads the same rows."""
         if start == end:
@@ -112,6 +139,7 @@ class StreamReader(DataSourceStreamReader, SupportsTriggerAvailableNow):
             self._check_tries(each)
         return [SlicePartition(each, []) for each in slices]
 
+    @plain
     def read(self, partition: InputPartition) -> Iterator[pa.RecordBatch]:
         assert isinstance(partition, SlicePartition)
         fitting = schema.Fitting(self._wanted)
@@ -121,25 +149,22 @@ class StreamReader(DataSourceStreamReader, SupportsTriggerAvailableNow):
         ):
             yield fitting.fit(batch)
 
+    @plain
     def commit(self, end: Offset) -> None:
         at = link(self._options.place.url)
         at.run(at.batches.settle_batch(self._checked(end), end["seq"]))
 
+    @plain
     def reportLatestOffset(self) -> Offset | None:
         """Where the consumer would stand with everything that is ready: its distance is the lag."""
         now = time.monotonic()
         if self._lag is None or now - self._lag[0] > _LAG_S:
+            self._owned()
             at = link(self._options.place.url)
-            name = self._options.consumer
             ready = at.run(at.store.stats(self._options.place.named)).pending
-            known = next(
-                (each for each in at.run(at.batches.consumers(self._options.place.named)) if each.consumer == name),
-                None,
-            )
-            if known is None:
-                return None
+            known = self._known(at)
             seq = known.done + known.batches
-            self._lag = (now, offset(name, known.generation, known.total + known.claimed + ready, seq))
+            self._lag = (now, offset(known.consumer, known.generation, known.total + known.claimed + ready, seq))
         return self._lag[1]
 
     def stop(self) -> None:
@@ -153,7 +178,7 @@ class StreamReader(DataSourceStreamReader, SupportsTriggerAvailableNow):
             whose = f"{given.get('c', 'another source')!r} (version {given.get('v')})"
             raise StoreError(
                 f"the checkpoint belongs to {whose}, this query reads as consumer {name!r} (version {OFFSET_FORMAT}): "
-                "use the consumer of the checkpoint, or a new checkpoint"
+                f"use the consumer of the checkpoint, or the checkpoint of the consumer. {NEW_CHECKPOINT}"
             )
         return replace(self._owned(), generation=given["g"])
 
@@ -163,6 +188,32 @@ class StreamReader(DataSourceStreamReader, SupportsTriggerAvailableNow):
             raise StoreError(
                 f"batch {batch.seq} of consumer {name!r} on queue {queue!r} ({batch.count} messages) has been tried "
                 f"{batch.tries - 1} times without success, and maxBatchAttempts is {most}. Mend the query, then raise "
-                f"maxBatchAttempts; or give its messages back (`holdfast pipeline release {queue} {name}`) and start "
-                "with a new checkpoint"
+                f"maxBatchAttempts; or give its messages back (`holdfast pipeline release {queue} {name}`), which ends "
+                f"the use of this checkpoint. {NEW_CHECKPOINT}"
             )
+
+
+class Refused(DataSourceStreamReader):
+    """Instead of a reader that could not be made: the first call says why."""
+
+    def __init__(self, error: HoldfastError) -> None:
+        self._error = error
+
+    @plain
+    def initialOffset(self) -> Offset:
+        raise self._error
+
+    @plain
+    def getDefaultReadLimit(self) -> ReadLimit:
+        raise self._error
+
+    @plain
+    def latestOffset(self, start: Offset, limit: ReadLimit) -> Offset:
+        raise self._error
+
+    @plain
+    def partitions(self, start: Offset, end: Offset) -> Sequence[InputPartition]:
+        raise self._error
+
+    def read(self, partition: InputPartition) -> Iterator[pa.RecordBatch]:
+        raise self._error

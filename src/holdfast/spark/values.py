@@ -14,6 +14,7 @@ from ..codecs.types import adapter, uses_pydantic
 from ..config import unknown
 from ..errors import CodecError, ConfigError
 from . import shapes
+from .edge import plain
 from .portable import Portable
 
 if TYPE_CHECKING:
@@ -22,7 +23,8 @@ if TYPE_CHECKING:
 
 Bad: TypeAlias = Literal["fail", "null"]
 
-ERROR = "unpack_error"
+ERROR, BAD_VALUE, BAD_TYPE = "unpack_error", "unpack_value", "unpack_content_type"
+_TOLD = (ERROR, BAD_VALUE, BAD_TYPE)
 # The columns of our own rows: `pack` leaves them as they are.
 OWN = (
     *("id", "queue", "value", "content_type", "headers", "priority", "attempt", "max_attempts", "enqueued_at"),
@@ -38,18 +40,20 @@ def unpack(df: DataFrame, type: Any, *, into: str | None = None, bad: Bad = "fai
 
     `type` is what a typed queue takes: a Struct, dataclass, TypedDict, pydantic model or protobuf message; the payload
     is read as its content type says (JSON, msgpack, protobuf). `into` puts the fields in one struct column of that
-    name. A value that cannot be read fails the query; with `bad="null"` its columns are null and `unpack_error`
-    says why.
+    name. A value that cannot be read, or has a number or a date that no column holds, fails the query; with
+    `bad="null"` its columns are null, `unpack_error` says why, and `unpack_value` and `unpack_content_type` have what
+    it was.
     """
-    from pyspark.sql.types import StringType, StructField, StructType
+    from pyspark.sql.types import BinaryType, StringType, StructField, StructType
 
     if bad not in _BAD:
         raise ConfigError(unknown("bad: unknown way", bad, _BAD))
     _need(df, "value", "content_type")
     columns = shapes.shape(type)
-    kept = [field for field in df.schema.fields if field.name not in ("value", "content_type", ERROR)]
+    kept = [field for field in df.schema.fields if field.name not in ("value", "content_type", *_TOLD)]
     made = columns.fields if into is None else [StructField(into, columns)]
-    said = [StructField(ERROR, StringType())] if bad == "null" else []
+    kinds = (StringType(), BinaryType(), StringType())
+    said = [StructField(*each) for each in zip(_TOLD, kinds, strict=True)] if bad == "null" else []
     _no_clash([field.name for field in kept], [field.name for field in made])
     schema = StructType([*kept, *made, *said])
     names = [field.name for field in kept]
@@ -70,7 +74,7 @@ def pack(
 
     codec_for(type, codec)  # a bad codec is said here, not on an executor
     chosen = _value_columns(df, columns)
-    kept = [field for field in df.schema.fields if field.name not in (*chosen, "value", "content_type", ERROR)]
+    kept = [field for field in df.schema.fields if field.name not in (*chosen, "value", "content_type", *_TOLD)]
     if isinstance(columns, str):
         body: Any = F.col(_quoted(columns))
         if not isinstance(df.schema[columns].dataType, StructType):
@@ -92,34 +96,91 @@ class _Unpacking:
         self._nested = nested
         self._keeps = keeps
 
+    @plain
     def __call__(self, batches: Iterable[pa.RecordBatch]) -> Iterator[pa.RecordBatch]:
         import pyarrow as pa
         from pyspark.sql.pandas.types import to_arrow_schema
 
-        type = self._portable.type
-        decode, plain = codec_for(type, None).decode, _plain_reader(type)
         arrow = to_arrow_schema(self._schema, timezone="UTC")
-        struct = shapes.shape(type)
-        shape_up, kind_of_rows = shapes.plainer(struct), _struct(struct)
+        rows = _Rows(self._portable.type, keeps=self._keeps)
         for batch in batches:
-            rows: list[Any] = []
-            errors: list[str | None] = []
-            for payload, kind in zip(batch["value"].to_pylist(), batch["content_type"].to_pylist(), strict=True):
-                try:
-                    rows.append(shape_up(plain(decode(payload, kind))))
-                    errors.append(None)
-                except CodecError as error:
-                    if not self._keeps:
-                        raise
-                    rows.append(None)
-                    errors.append(str(error))
-            made = pa.array(rows, kind_of_rows)
+            payloads, kinds = batch["value"].to_pylist(), batch["content_type"].to_pylist()
+            ids = batch["id"].to_pylist() if "id" in batch.schema.names else []
+            made, errors = rows.of(payloads, kinds, ids)
             values = [made] if self._nested else made.flatten()
-            told = [pa.array(errors, pa.string())] if self._keeps else []
-            columns = [*(batch[name] for name in self._names), *values, *told]
+            columns = [*(batch[name] for name in self._names), *values]
+            if self._keeps:
+                columns += [
+                    pa.array(errors, pa.string()),
+                    _where(errors, batch["value"]),
+                    _where(errors, batch["content_type"]),
+                ]
             yield pa.RecordBatch.from_arrays(
                 [column.cast(field.type) for column, field in zip(columns, arrow, strict=True)], schema=arrow
             )
+
+
+class _Rows:
+    """Payloads as an array of structs, and what is wrong with those that cannot be one."""
+
+    def __init__(self, type: Any, *, keeps: bool) -> None:
+        struct = shapes.shape(type)
+        self._decode, self._plain = codec_for(type, None).decode, _plain_reader(type)
+        self._shape_up, self._kind = shapes.plainer(struct), _struct(struct)
+        self._keeps = keeps
+
+    def of(self, payloads: list[Any], kinds: list[Any], ids: list[Any]) -> tuple[pa.StructArray, list[str | None]]:
+        import pyarrow as pa
+
+        rows: list[Any] = []
+        errors: list[str | None] = []
+        for number, (payload, kind) in enumerate(zip(payloads, kinds, strict=True)):
+            row, error = self._one(payload, kind)
+            if error and not self._keeps:
+                raise CodecError(f"message {ids[number]}: {error}" if ids else error)
+            rows.append(row)
+            errors.append(error)
+        try:
+            return pa.array(rows, self._kind), errors
+        except Exception:  # noqa: BLE001 - one of them is more than a column holds; which one is seen one by one
+            return self._one_by_one(rows, errors, ids)
+
+    def _one(self, payload: Any, kind: Any) -> tuple[Any, str | None]:
+        if payload is None or kind is None:
+            return None, "there is no value" if payload is None else "the content type is null"
+        try:
+            return self._shape_up(self._plain(self._decode(payload, kind))), None
+        except CodecError as error:
+            return None, str(error)
+        except Exception as error:  # noqa: BLE001 - whatever a value does to its reader, it is that value's fault
+            return None, f"it cannot be made columns of: {_first_line(error)}"
+
+    def _one_by_one(
+        self, rows: list[Any], errors: list[str | None], ids: list[Any]
+    ) -> tuple[pa.StructArray, list[str | None]]:
+        import pyarrow as pa
+
+        for number, row in enumerate(rows):
+            try:
+                pa.array([row], self._kind)
+            except Exception as error:
+                said = f"it does not fit its columns: {_first_line(error)}"
+                if not self._keeps:
+                    raise CodecError(f"message {ids[number]}: {said}" if ids else said) from error
+                rows[number], errors[number] = None, said
+        return pa.array(rows, self._kind), errors
+
+
+def _where(errors: list[str | None], column: pa.Array) -> pa.Array:
+    """The column where there is an error, null elsewhere."""
+    import pyarrow as pa
+    import pyarrow.compute as pc
+
+    return pc.if_else(pa.array([error is not None for error in errors]), column, pa.scalar(None, column.type))
+
+
+def _first_line(error: Exception) -> str:
+    return f"{type(error).__name__}: {error}".partition("\n")[0]
 
 
 class _Packing:
@@ -127,6 +188,7 @@ class _Packing:
         self._portable = Portable(type)
         self._codec = codec
 
+    @plain
     def __call__(self, batches: Iterable[pa.RecordBatch]) -> Iterator[pa.RecordBatch]:
         import pyarrow as pa
 
@@ -201,7 +263,7 @@ def _value_columns(df: DataFrame, columns: str | Sequence[str] | None) -> list[s
     if columns is not None:
         _need(df, *columns)
         return list(columns)
-    found = [name for name in df.columns if name not in (*OWN, ERROR)]
+    found = [name for name in df.columns if name not in (*OWN, *_TOLD)]
     if not found:
         raise ConfigError("pack: every column is one of a message; name those that make the value with columns=")
     return found

@@ -17,6 +17,7 @@ from pyspark.sql.types import StructType
 from ..errors import ConfigError
 from ..stores.batches import Staged, Stager
 from . import sinking
+from .edge import plain
 from .link import Link, link
 from .options import Writing
 
@@ -86,6 +87,7 @@ class BatchWriter(DataSourceArrowWriter):
         self._options = options
         self._sink = None if options.key is None else sink_of(options.key)
 
+    @plain
     def write(self, iterator: Iterator[pa.RecordBatch]) -> Message:
         at = link(self._options.place.url)
         name = self._options.place.queue
@@ -93,6 +95,7 @@ class BatchWriter(DataSourceArrowWriter):
             return _skipped(iterator, self._sink, 0)
         return _Task(at, name).stage(iterator, self._sink, 0)
 
+    @plain
     def commit(self, messages: Sequence[WriterCommitMessage | None]) -> None:
         _publish(link(self._options.place.url), messages)
 
@@ -104,6 +107,7 @@ class StreamWriter(DataSourceStreamArrowWriter):
         prepared(options, schema)
         self._options = options
 
+    @plain
     def write(self, iterator: Iterator[pa.RecordBatch]) -> Message:
         at = link(self._options.place.url)
         sink, batch = _of_task()
@@ -114,6 +118,7 @@ class StreamWriter(DataSourceStreamArrowWriter):
                 return _skipped(iterator, sink, batch)
         return _Task(at, name).stage(iterator, sink, batch)
 
+    @plain
     def commit(self, messages: Sequence[WriterCommitMessage | None], batchId: int) -> None:
         _publish(link(self._options.place.url), messages)
 

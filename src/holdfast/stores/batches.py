@@ -170,7 +170,7 @@ class Batch(msgspec.Struct, frozen=True):
     seq: int
     count: int
     total: int  # messages of the consumer up to and including this batch
-    tries: int  # how many owners have taken it up
+    tries: int  # how many owners have planned to read it
 
 
 class Staged(msgspec.Struct, frozen=True):
@@ -205,6 +205,8 @@ class ConsumerInfo(msgspec.Struct, frozen=True):
     batches: int
     done: int
     total: int
+    lease: float  # seconds it has left, 0 when nobody owns it
+    tries: int  # of the oldest open batch
 
 
 class Batches(Protocol):
@@ -249,16 +251,21 @@ class Batches(Protocol):
         """Settle everything up to batch `after`, and claim the next one, or find it where a crash left it; one step.
 
         None: nothing is ready. Fenced when another has taken over; BatchLost when the checkpoint that says `after`
-        and the store do not speak of the same batches.
+        and the store do not speak of the same batches; StoreError when a batch up to `after` was never planned by
+        `manifest`, so that nobody can have read it.
         """
 
     async def settle_batch(self, owner: Ownership, upto: int) -> int:
-        """Complete the messages of all batches up to this one; how many. Settling again is harmless. Fenced."""
+        """Complete the messages of all batches up to this one; how many. Settling again is harmless. Fenced;
+        StoreError when one of them was never planned."""
 
     async def manifest(
         self, owner: Ownership, after: int, upto: int, *, sizing: Sizing = WHOLE
     ) -> tuple[list[Batch], list[Slice]]:
         """The batches above `after` up to `upto`, and their messages in slices; BatchLost when one is not open."""
+
+    async def flush(self, queue: str) -> None:
+        """Return when all that has ended is where it stays: in the archive, if the queue keeps one."""
 
     async def stager(self, queue: str) -> Stager:
         """Somewhere to put messages that nobody sees yet."""

@@ -11,9 +11,16 @@ from msgspec.structs import replace
 from ..errors import Fenced, QueueNotFound, StoreError
 from .batches import Batch, BatchLost, ConsumerInfo, Ownership, Taken
 
+# What an error says wherever a new checkpoint may be the way out.
+NEW_CHECKPOINT = (
+    "A new checkpoint counts its batches from 0 again, and a sink that skips batch numbers it knows (Spark's file "
+    "sink, Delta with txnVersion) then drops their rows without a word: give it a new output folder as well"
+)
+
 
 class OpenBatch(msgspec.Struct, frozen=True, array_like=True):
-    """A claim batch that is not settled. `tries` counts the owners that took it up, `epoch` is the last of them."""
+    """A claim batch that is not settled. `tries` counts the owners that planned to read it (0: nobody has), `epoch` is
+    the last of them."""
 
     seq: int
     count: int
@@ -68,15 +75,28 @@ def check(consumer: Consumer, owner: Ownership, after: int) -> None:
     if consumer.generation != owner.generation:
         raise BatchLost(
             f"the claims of consumer {name!r} were released (generation {consumer.generation}, the checkpoint has "
-            f"{owner.generation}): its batches went back to the queue. Start with a new checkpoint, or set "
-            "failOnDataLoss to false to go on with what comes next"
+            f"{owner.generation}): its batches went back to the queue, for whoever claims them. Set failOnDataLoss "
+            f"to false to go on with this checkpoint and without them. {NEW_CHECKPOINT}"
         )
     if not consumer.done <= after <= consumer.seq:
         raise BatchLost(
             f"the checkpoint of consumer {name!r} stands at batch {after}, the store has settled {consumer.done} and "
-            f"claimed {consumer.seq}: another query used this consumer, or one of the two was restored. Start with a "
-            "new checkpoint, or set failOnDataLoss to false to go on with what comes next"
+            f"claimed {consumer.seq}: another query used this consumer, or one of the two was restored. Use the "
+            "checkpoint that belongs to the consumer; or set failOnDataLoss to false to go on with what comes next, "
+            f"without the batches in between. {NEW_CHECKPOINT}"
         )
+
+
+def check_read(consumer: Consumer, name: str, upto: int) -> None:
+    """That nothing is settled which nobody has planned to read; StoreError."""
+    for each in consumer.open:
+        if each.seq <= upto and not each.tries:
+            raise StoreError(
+                f"batch {each.seq} of consumer {name!r} ({each.count} messages) is done in the checkpoint, and its "
+                "rows were never read: the sink skipped it, as Spark's file sink does with batch numbers that it knows "
+                "from an earlier checkpoint. It was not settled. Give the query a new output folder and a new "
+                'checkpoint with option("newCheckpoint", "true"), which begins with this batch'
+            )
 
 
 def settled(consumer: Consumer, upto: int) -> Consumer:
@@ -91,13 +111,13 @@ def settled(consumer: Consumer, upto: int) -> Consumer:
     )
 
 
-def claimed(consumer: Consumer, count: int, epoch: int) -> Consumer:
+def claimed(consumer: Consumer, count: int) -> Consumer:
     seq = consumer.seq + 1
-    return replace(consumer, seq=seq, open=(*consumer.open, OpenBatch(seq, count, 1, epoch)))
+    return replace(consumer, seq=seq, open=(*consumer.open, OpenBatch(seq, count, 0, 0)))
 
 
 def taken_up(consumer: Consumer, seq: int, epoch: int) -> Consumer:
-    """An owner works on a batch: counted once for each."""
+    """An owner plans to read a batch: counted once for each."""
     return replace(
         consumer,
         open=tuple(
@@ -130,7 +150,7 @@ def batch(consumer: Consumer, seq: int) -> Batch:
 def not_open(consumer: Consumer, name: str, seq: int) -> BatchLost:
     return BatchLost(
         f"batch {seq} of consumer {name!r} is not open (settled up to {consumer.done}, claimed up to {consumer.seq}): "
-        "its messages cannot be read again. Start with a new checkpoint, or set failOnDataLoss to false to do without"
+        "its messages cannot be read again; settled ones are in the archive. Set failOnDataLoss to false to do without"
     )
 
 
@@ -153,8 +173,16 @@ def is_abandoned(consumer: Consumer, now: float) -> bool:
 
 def info(queue: str, name: str, consumer: Consumer, now: float) -> ConsumerInfo:
     """A consumer as operators see it."""
-    holder = consumer.holder if consumer.until > now else ""
-    claimed = sum(each.count for each in consumer.open)
+    lease = max(0.0, consumer.until - now)
     return ConsumerInfo(
-        queue, name, consumer.generation, holder, claimed, len(consumer.open), consumer.done, consumer.total
+        queue,
+        name,
+        consumer.generation,
+        holder=consumer.holder if lease else "",
+        claimed=sum(each.count for each in consumer.open),
+        batches=len(consumer.open),
+        done=consumer.done,
+        total=consumer.total,
+        lease=lease,
+        tries=consumer.open[0].tries if consumer.open else 0,
     )

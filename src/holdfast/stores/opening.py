@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import os
 import re
-from asyncio import timeout
+from asyncio import get_running_loop, timeout
 from collections.abc import Callable, Iterator, Mapping
 from contextlib import contextmanager
 from importlib import import_module
@@ -160,9 +160,15 @@ async def open_store(location: Location, options: StoreOptions) -> Store:
 
     Stores keep that time themselves, since they know the cause; the deadline here is for one that hangs.
     """
+    loop, seconds = get_running_loop(), options.connect_timeout + WINDING_UP_S
     try:
-        async with timeout(options.connect_timeout + WINDING_UP_S):
-            return await _open(location, options)
+        async with timeout(None) as limit:
+            # From the first wait on: before it the engine and its driver are loaded, seconds on a busy machine.
+            begins = loop.call_soon(lambda: limit.reschedule(loop.time() + seconds))
+            try:
+                return await _open(location, options)
+            finally:
+                begins.cancel()
     except TimeoutError as error:
         raise Unavailable(f"{location.scheme}:// did not open within {options.connect_timeout:g} s") from error
 

@@ -6,22 +6,17 @@ import asyncio
 import random
 from collections.abc import Callable, Iterable
 from time import monotonic
-from typing import Any
+from typing import TYPE_CHECKING, Any
 
-from ..config import WorkerOptions
+from .. import message_events
 from ..escaping import logger_named
-from ..events import Event
 from ..lifetime import CLOSING_S
-from ..message_events import lost
-from ..queue import Queue
-from ..retry import RetryFunction, RetryPolicy
 from ..stores.base import DEAD, Store
 from .batches import BatchSlots
 from .call import Call
 from .callbacks import Callbacks, OnComplete, OnError
 from .claimer import Claimer
 from .context import Site
-from .handler import Handler
 from .heartbeat import Heartbeat
 from .in_flight import InFlight, Job
 from .isolation import isolation_of
@@ -31,6 +26,12 @@ from .settlement import Settlements
 from .settler import Settler
 from .slots import Slots
 from .threads import Threads
+
+if TYPE_CHECKING:
+    from ..config import WorkerOptions
+    from ..queue import Queue
+    from ..retry import RetryFunction, RetryPolicy
+    from .handler import Handler
 
 _LOG = logger_named("holdfast.worker")
 SETTLE_S = 30.0  # to make the last outcomes durable; what is not, runs again
@@ -116,7 +117,8 @@ class Run:
         self._maintaining = asyncio.create_task(self._maintain(), name=f"holdfast-maintain-{self._queue.name}")
         for task in (*self._running, self._settling, self._claiming):
             task.add_done_callback(self._ended_early)
-        self._tell("workers.started", concurrency=self._concurrency)
+        name, events = self._queue.name, self._queue.events
+        events.emit(message_events.worker_started(name, self._worker_id, self._concurrency))
 
     def is_slot(self, task: asyncio.Task[Any] | None) -> bool:
         return task in self._running
@@ -137,12 +139,9 @@ class Run:
         """Seconds: the worker's own, or the queue's, which may change."""
         return self._queue.options.lease if self._own_lease is None else self._own_lease
 
-    def _tell(self, event: str, **fields: Any) -> None:
-        self._queue.events.emit(Event(event, {"queue": self._queue.name, **fields, "worker_id": self._worker_id}))
-
     def _lose(self, job: Job) -> None:
         self._slots.lose(job)
-        self._queue.events.emit(lost(self._queue.name, job.message.id))
+        self._queue.events.emit(message_events.lost(self._queue.name, job.message.id))
 
     async def _extend(self, job: Job, seconds: float) -> bool:
         lease = (job.message.id, job.message.token)
@@ -223,7 +222,7 @@ class Run:
             self._callback_threads.close()
         if left := len(self._in_flight.held):
             _LOG.warning("%d outcomes of %s could not be settled; their leases will expire", left, self._queue.name)
-        self._tell("workers.stopped")
+        self._queue.events.emit(message_events.worker_stopped(self._queue.name, self._worker_id))
         self._gone()
         if not self.ended.done():
             self.ended.set_result(None)

@@ -4,8 +4,10 @@ what it looks for."""
 from __future__ import annotations
 
 import contextlib
+import os
 import socket
 import struct
+import sys
 import threading
 from importlib import import_module
 
@@ -30,6 +32,15 @@ async def test_short_form(store: str, fault: str) -> None:
     verdict = await frozen_run.frozen(msgspec.structs.replace(SHORT, store=store, fault=fault))
     assert verdict.valid, "\n".join(lines(verdict))
     assert verdict.effective_kills > 20  # calls that were hit
+
+
+@pytest.mark.skipif(sys.platform != "linux" or os.geteuid() != 0, reason="needs a disk of its own, which root mounts")
+@pytest.mark.timeout(240)
+@pytest.mark.parametrize(("fault", "hit"), [("slow", 20), ("hung", 20), ("read-only", 20), ("full", 5)])
+async def test_disks_of_a_folder(fault: str, hit: int) -> None:
+    verdict = await frozen_run.frozen(msgspec.structs.replace(SHORT, store="file", fault=fault))
+    assert verdict.valid, "\n".join(lines(verdict))
+    assert verdict.effective_kills > hit
 
 
 @pytest.mark.timeout(120)

@@ -46,7 +46,7 @@ async def test_batches_follow_each_other(store):
     owner = await own(store)
     assert (owner.generation, owner.done, owner.total) == (1, 0, 0)
     first = await store.batches.claim_batch(owner, after=0, limit=150)
-    assert (first.seq, first.count, first.total, first.tries) == (1, 150, 150, 1)
+    assert (first.seq, first.count, first.total, first.tries) == (1, 150, 150, 0)
     assert await stats(store) == (100, 150, 0)
     assert values(await rows(store, owner, 0, 1)) == list(range(150))
     second = await store.batches.claim_batch(owner, after=1, limit=150)
@@ -66,9 +66,35 @@ async def test_a_batch_is_the_same_until_it_is_settled(store):
     await store.batches.beat(owner, 0.0)
     again = await own(store, "another")
     found = await store.batches.claim_batch(again, after=0, limit=5)
-    assert (found.seq, found.count, found.tries) == (1, 100, 2)
+    assert (found.seq, found.count, found.tries) == (1, 100, 1)
     assert await rows(store, again, 0, 1) == before
     assert (await store.batches.manifest(again, 0, 1))[0][0].tries == 2
+
+
+async def test_a_batch_that_nobody_planned_to_read_is_not_settled(store):
+    """A sink that skips a batch never asks for its rows; the checkpoint says that the batch is done."""
+    await fill(store, 20)
+    owner = await own(store)
+    await store.batches.claim_batch(owner, after=0, limit=10)
+    for settle in (store.batches.claim_batch(owner, after=1, limit=10), store.batches.settle_batch(owner, 1)):
+        with pytest.raises(StoreError, match=r"batch 1 of consumer 'etl' \(10 messages\).*never read.*file sink"):
+            await settle
+    assert await stats(store) == (10, 10, 0)
+    assert (await store.batches.claim_batch(owner, after=0, limit=10)).tries == 0, "still there for a new checkpoint"
+    assert values(await rows(store, owner, 0, 1)) == list(range(10))
+    assert (await store.batches.claim_batch(owner, after=1, limit=10)).seq == 2
+    assert await stats(store) == (0, 10, 10)
+
+
+async def test_flush_leaves_nothing_to_archive(store):
+    await fill(store, 10)
+    owner = await own(store)
+    await store.batches.claim_batch(owner, after=0, limit=10)
+    await rows(store, owner, 0, 1)
+    await store.batches.settle_batch(owner, 1)
+    await store.batches.flush(QUEUE)
+    await store.batches.flush(QUEUE)
+    assert len(await store.scan(QUEUE, "archive")) == 10
 
 
 async def test_workers_and_consumers_share_a_queue(store):
@@ -206,6 +232,7 @@ async def test_an_old_checkpoint_is_told(store):
     await fill(store, 100)
     owner = await own(store)
     await store.batches.claim_batch(owner, after=0, limit=10)
+    await store.batches.manifest(owner, 0, 1)
     await store.batches.claim_batch(owner, after=1, limit=10)
     with pytest.raises(StoreError, match="stands at batch 0, the store has settled 1"):
         await store.batches.claim_batch(owner, after=0, limit=10)
@@ -241,6 +268,7 @@ async def test_a_paused_queue_gives_none_and_still_settles(store):
     await fill(store, 20)
     owner = await own(store)
     await store.batches.claim_batch(owner, after=0, limit=10)
+    await store.batches.manifest(owner, 0, 1)
     await store.pause(QUEUE, True)
     assert await store.batches.claim_batch(owner, after=1, limit=10) is None
     assert await stats(store) == (10, 0, 10)

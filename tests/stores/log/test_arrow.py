@@ -38,6 +38,8 @@ async def main(url, verb):
                 seen += len(taken)
                 await queue.complete_many(taken)
         await queue.archive.list()
+        await queue.cleanup(3600)
+        await queue.cleanup()
 asyncio.run(main(*sys.argv[1:]))
 print(loaded)
 """

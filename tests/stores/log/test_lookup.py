@@ -11,6 +11,7 @@ from hypothesis import strategies as st
 from holdfast import ids
 from holdfast.errors import MessageNotFound
 from holdfast.stores.log import lookup, names
+from holdfast.stores.log.head.state import Freeze
 from holdfast.stores.records import Envelope, Settlement, Stats, Stored
 from tests.stores.log.log_bench import Bed
 
@@ -244,3 +245,16 @@ async def test_a_forged_token_is_just_lost(kind: str):
     assert await bed.store.extend("q", [(id, token)], 60.0) == [None]
     assert await bed.store.settle("q", [Settlement(id, token, "complete")]) == ["lost"]
     assert await bed.status(id) == "processing"
+
+
+async def test_a_block_of_a_producer_is_seen_while_a_flush_of_the_same_millisecond_is_under_way():
+    """Its number may follow that of the flush by chance; only blocks of a flush name their messages' ids."""
+    bed = await Bed.made()
+    await bed.end(1)
+    (id,) = await bed.append()
+    (key,) = [names.parse_block(key) for key in await bed.keys("inbox/")][-1:]
+    flush = f"{int(key.block, 16) - (1 << 20):032x}"
+    await bed.store._log("q").committer.ask(Freeze(flush))
+    assert await bed.is_frozen()
+    assert [each is not None for each in await bed.store.get("q", [id])] == [True]
+    assert (await bed.store.stats("q")).pending == 1

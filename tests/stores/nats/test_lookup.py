@@ -27,7 +27,7 @@ async def test_replay_of_many_letters_lists_them_once(broker: holdfast.Broker, m
         return await inner(self, stream, pattern)
 
     monkeypatch.setattr(Reader, "subjects", outer)
-    monkeypatch.setattr(ended, "_PAGE", 7)
+    monkeypatch.setattr(ended, "PAGE_ROWS", 7)
     assert await queue.dead.replay() == MANY
     assert len(listed) <= 3  # and behind the last page, for what is new
     assert (await queue.stats()).pending == MANY

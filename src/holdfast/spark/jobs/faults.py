@@ -7,11 +7,11 @@ from collections.abc import Iterator
 from contextlib import contextmanager
 
 from ... import errors
-from ...errors import ConfigError, HoldfastError, StoreError
+from ...errors import CodecError, ConfigError, HoldfastError, StoreError
 
 _OURS = re.compile(r"^(?:\w+\.)*holdfast\.(?:[\w.]+\.)?(\w+): (.+)$", re.M)
 _STATE = re.compile(r"\s*SQLSTATE: \w+.*", re.S)
-_PLAIN = (ConfigError, StoreError)
+_PLAIN = (CodecError, ConfigError, StoreError)
 
 
 @contextmanager
@@ -37,7 +37,7 @@ def of_spark(error: BaseException) -> HoldfastError | None:
         name, sentence = said[-1]
         kind = getattr(errors, name, None)
         if kind in _PLAIN:
-            return kind(sentence)  # type: ignore[no-any-return]  # one of the two
+            return kind(sentence)  # type: ignore[no-any-return]  # one of them
         return StoreError(sentence)  # others want more than a sentence to be made of
     if isinstance(error, AnalysisException):  # a missing file, a wrong column, SQL that is none
         return ConfigError(f"Spark says: {_STATE.sub('', text).strip().splitlines()[0]}")

@@ -13,12 +13,13 @@ import msgspec
 
 from ... import config
 from ...broker import Broker
-from ...errors import ConfigError, QueueNotFound
+from ...errors import CodecError, ConfigError, QueueNotFound
 from ..options import check_url
+from . import files
 from .faults import in_plain_words
 from .handler import named
 from .progress import Tell, silent, tasks
-from .rows import CORRUPT, REASON, ROW, Mapped, messages
+from .rows import BYTES, REASON, ROW, Mapped, messages
 from .store import ask
 
 if TYPE_CHECKING:
@@ -32,7 +33,7 @@ _ENDINGS = {
     ".orc": "orc",
 }
 _PACKED = (".gz", ".bz2", ".zst", ".snappy", ".lz4")
-_LINES = ("csv", "json")  # formats in which single rows can be unreadable
+_SHOWN = 500  # characters of a sample value, or of a bad row in an error
 
 
 class IngestSummary(msgspec.Struct, frozen=True):
@@ -46,6 +47,8 @@ class IngestSummary(msgspec.Struct, frozen=True):
     rejects: str | None  # where the rejected rows are
     reasons: dict[str, int]
     key: str | None
+    schema: str  # what the rows were read as
+    sample: dict[str, Any] | None  # one of the messages
     seconds: float
 
 
@@ -60,6 +63,7 @@ def ingest(
     schema: str | None = None,
     type: Any = None,
     rejects: str | os.PathLike[str] | None = None,
+    max_rejects: int | None = None,
     key: str | None = None,
     checkpoint: str | os.PathLike[str] | None = None,
     dry_run: bool = False,
@@ -70,20 +74,23 @@ def ingest(
 
     The good ones arrive once: a second run over the same input (the same files, unchanged; or the same `key`) adds
     nothing. With a `checkpoint` only files that are new since the last run are read. Bad rows go to `rejects`
-    (Parquet: row, reason); without it a bad row is only counted.
+    (Parquet: row, reason, bytes). Without it a bad row fails the load, before anything is written; `max_rejects` is how
+    many may be left out, with or without a place for them.
     """
     check_url(url)
+    if checkpoint is not None and dry_run:
+        raise ConfigError("dry_run looks at all files: leave the checkpoint out")
     started, mapped = time.monotonic(), _mapped(columns)
     wanted = named(type) if isinstance(type, str) else type
     most = _limit(url, queue)
-    step = _Step(spark, url, config.queue_name(queue), mapped, most, wanted, None if rejects is None else str(rejects))
-    if checkpoint is not None:
-        summary = _stream(step, source, checkpoint, format=format, options=options, schema=schema, tell=tell)
-    else:
-        with tasks(spark, f"ingest into {queue}", tell):
-            df = _table(spark, source, format=format, options=options or {}, schema=schema)
-            found = key if key is not None else _fingerprint(spark, df, queue, mapped)
-            summary = step.run(df, found, dry_run=dry_run)
+    kept = None if rejects is None else str(rejects)
+    if max_rejects is None and kept is None:
+        max_rejects = 0
+    step = _Step(spark, url, config.queue_name(queue), mapped, most, wanted, kept, max_rejects)
+    kind = (format or _format(os.fspath(source))) if isinstance(source, str | os.PathLike) else None
+    with tasks(spark, f"ingest into {queue}", tell), files.kept_whole(spark, kind):
+        read = files.source(spark, source, kind, options=options or {}, schema=schema, mapped=mapped, most=most)
+        summary = _load(step, read, key, checkpoint, dry_run=dry_run)
     return msgspec.structs.replace(summary, seconds=time.monotonic() - started)
 
 
@@ -99,77 +106,97 @@ class _Step:
         most: int,
         type: Any,
         rejects: str | None,
+        max_rejects: int | None,
     ) -> None:
-        self._spark, self._url, self._queue, self._mapped = spark, url, queue, mapped
+        self.spark, self._url, self.queue, self.mapped = spark, url, queue, mapped
         self._most, self._type, self._rejects = most, type, rejects
+        self._left = max_rejects  # rows that may still be left out
 
-    def run(self, df: DataFrame, key: str | None, *, dry_run: bool = False) -> IngestSummary:
-        made = messages(df, self._mapped, most=self._most, type=self._type).persist()
+    def run(self, df: DataFrame, schema: str, key: str | None, *, dry_run: bool = False) -> IngestSummary:
+        made = messages(df, self.mapped, most=self._most, type=self._type).persist()
         try:
             reasons = {row[REASON]: row["count"] for row in made.groupBy(REASON).count().collect()}
             accepted, rejected = reasons.pop(None, 0), sum(reasons.values())
             place = None
             added = 0
             if not dry_run:
+                if rejected:
+                    self._allow(made, reasons, key, accepted)
                 added = self._write(made, key, accepted)
                 place = self._reject(made, key) if rejected else None
+            sample = _sample(made, self.mapped) if accepted else None
         finally:
             made.unpersist()
         read = accepted + rejected
-        return IngestSummary(self._queue, read, accepted, rejected, added, place, reasons, key, 0.0)
+        return IngestSummary(self.queue, read, accepted, rejected, added, place, reasons, key, schema, sample, 0.0)
+
+    def _allow(self, made: DataFrame, reasons: dict[str, int], key: str | None, accepted: int) -> None:
+        """CodecError when more rows are bad than may be; before anything is written but the rows themselves."""
+        rejected = sum(reasons.values())
+        if self._left is None or rejected <= self._left:
+            self._left = None if self._left is None else self._left - rejected
+            return
+        first = made.where(f"{REASON} is not null").select(ROW).first()
+        most = sorted(reasons.items(), key=lambda each: -each[1])
+        told = "; ".join(f"{count:,} × {reason}" for reason, count in most)[:_SHOWN]
+        kept = self._reject(made, key)
+        way = (
+            f"They are in {kept}"
+            if kept
+            else "Keep them apart with --rejects FOLDER, or leave them out with --max-rejects N"
+        )
+        raise CodecError(
+            f"nothing was loaded: {rejected:,} of {accepted + rejected:,} rows cannot be messages ({told}), such as "
+            f"{first[ROW][:_SHOWN] if first else ''!r}. {way}"
+        )
 
     def _write(self, made: DataFrame, key: str | None, accepted: int) -> int:
         from .. import register
 
-        register(self._spark)
-        if not accepted or (key is not None and was_published(self._url, self._queue, key)):
+        register(self.spark)
+        if not accepted or (key is not None and was_published(self._url, self.queue, key)):
             return 0
-        good = made.where(f"{REASON} is null").select(*self._mapped.written())
+        good = made.where(f"{REASON} is null").select(*self.mapped.written())
         writer = good.write.format("holdfast").mode("append")
         for name, value in (("url", self._url), ("idempotencyKey", key)):
             writer = writer if value is None else writer.option(name, value)
-        writer.save(self._queue)
+        writer.save(self.queue)
         return accepted
 
     def _reject(self, made: DataFrame, key: str | None) -> str | None:
         if self._rejects is None:
             return None
         place = f"{self._rejects}/{(key or 'once').replace('/', '-')}"
-        made.where(f"{REASON} is not null").select(ROW, REASON).write.mode("overwrite").parquet(place)
+        made.where(f"{REASON} is not null").select(ROW, REASON, BYTES).write.mode("overwrite").parquet(place)
         return place
 
 
-def _stream(
-    step: _Step,
-    source: Any,
-    checkpoint: str | os.PathLike[str],
-    *,
-    format: str | None,
-    options: Mapping[str, str] | None,
-    schema: str | None,
-    tell: Tell,
+def _load(
+    step: _Step, read: files.Source, key: str | None, checkpoint: str | os.PathLike[str] | None, *, dry_run: bool
 ) -> IngestSummary:
+    if checkpoint is not None:
+        return _stream(step, read, checkpoint)
+    df = read.load(step.spark.read)
+    found = key if key is not None else _fingerprint(step.spark, df, step.queue, step.mapped)
+    return step.run(read.made(df), read.said, found, dry_run=dry_run)
+
+
+def _stream(step: _Step, read: files.Source, checkpoint: str | os.PathLike[str]) -> IngestSummary:
     """New files only, each once: Spark's checkpoint knows the files, the queue knows the batches."""
-    spark, sums = step._spark, []
-    kind = format or _format(str(source))
-    with in_plain_words():
-        batch = _table(spark, source, format=kind, options=options or {}, schema=schema)
-    live = (
-        spark.readStream.format(kind).schema(batch.schema).options(**_defaults(kind, options or {})).load(str(source))
-    )
+    sums: list[IngestSummary] = []
 
     def each(df: DataFrame, number: int) -> None:
         query = df.sparkSession.sparkContext.getLocalProperty("sql.streaming.queryId")
-        sums.append(step.run(df, f"ingest/{query}/{number}"))
+        sums.append(step.run(read.made(df), read.said, f"ingest/{query}/{number}"))
 
-    query = live.writeStream.foreachBatch(each).option("checkpointLocation", str(checkpoint))
-    running = query.trigger(availableNow=True).start()
-    with tasks(spark, "ingest: new files", tell):
+    query = read.load(step.spark.readStream).writeStream.foreachBatch(each)
+    running = query.option("checkpointLocation", str(checkpoint)).trigger(availableNow=True).start()
+    with in_plain_words():
         running.awaitTermination()
-    return _summed(step._queue, sums)
+    return _summed(step.queue, read.said, sums)
 
 
-def _summed(queue: str, sums: list[IngestSummary]) -> IngestSummary:
+def _summed(queue: str, schema: str, sums: list[IngestSummary]) -> IngestSummary:
     reasons: dict[str, int] = {}
     for one in sums:
         for reason, count in one.reasons.items():
@@ -178,7 +205,20 @@ def _summed(queue: str, sums: list[IngestSummary]) -> IngestSummary:
         sum(getattr(one, name) for one in sums) for name in ("read", "accepted", "rejected", "added")
     )
     place = next((one.rejects for one in sums if one.rejects), None)
-    return IngestSummary(queue, read, accepted, rejected, added, place and str(Path(place).parent), reasons, None, 0.0)
+    sample = next((one.sample for one in sums if one.sample), None)
+    folder = place and str(Path(place).parent)
+    return IngestSummary(queue, read, accepted, rejected, added, folder, reasons, None, schema, sample, 0.0)
+
+
+def _sample(made: DataFrame, mapped: Mapped) -> dict[str, Any] | None:
+    """One good message as people read it."""
+    found = made.where(f"{REASON} is null").select(*mapped.written()).first()
+    if found is None:
+        return None
+    value = bytes(found["value"]).decode(errors="replace")
+    shown = value if len(value) <= _SHOWN else f"{value[:_SHOWN]} … ({len(value):,} characters)"
+    rest = {name: each for name, each in found.asDict().items() if name != "value"}
+    return {"value": shown, **rest, **({"deliver_at": str(rest["deliver_at"])} if rest.get("deliver_at") else {})}
 
 
 def was_published(url: str | None, queue: str, key: str) -> bool:
@@ -192,25 +232,6 @@ def was_published(url: str | None, queue: str, key: str) -> bool:
     return ask(url, look)
 
 
-def _table(
-    spark: SparkSession, source: Any, *, format: str | None, options: Mapping[str, str], schema: str | None
-) -> DataFrame:
-    """The rows of the source; lines that cannot be read have their text in a column of its own."""
-    if not isinstance(source, str | os.PathLike):
-        return source  # type: ignore[no-any-return]  # a DataFrame
-    place = os.fspath(source)
-    kind = format or _format(place)
-    reader = spark.read.format(kind).options(**_defaults(kind, options))
-    if schema is not None:
-        return reader.schema(f"{schema}, {CORRUPT} string" if kind in _LINES else schema).load(place)
-    if kind not in _LINES:
-        return reader.load(place)
-    guessed = reader.load(place).schema
-    if CORRUPT not in guessed.fieldNames():
-        guessed = guessed.add(CORRUPT, "string")
-    return spark.read.format(kind).options(**_defaults(kind, options)).schema(guessed).load(place)
-
-
 def _format(place: str) -> str:
     name = place.rstrip("/").lower()
     for packed in _PACKED:
@@ -219,11 +240,6 @@ def _format(place: str) -> str:
     if kind is None:
         raise ConfigError(f"{place}: which format? Say csv, json, parquet, orc, text or any other that Spark reads")
     return kind
-
-
-def _defaults(kind: str, options: Mapping[str, str]) -> dict[str, str]:
-    own = {"header": "true", "inferSchema": "true"} if kind == "csv" else {}
-    return {**own, **({"columnNameOfCorruptRecord": CORRUPT} if kind in _LINES else {}), **options}
 
 
 def _mapped(columns: Mapping[str, Any]) -> Mapped:

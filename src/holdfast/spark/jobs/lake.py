@@ -23,7 +23,7 @@ if TYPE_CHECKING:
     from pyspark.sql import DataFrame, SparkSession
 
 OVERLAP_S = 3600.0  # before the last mark: what was settled may be seen a little later
-TRIES = 3  # of a job whose commit lost a race; then somebody should look
+JOB_TRIES = 3  # of a job whose commit lost a race; then somebody should look
 _BROADCAST_IDS = 500_000  # that every executor can hold: then nothing is shuffled
 _KEY = ["queue", "id", "status"]
 
@@ -62,7 +62,7 @@ def lake(
     place, started = Lake(lake), time.monotonic()
     before = place.snapshot()
     floor = max(before.floor, floor_of(keep_days))
-    for _ in range(TRIES):
+    for _ in range(JOB_TRIES):
         base = place.snapshot()
         with tasks(spark, f"lake: reading {', '.join(names)}", tell):
             files = _write(spark, place, base, names, url, floor=floor, full=full)

@@ -19,7 +19,7 @@ from ..lake import File, Lake, LakeConflict, Snapshot, reading, tables, writing
 from ..lake.manifest import Change, Replay
 from ..options import check_url
 from . import source
-from .lake import TRIES, opened
+from .lake import JOB_TRIES, opened
 from .progress import Tell, silent, tasks
 from .store import place_of, queues_of
 
@@ -166,7 +166,7 @@ class _FromLake:
 
     def run(self) -> int:
         self._finish_others()
-        for _ in range(TRIES):
+        for _ in range(JOB_TRIES):
             base = self._place.snapshot()
             name = secrets.token_hex(8)
             files = self._note(base, name)

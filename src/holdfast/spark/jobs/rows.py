@@ -10,7 +10,7 @@ import msgspec
 from ...codecs import codec_for
 from ...config import unknown
 from ...errors import CodecError, ConfigError
-from ...limits import DEDUP_KEY_BYTES, HEADERS_BYTES
+from ...limits import DEDUP_KEY_BYTES, HEADERS_BYTES, TooDeep, check_nesting
 from ...stores.records import JSON
 from ..portable import Portable
 
@@ -23,8 +23,12 @@ As: TypeAlias = Literal["json", "text", "raw"]
 RAW = "application/octet-stream"
 CORRUPT = "_corrupt_record"  # where Spark puts a line it cannot read
 REASON = "reason"
-ROW = "row"
+ROW, BYTES = "row", "bytes"
+# What the readers of files add to the columns of a row: the value as it is to be, what it was, and what is wrong.
+READY, WAS, WHY = "__ready", "__was", "__why"
+NOTHING_LEFT = "nothing is left for the value: name its column with `value`"
 _AS = ("json", "text", "raw")
+_OURS = (CORRUPT, READY, WAS, WHY)
 
 
 class Mapped(msgspec.Struct, frozen=True, kw_only=True):
@@ -52,30 +56,30 @@ class Mapped(msgspec.Struct, frozen=True, kw_only=True):
         """ConfigError when a column is not there."""
         for name in [*self.columns(), *([self.value] if self.value else [])]:
             if name not in df.columns:
-                raise ConfigError(unknown("there is no column", name, df.columns))
+                there = [each for each in df.columns if each not in _OURS]
+                raise ConfigError(unknown("there is no column", name, there))
         if self.value_as is not None and self.value_as not in _AS:
             raise ConfigError(unknown("value_as: unknown kind", self.value_as, _AS))
         if isinstance(self.priority, int) and not 0 <= self.priority <= 255:
             raise ConfigError(f"priority: a column, or a whole number from 0 to 255, not {self.priority!r}")
-        if self.value is None and not self._body(df):
-            raise ConfigError("nothing is left for the value: name its column with `value`")
+        if self.value is None and READY not in df.columns and not self._body(df):
+            raise ConfigError(NOTHING_LEFT)
 
     def _body(self, df: DataFrame) -> list[str]:
-        taken = {*self.columns(), CORRUPT}
+        taken = {*self.columns(), *_OURS}
         return [name for name in df.columns if name not in taken]
 
 
 def messages(df: DataFrame, mapped: Mapped, *, most: int, type: Any = None) -> DataFrame:
-    """The columns of messages, `row` (what it was made of) and `reason` (null: it is good)."""
+    """The columns of messages, `row` and `bytes` (what it was made of) and `reason` (null: it is good)."""
     from pyspark.sql import functions as F
 
     mapped.check(df)
     value, kind, value_reason = _value(df, mapped)
-    whole = F.to_json(F.struct(*[_col(name) for name in df.columns]))
     priority, priority_reason = _priority(mapped)
     deliver_at, deliver_reason = _deliver_at(mapped)
-    corrupt = F.when(_col(CORRUPT).isNotNull(), "the row cannot be read") if CORRUPT in df.columns else F.lit(None)
     dedup = F.lit(None).cast("string") if mapped.dedup_key is None else _col(mapped.dedup_key).cast("string")
+    row, was = _was(df)
     made = df.select(
         value.alias("value"),
         kind.alias("content_type"),
@@ -83,9 +87,10 @@ def messages(df: DataFrame, mapped: Mapped, *, most: int, type: Any = None) -> D
         _headers(mapped).alias("headers"),
         deliver_at.alias("deliver_at"),
         dedup.alias("dedup_key"),
-        (F.coalesce(_col(CORRUPT), whole) if CORRUPT in df.columns else whole).alias(ROW),
+        row.alias(ROW),
+        was.alias(BYTES),
         F.coalesce(
-            corrupt,
+            _unreadable(df),
             value_reason,
             _too_long("the value has", F.octet_length(value), most),
             priority_reason,
@@ -93,9 +98,39 @@ def messages(df: DataFrame, mapped: Mapped, *, most: int, type: Any = None) -> D
             F.when(dedup == "", "the dedup key is empty"),
             _too_long("the dedup key has", F.octet_length(dedup), DEDUP_KEY_BYTES),
             _too_long("the headers have", _headers_size(mapped), HEADERS_BYTES),
+            *_no_nul(mapped),
         ).alias(REASON),
     )
-    return made if type is None else made.mapInArrow(_TypeCheck(type), made.schema)
+    given = mapped.value_as in (None, "json") if mapped.value else READY in df.columns  # JSON that we did not make
+    return made if type is None and not given else made.mapInArrow(_Check(type), made.schema)
+
+
+def _was(df: DataFrame) -> tuple[Column, Column]:
+    """A row as people read it, and its bytes where it was a line of a file."""
+    from pyspark.sql import functions as F
+
+    if WAS in df.columns:
+        return F.make_valid_utf8(F.col(WAS).cast("string")), F.col(WAS)
+    whole = F.to_json(F.struct(*[_col(name) for name in df.columns]))
+    return F.coalesce(_col(CORRUPT), whole) if CORRUPT in df.columns else whole, F.lit(None).cast("binary")
+
+
+def _unreadable(df: DataFrame) -> Column:
+    from pyspark.sql import functions as F
+
+    if WHY in df.columns:
+        return F.col(WHY)
+    found = F.when(_col(CORRUPT).isNotNull(), "the row cannot be read") if CORRUPT in df.columns else F.lit(None)
+    return found.cast("string")
+
+
+def _no_nul(mapped: Mapped) -> list[Column]:
+    """Not every store keeps NUL in text."""
+    from pyspark.sql import functions as F
+
+    named = [("the dedup key", mapped.dedup_key), *(("a header", column) for column in mapped.headers.values())]
+    has_nul = [(what, F.instr(_col(column).cast("string"), "\0") > 0) for what, column in named if column]
+    return [F.when(found, f"{what} has a NUL in it") for what, found in has_nul]
 
 
 def _value(df: DataFrame, mapped: Mapped) -> tuple[Column, Column, Column]:
@@ -103,6 +138,8 @@ def _value(df: DataFrame, mapped: Mapped) -> tuple[Column, Column, Column]:
     from pyspark.sql import functions as F
     from pyspark.sql.types import BinaryType
 
+    if mapped.value is None and READY in df.columns:
+        return F.col(READY), F.lit(JSON), F.lit(None).cast("string")
     if mapped.value is None:
         body = F.to_json(F.struct(*[_col(name) for name in mapped._body(df)]), {"ignoreNullFields": "false"})
         return body.cast("binary"), F.lit(JSON), F.lit(None).cast("string")
@@ -114,10 +151,9 @@ def _value(df: DataFrame, mapped: Mapped) -> tuple[Column, Column, Column]:
         return column.cast("binary"), F.lit(mapped.content_type or RAW), empty
     text = column.cast("string")
     if kind == "text":  # an array of one, without its brackets: the only way to a JSON string
-        quoted = F.expr(f"substring(to_json(array(cast({_name(mapped.value)} as string))), 2)")
-        return F.substring(quoted, F.lit(1), F.length(quoted) - 1).cast("binary"), F.lit(JSON), empty
-    broken = F.when(F.try_parse_json(text).isNull(), "the value is not JSON")
-    return text.cast("binary"), F.lit(JSON), F.coalesce(empty, broken)
+        told = F.expr(f"substring(to_json(array(cast({quoted(mapped.value)} as string))), 2)")
+        return F.substring(told, F.lit(1), F.length(told) - 1).cast("binary"), F.lit(JSON), empty
+    return text.cast("binary"), F.lit(JSON), empty
 
 
 def _priority(mapped: Mapped) -> tuple[Column, Column]:
@@ -126,7 +162,7 @@ def _priority(mapped: Mapped) -> tuple[Column, Column]:
     if not isinstance(mapped.priority, str):
         return F.lit(mapped.priority or 0).cast("int"), F.lit(None).cast("string")
     given = _col(mapped.priority)
-    number = F.expr(f"try_cast({_name(mapped.priority)} as double)")
+    number = F.expr(f"try_cast({quoted(mapped.priority)} as double)")
     bad = number.isNull() | (number != F.floor(number)) | (number < 0) | (number > 255)
     reason = F.when(given.isNotNull() & bad, "a priority is a whole number from 0 to 255")
     return F.coalesce(F.when(~bad, number).cast("int"), F.lit(0)), reason
@@ -137,7 +173,7 @@ def _deliver_at(mapped: Mapped) -> tuple[Column, Column]:
 
     if mapped.deliver_at is None:
         return F.lit(None).cast("timestamp"), F.lit(None).cast("string")
-    moment = F.expr(f"try_cast({_name(mapped.deliver_at)} as timestamp)")
+    moment = F.expr(f"try_cast({quoted(mapped.deliver_at)} as timestamp)")
     return moment, F.when(_col(mapped.deliver_at).isNotNull() & moment.isNull(), "deliver_at is no time")
 
 
@@ -169,14 +205,15 @@ def _too_long(what: str, size: Column, most: int) -> Column:
 def _col(name: str) -> Column:
     from pyspark.sql import functions as F
 
-    return F.col(_name(name))
+    return F.col(quoted(name))
 
 
-def _name(name: str) -> str:
+def quoted(name: str) -> str:
+    """A column's name in SQL."""
     return f"`{name.replace('`', '``')}`"
 
 
-class _TypeCheck:
+class _Check:
     """On executors: a payload that its readers could not read gets its reason here."""
 
     def __init__(self, type: Any) -> None:
@@ -190,11 +227,19 @@ class _TypeCheck:
             reasons = []
             rows = zip(*(batch[name].to_pylist() for name in ("value", "content_type", REASON)), strict=True)
             for payload, kind, reason in rows:
-                if reason is None:
-                    try:
-                        codec.decode(payload, kind)
-                    except CodecError as error:
-                        reason = str(error)
-                reasons.append(reason)
+                reasons.append(reason or self._reason(codec, payload, kind))
             place = batch.schema.get_field_index(REASON)
             yield batch.set_column(place, batch.schema.field(place), pa.array(reasons, pa.string()))
+
+    def _reason(self, codec: Any, payload: bytes, kind: str) -> str | None:
+        if self._portable.type is None and kind != JSON:
+            return None
+        try:
+            if kind == JSON:
+                check_nesting(payload)
+            codec.decode(payload, kind)
+        except TooDeep as error:
+            return str(error)
+        except CodecError as error:
+            return "the value is not JSON" if self._portable.type is None else str(error)
+        return None

@@ -164,6 +164,7 @@ def columns(data: bytes) -> pa.Table:
 
 def without(data: bytes, *, gone: Collection[str] | None, before: float | None) -> pa.Table | None:
     """The rows of a file but for these ids, or those that ended before; None: all of them, as those columns tell."""
+    import pyarrow as pa
     import pyarrow.compute as pc
 
     tested = _columns(data, ["id", "finished_at"])
@@ -172,7 +173,8 @@ def without(data: bytes, *, gone: Collection[str] | None, before: float | None) 
         goes.append(pc.is_in(ids, value_set=arrow.column(sorted(gone), ids.type)))
     if before is not None:
         ended = tested["finished_at"].cast("int64").cast("double")
-        goes.append(pc.less(pc.divide(ended, 1e6), before))
+        million, limit = arrow.column([1e6, before], pa.float64())
+        goes.append(pc.less(pc.divide(ended, million), limit))
     both = reduce(pc.and_, goes)
     return columns(data).filter(pc.invert(both)) if pc.any(both).as_py() else None
 

@@ -1,7 +1,8 @@
 """pyarrow without the event loop and without pandas: both take long to load, and pandas takes 40 MB.
 
-`pyarrow.array` loads pandas, where that is installed, to see whether it was given something of it. `column` makes the
-few kinds of columns that blocks and archive files have from plain lists.
+`pyarrow.array` and `pyarrow.scalar` load pandas, where that is installed, to see whether they were given something of
+it; so does a plain number among the arguments of a function that computes. `column` makes the few kinds of columns that
+blocks and archive files have from plain lists, and an item of one is a scalar.
 """
 
 from __future__ import annotations

@@ -70,11 +70,15 @@ class Glance:
     def _unabsorbed(self, *prefixes: str) -> Iterator[Block]:
         known = self._known()
         good = (key for prefix in prefixes for key in self._good(prefix))
-        keys = (key for key in good if not any(each.wrote(key) for each in self._hidden))
+        keys = (key for key in good if not self._is_unfinished(key))
         for key, bundle in bundles.expanded(self.view, self.seen.root, keys):
             if key not in known:
                 self._bundles[key] = bundle
                 yield Block.of(0, key, calendar=self.seen.rules.calendar)
+
+    def _is_unfinished(self, key: str) -> bool:
+        """Whether a flush that is not done with has written it: such a block names its ids, and its number follows."""
+        return any(each.wrote(key) for each in self._hidden) and names.is_carrying(key)
 
     def _known(self) -> set[str]:
         return {block.key for block in self.seen.head.blocks.values()} | self.seen.head.beyond.refused

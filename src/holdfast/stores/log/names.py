@@ -140,6 +140,12 @@ def is_block(key: str) -> bool:
     return _LISTED.fullmatch(key) is not None
 
 
+def is_carrying(key: str) -> bool:
+    """Whether it is the key of a block that has its messages' ids as a column."""
+    found = _BLOCK.fullmatch(key, key.rfind("/") + 1)
+    return found is not None and found[7] is not None
+
+
 def order_of(key: str) -> str:
     """Above the claim order of everything up to this key of an inbox, and below that of what lies behind it."""
     folder, _, name = key.rpartition("/")

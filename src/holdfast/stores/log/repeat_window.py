@@ -20,10 +20,9 @@ from .head.state import Frozen, Head, Intent, Purge, Result, Rules
 from .intake import Absorbable, Survey
 from .queues import Address, Config
 from .space import AtomicSpace, Commits, Reading, Transaction
-from .staged import adopt
+from .staging import StagedInPlace, Staging
 
 if TYPE_CHECKING:
-    from ..batches import Staged
     from .commit import Committer
     from .edit import Seen, Session
     from .head.state import Block
@@ -59,6 +58,7 @@ class Home(msgspec.Struct, frozen=True):
 class RepeatWindow(Protocol):
     """Of one partition in one process."""
 
+    staging: Staging
     reads_twice: bool  # what cannot be read is read again before it counts as damaged: the network may be to blame
 
     def serve(self, committer: Committer) -> None:
@@ -122,20 +122,6 @@ class RepeatWindow(Protocol):
     def unregister(self, tx: Transaction, queue: str) -> str:
         """Forget a queue; what lies under the root it answers belongs to nobody any more."""
 
-    # Staged messages.
-
-    def stage_folder(self, number: int) -> str:
-        """Where the blocks of one task lie until they are shown; empty: where they belong."""
-
-    async def check_staged(self, staged: Sequence[Staged]) -> None:
-        """StoreError: some are gone."""
-
-    def show_staged(self, session: Session, staged: Sequence[Staged]) -> None:
-        """Make them messages."""
-
-    async def sweep_staged(self, older_than: float) -> int:
-        """Remove staged messages that were never published, older than so many seconds; how many blocks."""
-
     async def maintain(self) -> int:
         """Upkeep that only a window needs; how many objects were removed that nothing speaks of."""
 
@@ -159,6 +145,7 @@ class Atomic:
     merge_after_s = 0.0
 
     def __init__(self, space: AtomicSpace, home: Home) -> None:
+        self.staging: Staging = StagedInPlace(space, home.ids)
         self._space = space
         self._home = home
 
@@ -227,18 +214,6 @@ class Atomic:
 
     def unregister(self, tx: Transaction, queue: str) -> str:
         return queues.unregister(tx, queue)
-
-    def stage_folder(self, number: int) -> str:
-        return ""
-
-    async def check_staged(self, staged: Sequence[Staged]) -> None:
-        return None
-
-    def show_staged(self, session: Session, staged: Sequence[Staged]) -> None:
-        adopt(session, staged, self._home.ids)
-
-    async def sweep_staged(self, older_than: float) -> int:
-        return await self._space.sweep(older_than)
 
     async def maintain(self) -> int:
         return 0

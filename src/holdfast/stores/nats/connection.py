@@ -150,7 +150,7 @@ class Connection:
                     await self.client.listen(subject, handler)
                 await self._returned()
                 return
-            await asyncio.sleep(RETRY_S)
+            await asyncio.sleep(FRESH_S)  # it may be our credentials that are refused, for good
 
     def _fail_all(self) -> None:
         for future in self._replies.values():

@@ -21,7 +21,8 @@ if TYPE_CHECKING:
     from .settling import Settler
 
 T = TypeVar("T")
-_PARTS_AT_ONCE = 3  # replayed or purged at once: the server has work while we prepare the next
+_REPLAYS_AT_ONCE = 3  # parts: the server has work while we prepare the next; more hold other writers up
+_PURGES_AT_ONCE = 8  # parts: each waits OUTLASTS_S, so fewer purge slower
 
 
 class Letters:
@@ -63,10 +64,12 @@ class Letters:
             return await self.discard("dead", None, before=None, spare_held=True)
         last = int((await partition.connection.api(f"STREAM.INFO.{names.task_stream}"))["state"]["last_seq"])
         gone, start = 0, 1
-        while page := await partition.reader.run(names.task_stream, f"{names.task}*.>", start, _PARTS_AT_ONCE * WINDOW):
+        while page := await partition.reader.run(
+            names.task_stream, f"{names.task}*.>", start, _PURGES_AT_ONCE * WINDOW
+        ):
             found = [one for one in page if one.sequence <= last]
             parts = [found[at : at + WINDOW] for at in range(0, len(found), WINDOW)]
-            gone += sum(await _together([self._drop(part) for part in parts]))
+            gone += sum(await _together([self._drop(part) for part in parts], _PURGES_AT_ONCE))
             deadline.renew()
             start = page[-1].sequence + 1
         partition.wake()
@@ -102,7 +105,7 @@ class Letters:
         await self._partition.info()
         given = [id for id in dict.fromkeys(ids) if is_id(id)]
         parts = [given[start : start + BATCH_MESSAGES // 2] for start in range(0, len(given), BATCH_MESSAGES // 2)]
-        copied = sum(await _together([self._replay(view, part) for part in parts]))
+        copied = sum(await _together([self._replay(view, part) for part in parts], _REPLAYS_AT_ONCE))
         self._partition.wake()
         return copied
 
@@ -199,9 +202,9 @@ class Letters:
         return swept
 
 
-async def _together(calls: Sequence[Awaitable[T]]) -> list[T]:
+async def _together(calls: Sequence[Awaitable[T]], at_once: int) -> list[T]:
     """Many calls, some at a time."""
-    gate = asyncio.Semaphore(_PARTS_AT_ONCE)
+    gate = asyncio.Semaphore(at_once)
 
     async def one(call: Awaitable[T]) -> T:
         async with gate:

@@ -14,7 +14,7 @@ from typing import Any
 import msgspec
 
 from ...errors import Unavailable
-from ...validate import MOST_SECONDS
+from ...validate import CENTURY_S
 from . import deadline, wire
 from .connection import TRIES, WINDOW, Connection, holding
 from .deadline import ANSWER_S, FRESH_S, RETRY_S, apart
@@ -418,4 +418,4 @@ def handed(message: Incoming, asked: float) -> Handed:
 
 def nak(delay: float) -> bytes:
     """Give back, to be handed out again after a while; the server keeps the instant."""
-    return b'-NAK {"delay":%d}' % int(min(delay, MOST_SECONDS) * 1e9) if delay > 0 else b"-NAK"
+    return b'-NAK {"delay":%d}' % int(min(delay, CENTURY_S) * 1e9) if delay > 0 else b"-NAK"

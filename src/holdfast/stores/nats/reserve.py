@@ -34,10 +34,11 @@ class Reserve:
 
     async def look(self) -> None:
         """Ask the server whether it is there; a store that has none yet is left alone."""
-        self._is_there = True
+        found = True
         with Ignored(Code.STREAM_NOT_FOUND):
             info = await self._connection.api(f"STREAM.INFO.{self._stream}")
-            self._is_there = int(info["state"]["bytes"]) >= RESERVE_BYTES
+            found = int(info["state"]["bytes"]) >= RESERVE_BYTES
+        self._is_there = found
 
     def heard(self) -> None:
         """A client has given it up."""

@@ -36,6 +36,9 @@ class PostgresBatches(Scans, ClaimBatches, StagedWrites):
         ClaimBatches.__init__(self, pool, registry, topic, bell, poll_interval=poll_interval, changed=changed)
         StagedWrites.__init__(self, pool, registry, topic, number=number, changed=changed)
 
+    async def flush(self, queue: str) -> None:
+        pass  # the statement that settles also archives
+
     async def maintain(self, queue: str) -> dict[str, int]:
         """What of a queue's upkeep is about pipelines."""
         swept = await self.sweep(queue, REMEMBERED_S)

@@ -22,7 +22,7 @@ EVERYTHING: Ranges = ([0], ["00000000-0000-0000-0000-000000000000"], [256])
 
 LITTER_ROWS = 20_000  # dead ones that make beginning further on worth it
 _SHARE = 10  # looking from the start may take one part in so many
-_BURIALS = 20  # rounds in one claim; a mass of crashed messages is spread over several
+_BURIAL_ROUNDS = 20  # rounds in one claim; a mass of crashed messages is spread over several
 _UNUSUAL_S = 0.1  # after something due or expired, in which more of it is expected
 
 
@@ -72,7 +72,7 @@ class Claimer:
     async def _claim_any(self, token: int, limit: int, lease: float) -> Claims:
         """Messages that a claim finds dead are buried, and it looks again."""
         look, expired = limit, list[Expired]()
-        for _ in range(_BURIALS):
+        for _ in range(_BURIAL_ROUNDS):
             messages, spent = await self._claim(token, limit, lease, look=look)
             if not spent:
                 return Claims(messages, expired)

@@ -190,8 +190,6 @@ async def _claim(
     consumers.check(known, owner, after)
     known, _ = await _settle(seen, owner, known, after)
     if known.batch(after + 1) is not None:  # what a crash left
-        known = consumers.taken_up(known, after + 1, owner.epoch)
-        await seen.keep(known)
         return consumers.batch(known, after + 1), []
     if limit <= 0:
         return None, []
@@ -210,12 +208,13 @@ async def _claim(
     spent = [(str(id), rank, held) for id, rank, held in zip(ids, ranks, tokens, strict=True)]
     if not count:
         return None, spent
-    known = consumers.claimed(known, count, owner.epoch)
+    known = consumers.claimed(known, count)
     await seen.keep(known)
     return consumers.batch(known, seq), spent
 
 
 async def _settle(seen: _Seen, owner: Ownership, known: Consumer, upto: int) -> tuple[Consumer, int]:
+    consumers.check_read(known, owner.consumer, upto)
     count = 0
     for each in known.open:
         if each.seq <= upto:

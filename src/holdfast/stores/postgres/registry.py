@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from collections.abc import Iterable
 from typing import Any
 
 import msgspec
@@ -10,7 +11,7 @@ from ...config import QueueOptions
 from ...errors import QueueExists, QueueNotEmpty, QueueNotFound
 from ...retry import NoRetry
 from ..base import QueueInfo
-from . import names
+from . import names, rows
 from .pool import Pool
 from .schema import Schema
 from .statements import Statements
@@ -73,6 +74,11 @@ class Registry:
         if info is None:
             raise self.missing(name)
         return info
+
+    async def must_unless_ours(self, name: str, ids: Iterable[str]) -> None:
+        """QueueNotFound; asked only where no id is one of ours, since every statement would say so itself."""
+        if not any(rows.rank(id) is not None for id in ids):
+            await self.must(name)
 
     async def delete(self, name: str, *, force: bool) -> None:
         if not force and await self.find(name) is not None:

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import asyncio
 import time
-from collections.abc import Iterable, Sequence
+from collections.abc import Sequence
 from typing import TYPE_CHECKING, Any
 
 from ...config import QueueOptions, StoreOptions
@@ -13,7 +13,7 @@ from ...ids import Ids
 from ..base import DEAD, Check, Ordinary, QueueInfo
 from ..capabilities import Capabilities
 from ..records import Answer, Claims, Envelope, Settlement, Stats, Stored, View
-from . import doctor, maintenance, rows
+from . import doctor, maintenance
 from .batches import PostgresBatches
 from .first_connection import first_connection
 from .partition import Topic
@@ -73,11 +73,6 @@ class PostgresStore(Ordinary):
                 news=self, find=self._topic,
             )  # fmt: skip
         return topic
-
-    async def _exists(self, queue: str, ids: Iterable[str]) -> None:
-        """QueueNotFound; asked only where no id is one of ours, since every statement would say so itself."""
-        if not any(rows.rank(id) is not None for id in ids):
-            await self._registry.must(queue.removesuffix(DEAD))
 
     def _number(self) -> int:
         return self._ids.block(time.monotonic() + self._ahead)
@@ -233,7 +228,7 @@ class PostgresStore(Ordinary):
 
     async def extend(self, queue: str, leases: Sequence[tuple[str, str]], seconds: float) -> list[float | None]:
         topic, dead = self._topic(queue), queue.endswith(DEAD)
-        await self._exists(queue, (id for id, _ in leases))
+        await self._registry.must_unless_ours(queue.removesuffix(DEAD), (id for id, _ in leases))
         return await topic.settler.extend(self._pool, leases, seconds, dead=dead)
 
     def extend_from_thread(
@@ -244,7 +239,7 @@ class PostgresStore(Ordinary):
 
     async def settle(self, queue: str, settlements: Sequence[Settlement]) -> list[Answer]:
         topic = self._topic(queue)
-        await self._exists(queue, (s.id for s in settlements))
+        await self._registry.must_unless_ours(queue.removesuffix(DEAD), (s.id for s in settlements))
         answers = await topic.settler.settle(settlements, dead=queue.endswith(DEAD))
         if any(s.action != "complete" for s in settlements):
             topic.claimer.bounds.reset()
@@ -255,7 +250,7 @@ class PostgresStore(Ordinary):
         return answers
 
     async def cancel(self, queue: str, id: str) -> bool:
-        await self._exists(queue, (id,))
+        await self._registry.must_unless_ours(queue.removesuffix(DEAD), (id,))
         done = await self._topic(queue).letters.cancel(id)
         self._endings.ended(queue)
         return done
@@ -263,7 +258,7 @@ class PostgresStore(Ordinary):
     # Looking.
 
     async def get(self, queue: str, ids: Sequence[str]) -> list[Stored | None]:
-        await self._exists(queue, ids)
+        await self._registry.must_unless_ours(queue.removesuffix(DEAD), ids)
         self._endings.looking(queue)
         return await self._topic(queue).letters.get(ids)
 
@@ -281,7 +276,7 @@ class PostgresStore(Ordinary):
 
     async def replay(self, queue: str, view: View, ids: Sequence[str]) -> int:
         topic = self._topic(queue)
-        await self._exists(queue, ids)
+        await self._registry.must_unless_ours(queue.removesuffix(DEAD), ids)
         count = await topic.letters.replay(view, ids)
         topic.claimer.bounds.reset()
         self._changed(queue.removesuffix(DEAD))
@@ -290,7 +285,7 @@ class PostgresStore(Ordinary):
     async def discard(
         self, queue: str, view: View, ids: Sequence[str] | None = None, *, before: float | None = None
     ) -> int:
-        await self._exists(queue, () if ids is None else ids)
+        await self._registry.must_unless_ours(queue.removesuffix(DEAD), () if ids is None else ids)
         return await self._topic(queue).letters.discard(view, ids, before)
 
     async def maintain(self, queue: str) -> dict[str, int]:

@@ -101,11 +101,25 @@ def test_how_long_a_head_is_left_alone(
 
 
 def test_after_a_term_the_others_come_one_by_one(time: Time) -> None:
-    """The one first that has not had the head for the longest time; who is new comes last."""
+    """The one first that has not had the head for the longest time; who is new comes as early."""
     head = head_of(time, "owner 500", second=0.9, third=0.8, fourth=0.7, fifth=0.6, gone=MEMORY_S + 1.0, owner=0.0)
     waits = [wait(time, ownership(time, name), head) for name in ("second", "third", "fourth", "fifth", "new")]
-    for trips, pause in zip((0, 1, 2, 2, 2), waits, strict=True):
+    for trips, pause in zip((0, 1, 2, 2, 0), waits, strict=True):
         assert 0.5 + trips * TRIP <= pause < 0.5 + (trips + 0.5) * TRIP
+
+
+def test_an_owner_that_does_nothing_is_waited_for_once(time: Time) -> None:
+    """A head that is read again and is still the same counts from when it was first seen."""
+    own, head = ownership(time), head_of(time, "other 500", me=0.5, other=0.0)
+    time.now += wait(time, own, head)
+    assert wait(time, own, head) == 0.0
+
+
+def test_who_finds_nothing_to_claim_keeps_the_head_no_longer(time: Time) -> None:
+    own = ownership(time)
+    refused(time, own, head_of(time, other=0.3))
+    own.goes_on = False
+    assert swap(time, own, head_of(time, me=0.1, other=0.3)) == ("", 0.0)
 
 
 def test_terms_are_shorter_where_many_take_part(time: Time) -> None:
@@ -163,6 +177,20 @@ def test_who_pauses_keeps_the_head_for_a_moment_only(time: Time) -> None:
     for _ in range(8):
         assert swap(time, own, head_of(time, me=0.4, other=0.3))[1] <= 2 * TRIP + 0.001
         time.now += 5 * TRIP
+
+
+def test_a_head_that_others_want_is_read_first_after_a_pause(time: Time) -> None:
+    own = ownership(time)
+    swap(time, own, head_of(time, other=0.3))
+    time.now += 1.0
+    assert not own.is_outdated, "nobody was in our way"
+    refused(time, own, head_of(time, other=0.3))
+    swap(time, own, head_of(time, other=0.3))
+    assert not own.is_outdated
+    time.now += 3 * TRIP
+    assert own.is_outdated
+    time.now += MEMORY_S
+    assert not own.is_outdated
 
 
 def test_a_refusal_is_forgotten(time: Time) -> None:

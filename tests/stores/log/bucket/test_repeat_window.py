@@ -8,6 +8,7 @@ import time
 from collections import Counter
 from collections.abc import Callable
 from concurrent.futures import Future
+from functools import partial
 from typing import Any
 
 import pytest
@@ -16,6 +17,7 @@ from holdfast.config import QueueOptions
 from holdfast.errors import Damaged, HoldfastError, StoreError
 from holdfast.stores.log.bucket import listing as late
 from holdfast.stores.log.bucket.store import LateStore
+from holdfast.stores.log.head import codec, repeat
 from holdfast.stores.log.head.state import ListTicket
 from holdfast.stores.records import Envelope, Settlement
 from tests.stores.log.bucket.far_bucket import Door, FarBucket, process
@@ -210,6 +212,73 @@ async def test_several_that_begin_together_leave_the_head_to_its_owner(bucket: F
     assert swaps <= 2 * (2 * rounds * 4), "without owners three of four are refused"
     for store, _ in stores:
         await store.close()
+
+
+def own(bucket: FarBucket, seconds: float) -> None:
+    """Another process replaces the head, and says that it goes on for so long."""
+    (key,) = bucket.named("/head")
+    head = codec.decode(bucket.objects[key][0])
+    head.now = max(head.now, time.time())
+    signed = repeat.signed(head, "another", 1, f"another {seconds * 1000:.0f}")
+    bucket.write(key, codec.HeadWriter().encode(signed), "overwrite")
+
+
+async def test_a_head_is_left_to_its_owner_and_what_comes_meanwhile_shares_a_replacement(bucket: FarBucket) -> None:
+    await filled(bucket, 4)
+    store, asked = await opened(bucket)
+    held = (await store.claim("q", 10, 30.0)).messages
+    own(bucket, 1.0)
+    begun = time.monotonic()
+    asked.kinds.clear()
+    completing = asyncio.create_task(complete(store, held))
+    await asyncio.sleep(0.3)
+    claiming = asyncio.create_task(store.claim("q", 10, 30.0))
+    assert await completing == ["ok"] * 10
+    assert time.monotonic() - begun > 0.9
+    assert len((await claiming).messages) == 10
+    assert asked.kinds.count("swap") == 2, "the one that was refused, and one for both"
+    await store.close()
+
+
+async def test_extensions_do_not_wait_for_an_owner(bucket: FarBucket) -> None:
+    await filled(bucket, 4)
+    store, _ = await opened(bucket)
+    messages = (await store.claim("q", 10, 30.0)).messages
+    held = [(each.id, each.token) for each in messages[1:]]
+    own(bucket, 0.2)
+    await complete(store, messages[:1])  # refused once: from now on it looks first
+    for extend in (store.extend, partial(asyncio.to_thread, store.extend_from_thread)):
+        own(bucket, 1.5)
+        begun = time.monotonic()
+        claiming = asyncio.create_task(store.claim("q", 1, 30.0))
+        await asyncio.sleep(0.2)
+        assert all(await extend("q", held, 60.0))
+        assert time.monotonic() - begun < 1.2
+        await claiming
+    await store.close()
+
+
+async def test_a_head_is_not_read_again_while_an_earlier_attempt_may_still_happen(bucket: FarBucket) -> None:
+    """It would be taken for somebody else's, and the claim be applied twice."""
+    await filled(bucket, 4)
+    store, door = await opened(bucket)
+    (first,) = (await store.claim("q", 1, 30.0)).messages
+    own(bucket, 0.5)
+    swaps: list[str] = []
+
+    def fate(kind: str, key: str) -> str:
+        if key.endswith("/head"):
+            swaps.append(kind)
+            if len(swaps) == 2:  # the first is refused
+                threading.Timer(0.2, bucket.deliver).start()
+                return "late"
+        return "ok"
+
+    door.fate = fate
+    (second,) = (await store.claim("q", 1, 30.0)).messages
+    (third,) = (await store.claim("q", 1, 30.0)).messages
+    assert [each.payload for each in (first, second, third)] == [b"0-0", b"0-1", b"0-2"], "none was claimed in between"
+    await store.close()
 
 
 class Hesitating(Asked):

@@ -6,6 +6,7 @@ import os
 import signal
 import subprocess
 import sys
+import threading
 import time
 from collections.abc import Iterator
 from datetime import UTC, datetime
@@ -17,6 +18,7 @@ import pytest
 import holdfast
 from holdfast import admin
 from holdfast.errors import Unavailable
+from holdfast.stores.log.folder import lock as lock_module
 from holdfast.stores.log.folder.lock import FolderLock
 
 HOLDER = """
@@ -115,6 +117,59 @@ def test_what_somebody_else_wrote_there_harms_nobody(tmp_path: Path, content: by
         assert "process" in lock.holder() or lock.holder() == ""
         lock.acquire()
         lock.release()
+    finally:
+        lock.close()
+
+
+EMPTIED = """
+import asyncio, os, sys, holdfast
+async def main():
+    async with holdfast.connect(sys.argv[1]) as broker:
+        queue = await broker.queue("jobs")
+        for size in (0, 3):
+            os.truncate(sys.argv[1] + "/lock", size)
+            await queue.enqueue(size)
+        print((await queue.stats()).pending)
+asyncio.run(main())
+"""
+
+
+def test_who_empties_the_lock_file_ends_nobody(tmp_path: Path) -> None:
+    """As `> lock` does; while it was mapped into memory, every process that looked there was killed (SIGBUS)."""
+    ran = subprocess.run(
+        [sys.executable, "-c", EMPTIED, str(tmp_path / "store")], capture_output=True, text=True, timeout=60
+    )  # fmt: skip
+    assert (ran.returncode, ran.stdout) == (0, "2\n"), ran.stderr
+
+
+@pytest.mark.skipif(sys.platform != "linux", reason="who holds a lock is read from /proc")
+def test_a_holder_that_does_not_sign_is_named_by_the_system(tmp_path: Path) -> None:
+    path = tmp_path / "lock"
+    plain = "import fcntl, sys; f = open(sys.argv[1]); fcntl.flock(f, 2); print(1, flush=True); sys.stdin.read()"
+    lock = FolderLock(path)
+    lock.acquire()  # signed by this process, which holds it no more
+    lock.release()
+    other = started([sys.executable, "-c", plain, str(path)])
+    try:
+        assert other.stdout is not None
+        assert other.stdout.readline()
+        lock._waits = True
+        assert lock.holder() == f"process {other.pid} holds the folder's lock"
+    finally:
+        other.communicate("", timeout=10)
+        lock.close()
+
+
+def test_a_disk_that_does_not_answer_is_named(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(lock_module, "_state", lambda path: "D")  # `chaos frozen --fault hung` does it for real
+    lock = FolderLock(tmp_path / "lock")
+    try:
+        lock.acquire()
+        assert lock.holder() == ""
+        lock._held = (threading.get_native_id(), time.time() - 5)
+        assert lock.holder().startswith("its disk has not answered since 20")
+        lock.release()
+        assert lock.holder() == ""
     finally:
         lock.close()
 

@@ -335,3 +335,16 @@ async def test_doctor_says_what_is_promised(space: SlateSpace):
     assert "one process at a time" in lines["slatedb"].detail
     assert "synced by Holdfast" in lines["sync"].detail
     assert lines["binding"].state == "ok"
+
+
+async def test_what_was_written_leaves_the_memory_before_64_mib(
+    folder: Path, space: SlateSpace, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """SlateDB alone keeps it until then, or for 4,096 log files: under a small load for half an hour."""
+    monkeypatch.setattr(database, "_TABLE_SECONDS", 0.0)
+    for number in range(16):
+        await space.transact(lambda tx, key=f"a/{number}": tx.put(key, LARGE))
+    async with asyncio.timeout(20):
+        while not any((folder / "slatedb" / "compacted").glob("*")):
+            await asyncio.sleep(0.02)
+    assert await space.read(value("a/0")) == LARGE

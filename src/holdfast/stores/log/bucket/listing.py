@@ -17,7 +17,7 @@ from ....errors import Damaged
 from .. import bundles, damage
 from ..head import codec, repeat
 from ..head.state import Absorb, Forget, Head, Intent, ListTicket, Rules
-from ..names import parse_block
+from ..names import is_carrying
 from ..space import Reading
 from ..unfinished import unfinished_of
 from .ownership import PATIENCE_S, Ownership
@@ -104,7 +104,11 @@ class Late:
         follows = time.monotonic() - self.ownership.swapped_at < _STEADY
         if demand:
             self.demand, self._steady = demand, follows
-        return follows and self._steady and self._listing is not None and self.age() > _AGING
+        return follows and self._steady and self._listing is not None and self.is_aging()
+
+    def is_aging(self) -> bool:
+        """The last list will not be current much longer."""
+        return self.age() > _AGING
 
     def age(self) -> float:
         """Seconds since the last list."""
@@ -134,7 +138,7 @@ class Late:
     ) -> list[str]:
         """A block that a flush wrote waits until its rows are dropped; heads of others are looked at after the list."""
         known = {block.key for block in head.blocks.values()} | head.beyond.refused
-        carried = {key for key in keys if key not in known and not bundles.is_bundle(key) and parse_block(key).first}
+        carried = {key for key in keys if key not in known and is_carrying(key)}
         new = carried - self._written
         if not new:
             return keys

@@ -38,6 +38,7 @@ class Ownership:
         self.trip_s = TRIP_S
         self.lost = 0  # replacements that were refused since the last one that was not
         self.swapped_at = float("-inf")
+        self.goes_on = True  # what is committed will be followed by more at once, as far as we know
         self.is_shared = False  # others have replaced the head not long ago
         self._patience_s = patience_s
         self._clock = clock
@@ -45,7 +46,19 @@ class Ownership:
         self._met_at = float("-inf")  # when somebody was last in our way
         self._term_began: float | None = None
         self._rest_until = float("-inf")
+        self._signed: object = None  # by whom and with which attempt: the head that was last seen, and since when
+        self._seen_at = 0.0
         self._is_steady = False  # whether replacements followed each other in the last term
+
+    @property
+    def is_outdated(self) -> bool:
+        """Somebody is in our way these days, and we have not replaced the head for a while: it has changed."""
+        pause = self._clock() - self.swapped_at
+        return self._is_contended and pause > STEADY_TRIPS * self.trip_s
+
+    @property
+    def _is_contended(self) -> bool:
+        return self.is_shared and self._clock() - self._met_at < MEMORY_S
 
     def wait_s(self, head: Head, *, seen_at: float, store_now: float, waiting_since: float) -> float:
         """Seconds to leave a head alone that was read at an instant; then it should be read again."""
@@ -59,12 +72,15 @@ class Ownership:
         members = _members(head, store_now)
         if owner == self.me or owner not in members:
             return rest_s
-        end = seen_at + left_s
+        signed = next(reversed(head.beyond.sessions.items()))
+        if signed != self._signed:
+            self._signed, self._seen_at = signed, seen_at
+        end = self._seen_at + left_s
         if end - now <= self.trip_s and now - seen_at <= STEADY_TRIPS * self.trip_s:
             return rest_s  # it was read just now, and the term is over when our replacement arrives
         self._met_at = now
         members.remove(owner)
-        before = members.index(self.me) if self.me in members else len(members)
+        before = members.index(self.me) if self.me in members else 0
         return max(rest_s, end - now, 0.0) + (min(before, REST_TRIPS - 1) + random.random() / 8) * self.trip_s
 
     def turn(self, head: Head) -> str:
@@ -77,14 +93,14 @@ class Ownership:
             self._term_began = now
         members = _members(head, head.now)
         self.is_shared = any(name != self.me for name in members)
-        is_contended = self.is_shared and now - self._met_at < MEMORY_S
+        is_contended = self._is_contended
         left = self._term_began + (self._term_s(len(members)) if is_contended else LONE_TERM_S) - now
         if left <= self.trip_s:  # the next one would be too late
             self._term_began, self._rest_until = None, now + (1 + REST_TRIPS) * self.trip_s
             return ""
         if not self._is_steady:
             left = min(left, STEADY_TRIPS * self.trip_s)
-        return f"{self.me} {left * 1000:.0f}" if is_contended else ""
+        return f"{self.me} {left * 1000:.0f}" if is_contended and self.goes_on else ""
 
     def _term_s(self, members: int) -> float:
         """Everybody has a term before anybody loses patience, as far as terms can be so short."""

@@ -9,6 +9,7 @@ from __future__ import annotations
 import asyncio
 import contextlib
 import math
+import threading
 import time
 from collections.abc import Iterator, Sequence
 from functools import partial
@@ -17,7 +18,6 @@ from typing import TYPE_CHECKING, cast
 from msgspec.structs import replace
 
 from ....errors import HoldfastError, StoreError, Unavailable
-from ...batches import Staged
 from .. import bundles, damage, flush_rows, intake, letters, names, queues
 from ..commit import Answer, Request
 from ..head import codec, repeat
@@ -40,14 +40,16 @@ from ..queues import Config
 from ..repeat_window import Asked, Home, Proof, WrittenKeys
 from ..rows import Rows
 from ..space import Reading, Transaction
+from ..staging import Staging
 from . import sharding
 from .append import Appends
 from .gather import Gather, Group
 from .graveyard import Undertaker
 from .intake import absorbable_late, list_late, look_ahead
 from .listing import Late
-from .orphans import keys_below, sweep
+from .orphans import sweep
 from .quarantine import Quarantine
+from .staging import StagedApart
 from .view import bucket_view
 
 if TYPE_CHECKING:
@@ -59,7 +61,6 @@ if TYPE_CHECKING:
 
 _APPENDS_MOST = 3  # under way before further calls gather
 _LEAST_TIME = 8.0  # seconds of a window in which a flush is written for sure
-_STAGED_STALE = 3000.0  # seconds after which staged blocks may be about to be swept
 _GATHER_PART = 0.06  # of a replacement: how long the next one waits for callers that were answered together
 _READ_BESIDE_LOST = 1  # refusals after which blocks are read when they are ours, not beside the replacement
 _SLICE_S = 0.02  # of a wait: so soon it is seen that an extension has come
@@ -80,11 +81,14 @@ class Window:
         self._cache = home.cache
         self._timeout = home.timeout
         self._looking: asyncio.Future[None] | None = None
+        self._no_list_under_way = threading.Event()
+        self._no_list_under_way.set()
         self._loop: asyncio.AbstractEventLoop | None = None  # where callers wait
         self._extending = 0  # calls of other threads that wait for the head
 
     def serve(self, committer: Committer) -> None:
         self._committer = committer
+        self.staging: Staging = StagedApart(self._space, committer, self._cache)
         self.undertaker = Undertaker(self._space, committer, self.late)
         self.quarantine = Quarantine(self._space, committer, self._cache, self.late)
 
@@ -152,6 +156,7 @@ class Window:
 
     def _list_meanwhile(self) -> None:
         if self._looking is None:
+            self._no_list_under_way.clear()
             root = self._committer.root
             looking = partial(self._look_ahead, root=root, head=self._committer.stored(root))
             self._looking = asyncio.ensure_future(self._space.read(looking, deadline=self._timeout))
@@ -160,10 +165,14 @@ class Window:
     def _look_ahead(self, view: Reading, *, root: str, head: Head) -> None:
         """List for the claims that will follow, while the head is replaced."""
         additions, config = self.late.additions, names.config_key(self._address.queue)
-        self.late.listed(look_ahead(view, config, root, head, self.late.demand), additions)
+        try:
+            self.late.listed(look_ahead(view, config, root, head, self.late.demand), additions)
+        finally:
+            self._no_list_under_way.set()
 
     def _looked(self, looking: asyncio.Future[None]) -> None:
         self._looking = None
+        self._no_list_under_way.set()
         if not looking.cancelled():
             looking.exception()  # whoever needs a list asks again
 
@@ -186,7 +195,11 @@ class Window:
         view, root, waited = bucket_view(tx), self._committer.root, False
         if view.is_unsettled:
             return
-        head = self._committer.look(tx).head if view.is_fresh else self._committer.stored(root)
+        if self.late.ownership.is_outdated and not view.is_fresh:
+            view.read_again(root + "head")
+            head = self._look_again(tx, taken).head
+        else:
+            head = self._committer.look(tx).head if view.is_fresh else self._committer.stored(root)
         while seconds := self.late.ownership.wait_s(
             head, seen_at=view.known_since(root + "head"), store_now=tx.now, waiting_since=view.began
         ):
@@ -195,7 +208,7 @@ class Window:
             if extends:
                 break
             head = self._look_again(tx, taken).head
-        if waited and self.late.demand and self.late.listing() is None and self._loop is not None:
+        if waited and self.late.demand and self.late.is_aging() and self._loop is not None:
             self._loop.call_soon_threadsafe(self._list_meanwhile)  # claims will follow
 
     def _sleep(self, seconds: float, taken: Sequence[Asked]) -> bool:
@@ -217,7 +230,11 @@ class Window:
 
     def intake(self, survey: Survey, tx: Transaction, demand: int) -> Absorbable:
         bucket_view(tx).afterwards(self.late.ownership.swapped)
-        return absorbable_late(survey, tx, demand, self.late) if demand else intake.unlisted(survey, tx)
+        if not demand:
+            return intake.unlisted(survey, tx)
+        if self.late.listing() is None:  # one that is on its way is sooner here than another
+            self._no_list_under_way.wait(2 * self.late.ownership.trip_s)
+        return absorbable_late(survey, tx, demand, self.late)
 
     def tidying(self, head: Head) -> list[Intent]:
         return self.late.tidying(head)
@@ -228,6 +245,8 @@ class Window:
 
     def given(self, session: Session, results: Sequence[Result]) -> None:
         given = [each.block for result in results if isinstance(result, list) for each in result]
+        claims = [result for result in results[2:] if isinstance(result, list)]  # behind what is absorbed and expired
+        self.late.ownership.goes_on = any(claims) or not claims
         keys = map(session.key_of, dict.fromkeys(given))
         view, missing = bucket_view(session.tx), [key for key in keys if self._cache.get(key) is None]
         if self.late.ownership.lost <= _READ_BESIDE_LOST:
@@ -306,30 +325,6 @@ class Window:
 
     def unregister(self, tx: Transaction, queue: str) -> str:
         return queues.close(tx, queue)
-
-    # Staged messages.
-
-    def stage_folder(self, number: int) -> str:
-        return f"{bundles.FOLDER}{number:032x}/"  # a file is an object at once: where nobody looks
-
-    async def check_staged(self, staged: Sequence[Staged]) -> None:
-        """The head must never speak of a block that is not there."""
-        folders = {each.root + each.key[: each.key.index("/", len(bundles.FOLDER)) + 1] for each in staged}
-        listed = await asyncio.gather(*(self._space.read(partial(keys_below, folder)) for folder in folders))
-        there = {key for keys in listed for key in keys}
-        if any(each.root + each.key not in there for each in staged):
-            raise StoreError("staged messages are gone: they were swept after an hour, or deleted; write them again")
-
-    def show_staged(self, session: Session, staged: Sequence[Staged]) -> None:
-        """One replaced object has to be enough: the head takes the blocks in, and the sink's mark with them."""
-        for each in staged:
-            if session.tx.now - (names.birth_of(each.key) or 0.0) > _STAGED_STALE:
-                raise StoreError(f"messages for queue {each.queue!r} were staged too long ago: write them again")
-        if staged:
-            session.do([Absorb([each.key for each in staged], "own")])
-
-    async def sweep_staged(self, older_than: float) -> int:
-        return await sweep(self._space, self._committer, self._cache, older_than=older_than)
 
     async def maintain(self) -> int:
         """Finish what other processes have buried, also where this one has never committed anything."""

@@ -34,6 +34,10 @@ def translated(error: BaseException) -> BaseException:
     if isinstance(error, OSError) and error.errno == errno.ELOOP:
         text = f"a symbolic link inside the store's folder is not followed; remove it: {error}"
         return caused(UnsafeStore(text), error)
+    if isinstance(error, apsw.IOError):
+        what = apsw.mapping_extended_result_codes.get(getattr(error, "extendedresult", 0), "SQLITE_IOERR")
+        text = f"the store's disk fails, or its folder became read-only ({what}); try again later: {error}"
+        return caused(Unavailable(text), error)
     if isinstance(error, _PASSING):
         return caused(Unavailable(f"the store could not do it, try again later: {error}"), error)
     if isinstance(error, MALFORMED):

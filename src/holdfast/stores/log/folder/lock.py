@@ -4,15 +4,16 @@ from __future__ import annotations
 
 import contextlib
 import fcntl
-import mmap
 import os
 import struct
+import threading
 import time
 import weakref
 from datetime import UTC, datetime
 from pathlib import Path
 
-_HELD = struct.Struct("=qd")  # who has it, and since when by the wall clock; zeros: nobody, or a version before this
+_HELD = struct.Struct("=qd")  # who took it last, and when by the wall clock
+_LONG_S = 1.0  # a write that has taken less may be an ordinary one
 
 
 class FolderLock:
@@ -22,11 +23,7 @@ class FolderLock:
         """`inside`: the descriptor of a directory that a relative path begins in."""
         self._fd = os.open(path, os.O_RDWR | os.O_CREAT | os.O_NOFOLLOW | os.O_CLOEXEC, 0o666, dir_fd=inside)
         self._waits = False
-        self._note: mmap.mmap | None = None
-        with contextlib.suppress(OSError, ValueError):  # a file system without shared memory: nobody is named
-            if self.stat().st_size < _HELD.size:
-                os.pwrite(self._fd, bytes(_HELD.size), 0)  # written, not a hole: a full disk must not be met in memory
-            self._note = mmap.mmap(self._fd, _HELD.size)
+        self._held: tuple[int, float] | None = None  # by which thread of ours, and since when
         _open_locks.add(self)
 
     def stat(self) -> os.stat_result:
@@ -39,7 +36,7 @@ class FolderLock:
             fcntl.flock(self._fd, fcntl.LOCK_EX)
         finally:
             self._waits = False
-        self._sign(os.getpid(), time.time())
+        self._sign()
 
     def try_acquire(self) -> bool:
         """Now or not at all."""
@@ -47,52 +44,83 @@ class FolderLock:
             fcntl.flock(self._fd, fcntl.LOCK_EX | fcntl.LOCK_NB)
         except BlockingIOError:
             return False
-        self._sign(os.getpid(), time.time())
+        self._sign()
         return True
 
-    def _sign(self, pid: int, since: float) -> None:
-        """In memory that all processes share: a write to the file would cost each commit its time."""
-        if self._note is not None:
-            _HELD.pack_into(self._note, 0, pid, since)
+    def _sign(self) -> None:
+        """1 µs. Not in mapped memory: a file that somebody empties would end every process that looks at it."""
+        self._held = threading.get_native_id(), (now := time.time())
+        with contextlib.suppress(OSError):  # a full disk: then only the system knows who holds it
+            os.pwrite(self._fd, _HELD.pack(os.getpid(), now), 0)
 
     def holder(self) -> str:
-        """Who keeps a thread of ours waiting, in words; "": nobody does. From any thread."""
-        note = self._note
-        if not self._waits or note is None:
-            return ""
+        """What keeps a thread of ours waiting, in words: another process, or the disk; "": neither. From any thread."""
+        if not self._waits:
+            return _disk(self._held)
         try:
-            pid, since = _HELD.unpack_from(note, 0)
-            when = datetime.fromtimestamp(since, UTC).isoformat(timespec="seconds")
-        except (ValueError, OverflowError, OSError):  # closed meanwhile, or somebody's own bytes
+            there = self.stat()
+            signed, since = _HELD.unpack(os.pread(self._fd, _HELD.size, 0))
+            when = _shown(since)
+        except (struct.error, ValueError, OverflowError):  # emptied, or somebody's own bytes
+            signed = 0
+        except OSError:  # closed meanwhile
             return ""
+        pid = _locked_by(there) or signed
         if pid <= 0:
             return "another process holds the folder's lock"
-        return f"process {pid} holds the folder's lock since {when}{_condition(pid)}"
+        return f"process {pid} holds the folder's lock{f' since {when}' if pid == signed else ''}{_condition(pid)}"
 
     def release(self) -> None:
-        self._sign(0, 0.0)
+        self._held = None
         fcntl.flock(self._fd, fcntl.LOCK_UN)
 
     def close(self) -> None:
-        note, self._note = self._note, None
-        if note is not None:
-            note.close()
         fd, self._fd = self._fd, -1
         if fd >= 0:
             os.close(fd)
 
 
+def _locked_by(file: os.stat_result) -> int:
+    """The process that holds a lock on the file, by the system's list; 0: it has none, or does not show this one."""
+    place = f"{os.major(file.st_dev):02x}:{os.minor(file.st_dev):02x}:{file.st_ino}"
+    try:
+        with open("/proc/locks") as locks:
+            held = [line.split() for line in locks if place in line and "->" not in line]
+    except OSError:
+        return 0
+    pids = (int(each[4]) for each in held if each[1] == "FLOCK" and each[5] == place)
+    return max(0, next(pids, 0))  # -1: a process of another container
+
+
 def _condition(pid: int) -> str:
     """What the system says of a process, where it matters to whoever waits for it."""
-    try:
-        state = Path(f"/proc/{pid}/stat").read_text().rpartition(")")[2].split()[0]
-    except FileNotFoundError:
+    state = _state(f"/proc/{pid}/stat")
+    if state is None:
         return "; it is not to be seen from here (in another container?)" if os.path.isdir("/proc/self") else ""
-    except (OSError, IndexError):
-        return ""
-    if state in "Tt":
+    if state and state in "Tt":
         return f" and is stopped: continue it (kill -CONT {pid}) or end it"
     return " and waits for the disk" if state == "D" else ""
+
+
+def _disk(held: tuple[int, float] | None) -> str:
+    """Of a thread of this process that has the lock."""
+    if held is None or time.time() - held[1] < _LONG_S or _state(f"/proc/self/task/{held[0]}/stat") != "D":
+        return ""
+    return f"its disk has not answered since {_shown(held[1])}"
+
+
+def _state(path: str) -> str | None:
+    """A letter of the system's; None: there is no such process. "": it does not say."""
+    try:
+        return Path(path).read_text().rpartition(")")[2].split()[0]
+    except FileNotFoundError:
+        return None
+    except (OSError, IndexError):
+        return ""
+
+
+def _shown(instant: float) -> str:
+    return datetime.fromtimestamp(instant, UTC).isoformat(timespec="seconds")
 
 
 _open_locks: weakref.WeakSet[FolderLock] = weakref.WeakSet()

@@ -52,6 +52,9 @@ class LogBatches:
         plan = await self._space.read(scan.plan_of(finder, view, filters), deadline=self._timeout)
         return plan.slices(queue, view, sizing)
 
+    async def flush(self, queue: str) -> None:
+        await self._log(queue).flusher.flush_all()
+
     async def publish(self, queue: str, sink: str | None, batch: int, staged: Sequence[Staged]) -> bool:
         limit = (await self._space.read(lambda view: queues.read(view, queue))).options.max_messages
         room = None
@@ -62,7 +65,7 @@ class LogBatches:
         return await self._publishing.publish(queue, sink, batch, staged, room=room)
 
     async def sweep(self, queue: str, older_than: float) -> int:
-        return await self._log(queue).window.sweep_staged(older_than)
+        return await self._log(queue).window.staging.sweep(older_than)
 
 
 def _pin(queue: str, tx: Transaction) -> None:

@@ -146,8 +146,6 @@ def _claim(session: Session, owner: Ownership, after: int, limit: int) -> Batch 
     consumers.check(known, owner, after)
     known, _ = _settle(session, owner, known, after)
     if known.batch(after + 1) is not None:  # what a crash left
-        known = consumers.taken_up(known, after + 1, owner.epoch)
-        _keep(session, owner.consumer, known)
         return consumers.batch(known, after + 1)
     seq = known.seq + 1
     claim = Claim(pipelines.token(owner.consumer, seq), limit, pipelines.FOREVER - _now(session))
@@ -155,13 +153,14 @@ def _claim(session: Session, owner: Ownership, after: int, limit: int) -> Batch 
     count = sum(each.mask.bit_count() for each in cast(list[Taken], found))
     if not count:
         return None
-    known = consumers.claimed(known, count, owner.epoch)
+    known = consumers.claimed(known, count)
     _keep(session, owner.consumer, known)
     return consumers.batch(known, seq)
 
 
 def _settle(session: Session, owner: Ownership, known: Consumer, upto: int) -> tuple[Consumer, int]:
     """Complete what the batches still hold: messages may have been settled one by one before."""
+    consumers.check_read(known, owner.consumer, upto)
     count = 0
     for each in known.open:
         if each.seq <= upto:

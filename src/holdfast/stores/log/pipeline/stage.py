@@ -16,8 +16,8 @@ from .. import arrow, queues, rows
 from ..edit import Session
 from ..names import BlockName
 from ..partition import Log
-from ..repeat_window import RepeatWindow
 from ..space import Space
+from ..staging import Staging
 from ..topics import work_topic
 
 if TYPE_CHECKING:
@@ -39,12 +39,12 @@ class _Draft(msgspec.Struct):
 class Stager:
     """Turns record batches into staged blocks of one queue; for one task."""
 
-    def __init__(self, space: Space, queue: str, root: str, maker: Ids, window: RepeatWindow) -> None:
+    def __init__(self, space: Space, queue: str, root: str, maker: Ids, staging: Staging) -> None:
         self._space = space
         self._queue = queue
         self._root = root
         self._ids = maker
-        self._folder = window.stage_folder(maker.block(space.clock()))
+        self._folder = staging.folder(maker.block(space.clock()))
         self._drafts: dict[_Kind, _Draft] = {}
         self._writing: set[asyncio.Task[None]] = set()
         self._staged: list[Staged] = []
@@ -183,7 +183,9 @@ class Publishing:
 
     async def stager(self, queue: str) -> Stager:
         config = await self._space.read(lambda view: queues.read(view, queue))
-        return Stager(self._space, queue, queues.address(queue).root(config), self._ids, self._log(queue).window)
+        return Stager(
+            self._space, queue, queues.address(queue).root(config), self._ids, self._log(queue).window.staging
+        )
 
     async def publish(
         self, queue: str, sink: str | None, batch: int, staged: Sequence[Staged], *, room: int | None
@@ -206,7 +208,7 @@ class Publishing:
             session.tx.signal(work_topic(queue))
             return True
 
-        await self._log(queue).window.check_staged(staged)
+        await self._log(queue).window.staging.check(staged)
         return await self._log(queue).committer.edit(change)
 
     def _show(self, session: Session, staged: Sequence[Staged]) -> None:
@@ -216,4 +218,4 @@ class Publishing:
                 raise StoreError(
                     f"queue {each.queue!r} was made anew while messages were staged for it: write them again"
                 )
-        session.seen.window.show_staged(session, staged)
+        session.seen.window.staging.show(session, staged)

@@ -64,7 +64,9 @@ class Core:
             on_advance(lambda *_: deliver(self.topics.signal_all()))
 
     def database(self) -> Database:
-        return Database(self.place, self._caller, timeout=self._connect_timeout, pinned=self._pinned)
+        return Database(
+            self.place, self._caller, timeout=self._connect_timeout, pinned=self._pinned, background=self.pool.submit
+        )  # fmt: skip
 
     def remove(self) -> list[str]:
         """Everything of the database, after the core was stopped; what was left, in words."""

@@ -2,7 +2,9 @@
 
 from __future__ import annotations
 
+import contextlib
 import shutil
+import time
 from collections.abc import Callable, Coroutine, Iterable
 from typing import Any, TypeVar
 
@@ -11,7 +13,7 @@ import msgspec
 from ....errors import Fenced, StoreError, Unavailable
 from ... import formats
 from . import layout
-from .binding import Caller, slatedb
+from .binding import Caller, release_memory, slatedb
 from .disk import Disk
 from .faults import FENCED, another, translated
 from .index import Entry
@@ -23,6 +25,11 @@ _PAGE = 1000
 _LOOK = 5.0  # seconds to find out who owns the database
 _CONFLICT = "the bucket refused a write as if another process owned the database, but none does; try again"
 _FULL = 16 << 20  # bytes; SlateDB writes tables of 64 MiB, so the end comes before zero
+# Blocks that were read. SlateDB's own 640 MiB are for what is read again and again; here that is in `index.Recent`.
+_CACHE_BYTES, _CACHE_SHARDS = 32 << 20, 4
+# SlateDB keeps what was written last in memory until it is 64 MiB or 4,096 log files, and under a small load that is
+# half an hour. A table this large and this old is written out; under full load its own limit comes first.
+_TABLE_BYTES, _TABLE_SECONDS = 4 << 20, 60.0
 
 
 class Opened(msgspec.Struct):
@@ -39,7 +46,15 @@ class Opened(msgspec.Struct):
 class Database:
     """One life of a writer: after an error that leaves a write in doubt it is not used again."""
 
-    def __init__(self, place: Place, caller: Caller, *, timeout: float, pinned: Pinned | None) -> None:
+    def __init__(
+        self,
+        place: Place,
+        caller: Caller,
+        *,
+        timeout: float,
+        pinned: Pinned | None,
+        background: Callable[[Callable[[], None]], object],  # runs something in another thread
+    ) -> None:
         self._place = place
         self._pinned = pinned
         self._call = caller
@@ -48,6 +63,9 @@ class Database:
         self._admin: Any = None
         self._epoch = 0
         self._disk = Disk(place.folder / place.path) if place.is_local else None
+        self._background = background
+        self._table = 0  # bytes of rows in memory, about
+        self._table_began = time.monotonic()
         self.failed: BaseException | None = None
 
     def open(self, *, only_after: int | None = None) -> Opened:
@@ -72,6 +90,8 @@ class Database:
             await self._mend(self._disk, store)
         builder = package.DbBuilder(self._place.path, store)
         builder.with_settings(self._place.settings())
+        cache = package.FoyerCacheOptions(max_capacity=_CACHE_BYTES, shards=_CACHE_SHARDS)
+        builder.with_db_cache(package.DbCache.new_foyer_cache(cache), 0)  # nobody shares it: any number does
         self._db = await builder.build()
         self._epoch = await _epoch(admin)
         found = await self._read_all()
@@ -164,11 +184,13 @@ class Database:
                 batch.delete(row)
             else:
                 batch.put(row, value)
+                self._table += len(value)
         try:
             self._run(lambda: self._durable(batch) if durable else self._db.write(batch))
             if durable and self._disk is not None:
                 self._disk.sync()
                 self.refuse_moved()
+            self._limit_table()
         except OSError as error:
             raise self._give_up(error) from error
 
@@ -177,6 +199,26 @@ class Database:
         if self._disk is not None:
             self.refuse_moved()
             self._disk.sync()
+
+    def _limit_table(self) -> None:
+        now = time.monotonic()
+        if self._table < _TABLE_BYTES or now < self._table_began + _TABLE_SECONDS:
+            return
+        self._table, self._table_began = 0, now
+        with contextlib.suppress(RuntimeError):  # closing: no thread is left, and no need
+            self._background(self._flush_table)
+
+    def _flush_table(self) -> None:
+        package, db = slatedb(), self._db
+        if db is None:
+            return
+        how = package.FlushOptions(flush_type=package.FlushType.MEM_TABLE)
+        try:
+            self.refuse_moved()
+            self._call(db.flush_with_options(how), timeout=self._timeout)
+            release_memory()
+        except (package.Error, TimeoutError, Unavailable, OSError):
+            pass  # nothing is lost by it; what it means for writes shows with the next
 
     async def _durable(self, batch: Any) -> None:
         package = slatedb()

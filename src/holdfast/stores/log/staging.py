@@ -1,8 +1,9 @@
-"""Blocks that a pipeline staged and now shows, in one transaction: what is remembered is left out."""
+"""Blocks that a pipeline stages and then shows, all in one step."""
 
 from __future__ import annotations
 
 from collections.abc import Sequence
+from typing import Protocol
 
 import msgspec
 
@@ -12,14 +13,43 @@ from ..batches import Staged
 from . import append, rows
 from .edit import Session
 from .names import parse_block
-from .space import Transaction
+from .space import Space, Transaction
 
 
-def adopt(session: Session, staged: Sequence[Staged], maker: Ids) -> None:
-    for each in staged:
-        session.tx.adopt(session.seen.root + each.key)
-        if each.keys is not None:
-            _deduplicated(session, each, each.keys, maker)
+class Staging(Protocol):
+    """Of one partition."""
+
+    def folder(self, number: int) -> str:
+        """Where the blocks of one task lie until they are shown; empty: where they belong."""
+
+    async def check(self, staged: Sequence[Staged]) -> None:
+        """StoreError: some are gone."""
+
+    def show(self, session: Session, staged: Sequence[Staged]) -> None:
+        """Make them messages."""
+
+    async def sweep(self, older_than: float) -> int:
+        """Remove those that were never shown, older than so many seconds; how many blocks."""
+
+
+class StagedInPlace:
+    """Where a file is no object until a transaction adopts it. What is remembered by its dedup key is left out."""
+
+    def __init__(self, space: Space, maker: Ids) -> None:
+        self.sweep = space.sweep
+        self._ids = maker
+
+    def folder(self, number: int) -> str:
+        return ""
+
+    async def check(self, staged: Sequence[Staged]) -> None:
+        return None
+
+    def show(self, session: Session, staged: Sequence[Staged]) -> None:
+        for each in staged:
+            session.tx.adopt(session.seen.root + each.key)
+            if each.keys is not None:
+                _deduplicated(session, each, each.keys, self._ids)
 
 
 def _deduplicated(session: Session, each: Staged, keys: Sequence[str | None], maker: Ids) -> None:
