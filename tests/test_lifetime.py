@@ -108,7 +108,8 @@ def _process(program, url):
 
 AT_SOMETHING = """
 import sys, threading, time
-from holdfast.stores.log.commit_queue import CommitQueue, Step
+from holdfast.stores.log.commit_queue import CommitQueue
+from holdfast.stores.log.entries import Step
 def run(works):
     begun.set()
     time.sleep(0.5)

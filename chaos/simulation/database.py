@@ -17,9 +17,10 @@ from holdfast.config import StoreOptions
 from holdfast.errors import Fenced, HoldfastError, Unavailable
 from holdfast.stores import formats
 from holdfast.stores.base import Check
-from holdfast.stores.log import commit_queue
+from holdfast.stores.log import commit_queue, entries
 from holdfast.stores.log.calendar import Calendar, Reckoning
-from holdfast.stores.log.commit_queue import CommitQueue, Work
+from holdfast.stores.log.commit_queue import CommitQueue
+from holdfast.stores.log.entries import Work
 from holdfast.stores.log.memory import _Objects, _View
 from holdfast.stores.log.repeat_window import Atomic, Home, RepeatWindow
 from holdfast.stores.log.space import Found
@@ -134,7 +135,7 @@ class DatabaseSpace:
     ) -> Awaitable[Any]:
         self._usable()
         before = partial(self.write_files, files) if files else None
-        return self.commits.put(commit_queue.Step(step, before=before), self._timeout if deadline is None else deadline)
+        return self.commits.put(entries.Step(step, before=before), self._timeout if deadline is None else deadline)
 
     def _is_free(self) -> bool:
         rows = self._base.rows

@@ -10,7 +10,7 @@ from typing import Any, TypeVar
 from holdfast.config import QueueOptions, StoreOptions
 from holdfast.errors import HoldfastError
 from holdfast.stores.log import archive
-from holdfast.stores.log.commit_queue import Work
+from holdfast.stores.log.entries import Work
 from holdfast.stores.log.head import codec
 from holdfast.stores.log.head.state import Head
 from holdfast.stores.log.memory import MemorySpace

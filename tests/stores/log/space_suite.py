@@ -5,7 +5,7 @@ from __future__ import annotations
 import asyncio
 import threading
 from collections.abc import Callable
-from typing import TypeVar, cast
+from typing import TypeVar
 
 import pytest
 
@@ -43,8 +43,8 @@ def value(key: str):
 
 def blocking(space: Space, step: Callable[[Transaction], T], **options: float) -> T:
     """In this thread, in which no event loop runs."""
-    if space.window:
-        return cast(CloudSpace, space).transact_from_thread(step, **options)
+    if isinstance(space, CloudSpace):
+        return space.transact_from_thread(step, **options)
 
     async def transacted() -> T:
         return await space.transact(step, **options)

@@ -13,7 +13,7 @@ from holdfast.config import QueueOptions, StoreOptions
 from holdfast.errors import Unavailable
 from holdfast.stores.log import commit, open_folder
 from holdfast.stores.log.bucket.gather import Gather, Group
-from holdfast.stores.log.commit_queue import Step
+from holdfast.stores.log.entries import Step
 from holdfast.stores.log.store import LogStore
 from holdfast.stores.records import Claims, Envelope
 

@@ -14,7 +14,8 @@ from typing import Any, cast
 import pytest
 
 from holdfast.errors import ConfigError, Unavailable
-from holdfast.stores.log.commit_queue import CommitQueue, Entry, Step, Work
+from holdfast.stores.log.commit_queue import CommitQueue
+from holdfast.stores.log.entries import Entry, Step, Work
 
 LONG = 20.0
 

@@ -14,7 +14,7 @@ from ...ids import Ids
 from ..records import Envelope, Uniform
 from . import drafts, names, queues, rows
 from .calendar import Calendar
-from .commit_queue import Entry, Owner
+from .entries import Entry, Owner
 from .names import BlockName
 from .space import AtomicSpace, Buffer, Reading, Space, Transaction
 from .topics import work_topic

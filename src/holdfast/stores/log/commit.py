@@ -15,8 +15,8 @@ from .. import formats
 from . import damage, intake, names, queues, topics
 from .cache import BlockCache
 from .calendar import IN_STEP, Calendar
-from .commit_queue import Entry
 from .edit import Seen, Session
+from .entries import Entry
 from .head import codec
 from .head.state import Block, Claim, Exhausted, Expire, Extend, Head, Intent, Result, Rules, Settle, Taken
 from .queues import Address, Config

@@ -15,7 +15,7 @@ from ...errors import Unavailable
 from .. import formats
 from ..base import Check
 from .calendar import Calendar, Reckoning
-from .commit_queue import DONE, GONE, WAITING, Entry, Ready, Step, Work, grouped
+from .entries import DONE, GONE, WAITING, Entry, Ready, Step, Work, grouped
 from .repeat_window import Atomic, Home, RepeatWindow
 from .space import Buffer, Found, NewFiles, Range, Reading, Survey, Transaction
 from .topics import Topics, deliver

@@ -15,7 +15,7 @@ import msgspec
 from ...errors import StoreError, Unavailable
 from ..base import Check
 from .calendar import Calendar
-from .commit_queue import Entry
+from .entries import Entry
 
 if TYPE_CHECKING:
     from .repeat_window import Home, RepeatWindow

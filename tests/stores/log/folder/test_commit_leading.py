@@ -19,7 +19,7 @@ import pytest
 
 import holdfast
 from holdfast.errors import QueueNotFound
-from holdfast.stores.log.commit_queue import Step
+from holdfast.stores.log.entries import Step
 from holdfast.stores.log.folder import FolderSpace, wal
 from holdfast.stores.records import Envelope
 from tests.stores.log.folder.watched_disk import Disk

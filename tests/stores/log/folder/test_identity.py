@@ -15,7 +15,7 @@ import pytest
 
 import holdfast
 from holdfast.errors import Unavailable
-from holdfast.stores.log.commit_queue import Step
+from holdfast.stores.log.entries import Step
 from holdfast.stores.log.folder import FolderSpace
 from holdfast.stores.log.folder.identity import SELDOM
 from tests.stores.log.space_suite import blocking, keys, value

@@ -9,7 +9,7 @@ from functools import partial
 from typing import Any, TypeVar
 
 from ....errors import Unavailable
-from ..commit_queue import DONE, Entry
+from ..entries import DONE, Entry
 
 T = TypeVar("T")
 

@@ -11,7 +11,7 @@ import apsw
 
 from ....errors import Unavailable
 from ... import formats
-from ..commit_queue import Work
+from ..entries import Work
 from . import opening, shrinking
 from .clock import FolderClock
 from .database import PAGE_SIZE, Snapshot, Writing, connect, create_schema, is_moved, read_format

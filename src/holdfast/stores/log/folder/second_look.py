@@ -15,7 +15,7 @@ from typing import TypeAlias
 import apsw
 
 from ....errors import Unavailable
-from ..commit_queue import Work
+from ..entries import Work
 from .database import open_there
 from .faults import MALFORMED, caused
 

@@ -18,7 +18,8 @@ from ... import formats
 from ...base import Check
 from .. import names
 from ..calendar import Calendar
-from ..commit_queue import CLOSED, FORKED, CommitQueue, Step
+from ..commit_queue import CLOSED, FORKED, CommitQueue
+from ..entries import Step
 from ..repeat_window import Atomic, Home, RepeatWindow
 from ..space import Buffer, NewFiles, Reading, Transaction
 from . import doctor
@@ -28,7 +29,7 @@ from .faults import translated
 from .files import TEMPORARY, Files
 from .identity import DATABASE, LOCK, LOG, Identity
 from .pulse import Pulse
-from .second_look import with_second_look
+from .second_look import Run, with_second_look
 from .wake import SUFFIX, WAKE_FILE, Wake
 
 T = TypeVar("T")
@@ -59,7 +60,6 @@ class FolderSpace:
     ) -> None:
         self._folder = path
         self._timeout = operation_timeout
-        self._vfs = vfs
         self._pid = os.getpid()
         self._closed = False
         self._identity = Identity(path)
@@ -82,18 +82,22 @@ class FolderSpace:
             remove=lambda keys: self._pool.submit(self._files.remove, keys),
             fall_behind=self._catch_up_soon,
         )
-        self.commits = CommitQueue(
-            "holdfast-commit",
-            with_second_look(self._committer.run, path / DATABASE, vfs),
-            finish=self._finish,
-            is_free=self._committer.is_free,
-            repair=self._committer.repair,
-            why=self._committer.held_up_by,
-        )
+        self.commits = self._commit_queue(with_second_look(self._committer.run, path / DATABASE, vfs))
         self._reads: CommitQueue | None = None
         on_advance = getattr(clock, "on_advance", None)
         if on_advance is not None:
             on_advance(lambda *_: self._wake.wake_all())
+
+    def _commit_queue(self, run: Run) -> CommitQueue:
+        leads = self._committer
+        return CommitQueue(
+            "holdfast-commit",
+            run,
+            finish=self._finish,
+            is_free=leads.is_free,
+            repair=leads.repair,
+            why=leads.held_up_by,
+        )
 
     @classmethod
     async def open(

@@ -11,7 +11,7 @@ from itertools import count
 
 from ....errors import Fenced, Unavailable
 from ... import formats
-from ..commit_queue import Work
+from ..entries import Work
 from . import layout
 from .clock import SlateClock
 from .database import Database, Opened

@@ -13,7 +13,8 @@ from ....config import StoreOptions
 from ....errors import ConfigError, Unavailable
 from ...base import Check
 from ..calendar import Calendar
-from ..commit_queue import CLOSED, FORKED, CommitQueue, Step
+from ..commit_queue import CLOSED, FORKED, CommitQueue
+from ..entries import Step
 from ..repeat_window import Atomic, Home, RepeatWindow
 from ..space import Buffer, NewFiles, Reading, Transaction
 from ..topics import deliver
