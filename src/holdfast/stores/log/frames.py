@@ -95,6 +95,7 @@ def _schema(content_type: str) -> bytes:
     room = len(text) + 4 - len(text) % 4  # it ends with a zero, and what follows begins at a multiple of four
     first, second, third, fourth, fifth = _SCHEMA_PARTS
     size = _FIXED + room
+    # 100, 52, -36 and 12 are pyarrow's own offsets with no text; those that lead over the text grow by its room.
     start = _SCHEMA_START.pack(
         first,
         _padded(size) - _PREFIX,
