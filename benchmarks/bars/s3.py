@@ -17,7 +17,6 @@ _LATENCY_SECONDS = 0.06
 _BATCH = 50
 _REST_SECONDS = 8.0  # after a lone message, for its flush
 _WINDOW_SECONDS = 30.0  # until blocks of lone messages are gone
-_TURNS = 3  # at most: each takes its time
 _REQUESTS_AN_HOUR = 120.0
 _FOUR_ON_ONE_HEAD, _FOUR_ON_FOUR = 0.8, 1.5  # times one process
 
@@ -64,7 +63,7 @@ async def far_away(bench: Bench) -> list[Line]:
     s = bench.scale
     found: dict[Shape, list[Turn]] = {shape: [] for shape in throughput.SHAPES}
     async with _bucket() as (proxy, url):
-        for turn in range(min(s.repeats, _TURNS)):
+        for turn in range(min(s.repeats, s.far_turns)):
             for shape, turns in found.items():
                 bench.note(f"s3: {shape.name}, turn {turn + 1}")
                 measured = await throughput.measure(

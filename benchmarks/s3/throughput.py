@@ -2,14 +2,18 @@
 
 from __future__ import annotations
 
+import asyncio
 import os
 from statistics import median
-from typing import Literal
+from typing import Any, Literal, cast
 
 import msgspec
 
+import holdfast
+from holdfast.bench import load
 from holdfast.bench.child import Spec
-from holdfast.bench.processes import drain, run
+from holdfast.bench.processes import drain
+from holdfast.stores.log.bucket.store import LateStore
 from tests.servers.proxy import Proxy
 
 PUBLISHED = 326.0  # messages a second: the best published figure of a queue on an object store (pgqrs)
@@ -75,11 +79,10 @@ PAIRS = ((SHAPES[0], SHAPES[2]), (SHAPES[3], SHAPES[4]), (SHAPES[3], SHAPES[-1])
 async def measure(proxy: Proxy, url: str, shape: Shape, *, count: int, batch: int, size: int, latency: float) -> Turn:
     """Filled without latency, drained with it."""
     options = {"shards": shape.shards, "archive": False, "lease": 120.0}
-    spec = Spec(url=url, queue=f"bench-{os.urandom(4).hex()}", size=size, batch=batch, options=options)
-    proxy.latency = 0.0
     share = count // shape.shards
-    for _ in range(shape.shards):  # a producer stays on its shard: as many as there are shards
-        await run("enqueue", msgspec.structs.replace(spec, count=share), timeout=_TIMEOUT)
+    spec = Spec(url=url, queue=f"bench-{os.urandom(4).hex()}", size=size, batch=batch, options=options, count=share)
+    proxy.latency = 0.0
+    await asyncio.gather(*(_fill(spec, shard) for shard in range(shape.shards)))
     total = share * shape.shards
     handlers = shape.consumers * (batch if shape.how == "worker" else 1)
     consumer = msgspec.structs.replace(spec, concurrency=handlers)
@@ -95,6 +98,14 @@ async def measure(proxy: Proxy, url: str, shape: Shape, *, count: int, batch: in
     completed = sum(report.units for report in reports)
     again = sum(report.claimed - report.units for report in reports if report.claimed)
     return Turn(total / seconds, completed, again + max(0, completed - total), requests / total)
+
+
+async def _fill(spec: Spec, shard: int) -> None:
+    """By a producer of its own."""
+    async with holdfast.connect(spec.url) as broker:
+        queue: holdfast.Queue[Any] = await broker.queue(spec.queue, **spec.options)
+        cast(LateStore, broker.store).home = shard
+        await load.enqueue_batches(queue, spec.count, spec.batch, spec.size)
 
 
 def lines(found: dict[Shape, list[Turn]], *, latency: float, batch: int) -> list[str]:

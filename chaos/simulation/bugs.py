@@ -17,7 +17,7 @@ from holdfast.stores.log import commit as committer
 from holdfast.stores.log import flush_rows, intake, names, rows, tokens, topics
 from holdfast.stores.log.append import Appender
 from holdfast.stores.log.bucket import append as appends
-from holdfast.stores.log.bucket import clock, repeat_window, requests, transaction
+from holdfast.stores.log.bucket import clock, repeat_window, requests, transaction, view
 from holdfast.stores.log.bucket import listing as late
 from holdfast.stores.log.bucket.faults import Doubt, Refused
 from holdfast.stores.log.edit import Seen
@@ -257,6 +257,7 @@ BUGS: dict[str, Bug] = {
     "409 taken as taken": Bug([(requests.Wire, "create", _taken_for_done(Refused))], _BUCKET),
     "503 taken as done": Bug([(requests.Wire, "create", _taken_for_done(Doubt))], _BUCKET),
     "lost replies are failures": Bug([(transaction.Attempt, "happened", _always(False))], _BUCKET),
+    "the head is read again after earlier attempts": Bug([(view.View, "has_read", _always(None))], _BUCKET),
     "If-Match ignored": Bug([(bucket.Bucket, "write", _no_condition)], _BUCKET),
     "client clock in leases": Bug([(clock.StoreClock, "__call__", _wall_clock)], _BUCKET),
     "the graveyard forgets at once": Bug([(repeat, "deletable", _all_deletable)], _BUCKET),

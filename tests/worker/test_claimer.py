@@ -65,6 +65,42 @@ async def test_where_claims_are_dear_several_calls_go_together_none_larger_than_
     assert sum(store.settles) == 6000
 
 
+async def test_where_claims_are_dear_half_of_what_was_claimed_in_advance_is_used_up_first():
+    store = Dear()
+    async with Broker(store) as broker:
+        queue = await broker.queue("q")
+        ids = await queue.enqueue_many(list(range(200)))
+
+        async def handle(value):
+            await asyncio.sleep(0.005)
+
+        async with queue.worker(handle, concurrency=2, prefetch=20):
+            assert set(await finished(queue, *ids)) == {"completed"}
+    assert min(limit for limit, _ in store.claims) > 10, "not one for each that has ended"
+
+
+async def test_where_claims_are_dear_slow_handlers_after_quick_ones_hold_up_nothing():
+    """Much was claimed in advance, then it is given back."""
+    store, slow, seen = Dear(), asyncio.Event(), 0
+    async with Broker(store) as broker:
+        queue = await broker.queue("q")
+        ids = await queue.enqueue_many(list(range(6000)))
+
+        async def handle(value):
+            nonlocal seen
+            seen += 1
+            if 4000 < seen <= 4010:
+                await slow.wait()
+
+        async def is_thin():
+            return seen >= 4010 and (await queue.stats()).processing <= 10 + 90
+
+        async with queue.worker(handle, concurrency=10):
+            await until(is_thin)
+            slow.set()
+            assert set(await finished(queue, *ids)) == {"completed"}
+
+
 async def test_what_some_of_several_calls_brought_is_kept_when_others_fail():
     class Limping(Dear):
         failures = 0

@@ -126,10 +126,14 @@ class Claimer:
             await self._meet(job)
 
     async def _room(self) -> int:
+        """Where a claim is dear, once half of what was claimed in advance is used up: no slot is idle before."""
         in_flight = self._in_flight
-        while (room := self._at_work + self._prefetch.extra - in_flight.open - in_flight.blocked * self._per_slot) <= 0:
+        while True:
+            extra = self._prefetch.extra
+            room = self._at_work + extra - in_flight.open - in_flight.blocked * self._per_slot
+            if room > (extra // 2 if self._calls > 1 else 0):
+                return min(room, self._most * (1 if self._wait else self._calls))
             await in_flight.wait_for_room()
-        return min(room, self._most * (1 if self._wait else self._calls))
 
     async def _claim(self, limit: int) -> Claims:
         """One call to the store, which `recall` can end when it only waits."""

@@ -19,15 +19,16 @@ from chaos.simulation.worker import Task, ask, start
 # The policy and a seed at which each shows: change what a seed does, and they are others. How many seeds that takes
 # from the first on says `make chaos RUN=simulate ARGS="--bug all"`.
 FOUND_AT = {
-    "an old list is judged by a newer head": ("bucket", 137),
+    "an old list is judged by a newer head": ("bucket", 951),
     "dates decide over deletion": ("bucket", 19),
     "a used list hides better blocks": ("bucket", 4),
     "409 taken as taken": ("bucket", 17),
     "503 taken as done": ("bucket", 10),
     "lost replies are failures": ("bucket", 67),
+    "the head is read again after earlier attempts": ("bucket", 1685),
     "If-Match ignored": ("bucket", 3),
     "client clock in leases": ("bucket", 2),
-    "the graveyard forgets at once": ("bucket", 252),
+    "the graveyard forgets at once": ("bucket", 847),
     "no fence against late writes": ("bucket", 129),
     "released too early": ("folder", 2),
     "no token check": ("folder", 4),

@@ -167,10 +167,9 @@ class Committer:
     def ask_from_thread(self, *intents: Intent) -> Answer:
         """The same, blocking, from any thread."""
         request = Request(intents)
-        with self.window.urgent():
-            self._space.transact_from_thread(
-                lambda tx: self._commit(tx, [request]), deadline=self._timeout, lane=self.address.text
-            )
+        self._space.transact_from_thread(
+            lambda tx: self._commit(tx, [request]), deadline=self._timeout, lane=self.address.text
+        )
         assert request.answer is not None
         return request.answer
 
@@ -283,13 +282,7 @@ class Committer:
 
     # What runs inside the transaction.
 
-    @property
-    def waiting(self) -> Sequence[Request]:
-        """What the next commit will carry out."""
-        return self._waiting
-
     def _step(self, taken: Group, tx: Transaction) -> Committed:
-        self.window.begin_step(tx, taken)
         with self._joining:
             if taken.is_over:
                 raise Unavailable("nobody waits for this commit any more")
@@ -387,7 +380,6 @@ class Committer:
         return self._save(session)
 
     def _edit(self, tx: Transaction, change: Callable[[Session], T], demand: int) -> tuple[T, Head | None]:
-        self.window.begin_step(tx)
         seen, absorbed, _ = self.window.intake(self.survey, tx, demand)
         session = Session(tx, seen, self._cache)
         if absorbed.keys:

@@ -9,7 +9,6 @@ from __future__ import annotations
 import asyncio
 import os
 from collections.abc import Awaitable, Callable, Sequence
-from contextlib import AbstractContextManager, nullcontext
 from functools import partial
 from typing import TYPE_CHECKING, Protocol, TypeAlias, cast
 
@@ -86,12 +85,6 @@ class RepeatWindow(Protocol):
 
     def begins(self, waiting: Sequence[Asked]) -> None:
         """A commit for those who wait is about to begin."""
-
-    def urgent(self) -> AbstractContextManager[None]:
-        """While a call of another thread waits that cannot wait for long."""
-
-    def begin_step(self, tx: Transaction, taken: Sequence[Asked] = ()) -> None:
-        """A step for these and all who wait begins; return when the head is nobody else's, for now."""
 
     def intake(self, survey: Survey, tx: Transaction, demand: int) -> Absorbable:
         """The partition, the blocks to absorb for claims of so many messages, and when the next delayed one is due."""
@@ -179,12 +172,6 @@ class Atomic:
         return None
 
     def begins(self, waiting: Sequence[Asked]) -> None:
-        return None
-
-    def urgent(self) -> AbstractContextManager[None]:
-        return nullcontext()
-
-    def begin_step(self, tx: Transaction, taken: Sequence[Asked] = ()) -> None:
         return None
 
     def intake(self, survey: Survey, tx: Transaction, demand: int) -> Absorbable:

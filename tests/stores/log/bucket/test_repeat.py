@@ -175,7 +175,7 @@ async def test_a_dedup_key_adds_one_message_although_its_block_comes_late(open_s
 async def test_a_lost_append_to_a_shard_can_be_repeated(open_store, clock) -> None:
     store, door = await open_store(timeout=1.0)
     await store.create_queue("q", QueueOptions(shards=2))
-    store._home = 1
+    store.home = 1
     door.fate = lambda kind, key: "fail" if "/inbox/" in key else "ok"
     with pytest.raises(UnknownOutcome) as lost:
         await store.append("q", [message()])

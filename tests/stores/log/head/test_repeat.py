@@ -124,11 +124,21 @@ def test_what_is_set_aside_is_not_absorbed_and_then_buried():
 def test_a_head_with_nothing_set_aside_is_written_as_before():
     signed, _ = Late(R).sign(Head(now=T0))
     assert msgspec.msgpack.decode(codec.HeadWriter().encode(signed))[0] == codec.LATE
-    assert len(msgspec.msgpack.decode(codec.HeadWriter().encode(signed))[11]) == 4 + bool(signed.beyond.turn)
+    assert len(msgspec.msgpack.decode(codec.HeadWriter().encode(signed))[11]) == 4
     bench = Bench(machine, window=R)
     bench.one(SetAside({born(T0): T0}))
     wire = codec.HeadWriter().encode(bench.head)
     assert msgspec.msgpack.decode(wire)[0] == codec.ASIDE, "an older version refuses it, with a sentence"
+
+
+def test_an_owner_that_an_older_version_has_named_is_read_over():
+    """It stood before what is set aside."""
+    for aside in ({}, {born(T0): T0}):
+        head = Head(now=T0, beyond=Beyond(sessions={"one": (3, T0)}, aside=aside))
+        wire = msgspec.msgpack.decode(codec.HeadWriter().encode(head))
+        wire[11][4:] = ["one 420", *([aside] if aside else [])]
+        assert codec.decode(msgspec.msgpack.encode(wire)) == head
+        assert codec.decode(codec.HeadWriter().encode(head)) == head
 
 
 def test_a_bundle_is_spent_with_its_parts():

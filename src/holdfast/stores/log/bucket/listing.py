@@ -20,7 +20,7 @@ from ..head.state import Absorb, Forget, Head, Intent, ListTicket, Rules
 from ..names import is_carrying
 from ..space import Reading
 from ..unfinished import unfinished_of
-from .ownership import PATIENCE_S, Ownership
+from .pace import Pace
 
 _AGING = 0.08  # seconds after which the next list is asked for meanwhile, while claims follow each other
 _STEADY = 0.5  # seconds between commits that follow each other
@@ -52,7 +52,7 @@ class Chosen(msgspec.Struct, frozen=True):
 class Late:
     """One per committer."""
 
-    def __init__(self, seconds: float, timeout: float = float("inf")) -> None:
+    def __init__(self, seconds: float) -> None:
         self.window = seconds
         self.session = os.urandom(4).hex()
         self._attempts = itertools.count(1)
@@ -66,7 +66,7 @@ class Late:
         self._added = 0
         self._steady = False
         self.demand = 0  # messages that the last claims asked for
-        self.ownership = Ownership(self.session, patience_s=min(PATIENCE_S, timeout / 2))
+        self.pace = Pace(self.session)
         self.begun_at = float("-inf")  # when the commit under way began
         self._purged: list[str] = []  # blocks that a purge has dropped, as last listed
         self.suspects: dict[str, float] = {}  # blocks that look late, as last listed, and when they were written
@@ -101,7 +101,7 @@ class Late:
 
         Only while claims follow each other: else most likely nobody would need it.
         """
-        follows = time.monotonic() - self.ownership.swapped_at < _STEADY
+        follows = time.monotonic() - self.pace.swapped_at < _STEADY
         if demand:
             self.demand, self._steady = demand, follows
         return follows and self._steady and self._listing is not None and self.is_aging()
@@ -180,7 +180,8 @@ class Late:
 
     def sign(self, head: Head) -> tuple[Head, int]:
         attempt = next(self._attempts)
-        return repeat.signed(head, self.session, attempt, self.ownership.turn(head)), attempt
+        self.pace.tries(head)
+        return repeat.signed(head, self.session, attempt), attempt
 
     def is_signed(self, data: bytes | None, attempt: int) -> bool:
         """Whether this version of the head, or one below it, is our attempt."""

@@ -1,17 +1,16 @@
 """A partition on a bucket: a write can be repeated or arrive late, and every request is dear.
 
 What a claim gives is read beside the replacement of the head, not before it. Callers that were answered together are
-waited for, so that what they ask next shares one replacement. While another process owns the head it is left alone.
+waited for, so that what they ask next shares one replacement.
 """
 
 from __future__ import annotations
 
 import asyncio
-import contextlib
 import math
 import threading
 import time
-from collections.abc import Iterator, Sequence
+from collections.abc import Sequence
 from functools import partial
 from typing import TYPE_CHECKING, cast
 
@@ -26,7 +25,6 @@ from ..head.state import (
     Block,
     Claim,
     Expire,
-    Extend,
     Frozen,
     Head,
     Intent,
@@ -44,7 +42,7 @@ from ..staging import Staging
 from . import sharding
 from .append import Appends
 from .graveyard import Undertaker
-from .intake import absorbable_late, list_late, look_ahead
+from .intake import absorbable_late, look_ahead
 from .listing import Late
 from .orphans import sweep
 from .quarantine import Quarantine
@@ -61,7 +59,6 @@ if TYPE_CHECKING:
 _LEAST_TIME = 8.0  # seconds of a window in which a flush is written for sure
 _GATHER_PART = 0.06  # of a replacement: how long the next one waits for callers that were answered together
 _READ_BESIDE_LOST = 1  # refusals after which blocks are read when they are ours, not beside the replacement
-_SLICE_S = 0.02  # of a wait: so soon it is seen that an extension has come
 
 
 class Window:
@@ -72,7 +69,7 @@ class Window:
     merge_after_s = 3600.0
 
     def __init__(self, space: CloudSpace, home: Home) -> None:
-        self.late = Late(space.window, home.timeout)
+        self.late = Late(space.window)
         self.appends = Appends(space, home, added=self.late.unlist)
         self._space = space
         self._address = home.address
@@ -81,8 +78,6 @@ class Window:
         self._looking: asyncio.Future[None] | None = None
         self._no_list_under_way = threading.Event()
         self._no_list_under_way.set()
-        self._loop: asyncio.AbstractEventLoop | None = None  # where callers wait
-        self._extending = 0  # calls of other threads that wait for the head
 
     def serve(self, committer: Committer) -> None:
         self._committer = committer
@@ -105,10 +100,10 @@ class Window:
     # When to commit.
 
     def gather_s(self) -> float | None:
-        return _GATHER_PART * self.late.ownership.trip_s
+        return _GATHER_PART * self.late.pace.trip_s
 
     def begins(self, waiting: Sequence[Asked]) -> None:
-        self.late.begun_at, self._loop = time.monotonic(), asyncio.get_running_loop()
+        self.late.begun_at = time.monotonic()
         if self.late.is_list_due(_demand(waiting)):
             self._list_meanwhile()
 
@@ -134,64 +129,21 @@ class Window:
         if not looking.cancelled():
             looking.exception()  # whoever needs a list asks again
 
-    @contextlib.contextmanager
-    def urgent(self) -> Iterator[None]:
-        self._extending += 1
-        try:
-            yield
-        finally:
-            self._extending -= 1
-
     # What runs inside the transaction.
 
-    def begin_step(self, tx: Transaction, taken: Sequence[Asked] = ()) -> None:
-        """Wait while the head is another's, unless leases are extended; requests that arrive meanwhile join.
-
-        An earlier attempt of this commit that may still happen is looked for before every step, not within one: then
-        the head must not be read again here.
-        """
-        view, root, waited = bucket_view(tx), self._committer.root, False
-        if view.is_unsettled:
-            return
-        if self.late.ownership.is_outdated and not view.is_fresh:
-            view.read_again(root + "head")
-            head = self._look_again(tx, taken).head
-        else:
-            head = self._committer.look(tx).head if view.is_fresh else self._committer.stored(root)
-        while seconds := self.late.ownership.wait_s(
-            head, seen_at=view.known_since(root + "head"), store_now=tx.now, waiting_since=view.began
-        ):
-            waited, extends = True, self._sleep(seconds, taken)
-            view.read_again(root + "head")
-            if extends:
-                break
-            head = self._look_again(tx, taken).head
-        if waited and self.late.demand and self.late.is_aging() and self._loop is not None:
-            self._loop.call_soon_threadsafe(self._list_meanwhile)  # claims will follow
-
-    def _sleep(self, seconds: float, taken: Sequence[Asked]) -> bool:
-        """True: it ended early, since there is a lease to extend."""
-        until = time.monotonic() + seconds
-        while (left := until - time.monotonic()) > 0:
-            asked = (*taken, *self._committer.waiting)
-            if self._extending or any(type(each) is Extend for request in asked for each in request.intents):
-                return True
-            time.sleep(min(left, _SLICE_S))
-        return False
-
-    def _look_again(self, tx: Transaction, taken: Sequence[Asked]) -> Seen:
-        """Where messages are wanted, with a list in the same trip."""
-        demand = _demand((*taken, *self._committer.waiting))
-        if demand and self.late.listing() is None:
-            return list_late(self._committer.survey, tx, demand, self.late)[0]
-        return self._committer.look(tx)
-
     def intake(self, survey: Survey, tx: Transaction, demand: int) -> Absorbable:
-        bucket_view(tx).afterwards(self.late.ownership.swapped)
+        """A head that others replace too is read first after a pause, or the replacement would be refused.
+
+        Not where the step runs again: it uses the head that was looked through for its earlier attempts.
+        """
+        view = bucket_view(tx)
+        view.afterwards(self.late.pace.swapped)
+        if self.late.pace.is_outdated and not view.is_fresh:
+            view.renew(self._committer.root + "head")
         if not demand:
             return intake.unlisted(survey, tx)
         if self.late.listing() is None:  # one that is on its way is sooner here than another
-            self._no_list_under_way.wait(2 * self.late.ownership.trip_s)
+            self._no_list_under_way.wait(2 * self.late.pace.trip_s)
         return absorbable_late(survey, tx, demand, self.late)
 
     def tidying(self, head: Head) -> list[Intent]:
@@ -203,11 +155,9 @@ class Window:
 
     def given(self, session: Session, results: Sequence[Result]) -> None:
         given = [each.block for result in results if isinstance(result, list) for each in result]
-        claims = [result for result in results[2:] if isinstance(result, list)]  # behind what is absorbed and expired
-        self.late.ownership.goes_on = any(claims) or not claims
         keys = map(session.key_of, dict.fromkeys(given))
         view, missing = bucket_view(session.tx), [key for key in keys if self._cache.get(key) is None]
-        if self.late.ownership.lost <= _READ_BESIDE_LOST:
+        if view.refusals <= _READ_BESIDE_LOST:
             view.fetch(missing)
         elif missing:  # most likely somebody is faster and takes these: they are read when they are ours
             view.afterwards(partial(view.fetch, missing))

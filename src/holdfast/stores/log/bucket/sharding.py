@@ -87,7 +87,7 @@ class Round:
         self.count = count
         self.home = random.randrange(count)
         self._visit: int | None = None
-        self._looked = time.monotonic()
+        self._looked = float("-inf")  # several may have begun with the same one: look at once
 
     def pick(self) -> int:
         """Where to claim."""

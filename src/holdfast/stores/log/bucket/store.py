@@ -54,7 +54,7 @@ class LateStore(LogStore):
         self._fetching: set[asyncio.Future[Any]] = set()
         self._looks: dict[str, tuple[float, asyncio.Future[list[sharding.Busy]]]] = {}  # at all shards, and when begun
         self._passed: dict[str, float] = {}  # by which epoch messages came back, by queue
-        self._home = random.getrandbits(30)  # a producer stays on one shard
+        self.home = random.getrandbits(30)  # a producer stays on one shard
 
     def _window_of(self, queue: str) -> Window:
         window = self._log(queue).window
@@ -87,7 +87,7 @@ class LateStore(LogStore):
         return await super()._found(queues.address(queue).queue, ids)
 
     async def append(self, queue: str, messages: Sequence[Envelope]) -> list[str]:
-        made = await super().append(queues.shard(queue, self._home % await self._shards(queue)), messages)
+        made = await super().append(queues.shard(queue, self.home % await self._shards(queue)), messages)
         self._appended[queue] += len(made)
         return made
 
@@ -213,7 +213,7 @@ class LateStore(LogStore):
 
     def _look_round(self, queue: str, round: Round) -> None:
         """Now and then look at the other shards, meanwhile."""
-        shared = self._window_of(queues.shard(queue, round.home)).late.ownership.is_shared
+        shared = self._window_of(queues.shard(queue, round.home)).late.pace.is_shared
         if not round.is_due():
             return
         round.looking()

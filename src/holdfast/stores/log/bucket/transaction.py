@@ -28,8 +28,7 @@ T = TypeVar("T")
 WINDOW = 15.0  # seconds in which a producer may repeat a write: R of the protocol
 _SURE = 5.0  # an object written so long before the end of the window is within it, whatever our clock is off
 _PARALLEL = 8
-_TWICE = 2  # refusals after which a pause is made
-_BEATEN_PAUSE = 0.05  # seconds at most: whoever is beaten is not far from its turn
+_TRIP_MAX_S = 0.3  # beyond, the request was held up
 
 
 class Attempt(msgspec.Struct, frozen=True):
@@ -40,6 +39,7 @@ class Attempt(msgspec.Struct, frozen=True):
     write: Write
     condition: Tag | None
     result: Any
+    took_s: float = 0.0
     refused: bool = False  # that is, answered: somebody was faster, or this is the answer to a repeat of our success
 
     def happened(self, now: Got | None) -> bool:
@@ -64,18 +64,18 @@ def _final(error: Exception, view: View, missing: set[str]) -> Exception | None:
 
 
 class _Pauses(Pause):
-    """That somebody else was faster is no reason to wait, unless it goes on like that."""
+    """Those who were refused come back at once, but apart: within the time of another replacement."""
 
     def __init__(self, until: float, ending: Ending) -> None:
         super().__init__(until, ending)
-        self._beaten = 0
+        self.refusals = 0
 
     def after(self, attempt: Attempt) -> None:
-        self._beaten = self._beaten + 1 if attempt.refused else 0
-        if self._beaten >= _TWICE:
-            time.sleep(random.uniform(0.0, _BEATEN_PAUSE))
-        elif not attempt.refused:
+        if not attempt.refused:
             self.wait()
+            return
+        self.refusals += 1
+        time.sleep(random.random() * min(attempt.took_s, _TRIP_MAX_S))
 
 
 class Commits:
@@ -104,7 +104,7 @@ class Commits:
             if settled is not None:
                 return settled.result, settled.view
             view = View(self._shelf, self._clock, until, fresh=fresh, snapshot=False, before=view)
-            view.is_unsettled = bool(open_attempts)
+            view.refusals = pause.refusals
             if read is not None:
                 view.has_read(read)
             try:
@@ -140,7 +140,8 @@ class Commits:
             tag = self._shelf.wire.swap(attempt.key, attempt.write.data, attempt.condition)
         except (Refused, Doubt) as error:
             # Refused too: the refusal may answer a repeat of our own success.
-            open_attempts.append(msgspec.structs.replace(attempt, refused=isinstance(error, Refused)))
+            took_s, refused = time.monotonic() - began[0], isinstance(error, Refused)
+            open_attempts.append(msgspec.structs.replace(attempt, took_s=took_s, refused=refused))
             return False
         if is_kept(attempt.key):
             self._shelf.wrote(attempt.key, attempt.write.data, tag, began)

@@ -70,9 +70,8 @@ class View:
         before: View | None = None,
     ) -> None:
         self.now = clock()
-        self.began: float = before.began if before is not None else time.monotonic()  # the first run of the step
         self.is_fresh = fresh  # heads are read, not taken from memory
-        self.is_unsettled = False  # an earlier attempt may still happen
+        self.refusals = 0  # of earlier runs: somebody was faster
         self.after: list[Callable[[], None]] = []  # what is done when everything is durable
         self.assumed: set[str] = set()  # heads taken from memory that nothing has confirmed yet
         self.tags: dict[str, Tag | None] = {}  # what replacements are conditional on
@@ -141,19 +140,6 @@ class View:
             known, shown = self._shelf.known(key), self._shown(key)
             if known is None or shown != _tags(known.got):
                 self.renew(key)
-
-    def read_again(self, key: str) -> None:
-        """Some time has gone by: have this head read once more, as `renew` does."""
-        self.now = self._clock()
-        self._read.discard(key)
-        self.assumed.discard(key)
-        self._pages.clear()
-        self.renew(key)
-
-    def known_since(self, key: str) -> float:
-        """By the monotonic clock, of a head."""
-        known = self._shelf.known(key)
-        return known.since if known is not None else 0.0
 
     def has_read(self, key: str) -> None:
         """It is known as it is now."""

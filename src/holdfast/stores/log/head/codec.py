@@ -22,6 +22,7 @@ FORMAT = 4  # of heads with retries that name the worker that failed them; the s
 
 _SHIFT_MOST = 64
 _worker = attrgetter("worker")  # in a `map`: without a step of ours for each of some hundred retries
+_NOBODY = ""  # where heads named their owner for a time
 _SPARSE = 4  # bytes from which a mask is worth a second look
 
 
@@ -143,10 +144,8 @@ def _rest(head: Head) -> tuple[Any, ...]:
     pipes = (head.pipes.consumers, head.pipes.sinks)
     late = head.beyond
     beyond: tuple[Any, ...] = (late.graveyard, late.forgets, late.purged_at, late.sessions)
-    if late.turn or late.aside:
-        beyond = (*beyond, late.turn)
     if late.aside:
-        beyond = (*beyond, late.aside)
+        beyond = (*beyond, _NOBODY, late.aside)
     if any(pipes):
         return beyond if any(beyond) else None, pipes
     return (beyond,) if any(beyond) else ()
@@ -189,8 +188,9 @@ def _frozen_from(wire: list[Any]) -> Frozen:
 
 
 def _beyond_from(wire: list[Any]) -> Beyond:
-    graveyard, forgets, purged_at, sessions, *rest = wire  # whose turn it is, and what is set aside
-    return Beyond(tuple(graveyard), forgets, purged_at, {name: tuple(mark) for name, mark in sessions.items()}, *rest)
+    graveyard, forgets, purged_at, sessions, *rest = wire  # the first of the rest named an owner, before 2026-11-18
+    marks = {name: tuple(mark) for name, mark in sessions.items()}
+    return Beyond(tuple(graveyard), forgets, purged_at, marks, rest[1] if len(rest) > 1 else {})
 
 
 def _waiting_from(wire: list[Any]) -> list[Waiting]:

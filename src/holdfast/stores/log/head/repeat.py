@@ -60,13 +60,13 @@ def refreeze(head: Head, intent: Refreeze, rules: Rules) -> bool:
     return True
 
 
-def signed(head: Head, session: str, attempt: int, turn: str = "") -> Head:
+def signed(head: Head, session: str, attempt: int) -> Head:
     """The head with the mark of the commit that writes it, by which a lost answer is found out."""
     sessions = {
         name: mark for name, mark in head.beyond.sessions.items() if name != session and mark[1] > head.now - _SESSION
     }
     sessions[session] = (attempt, head.now)
-    return replace(head, beyond=replace(head.beyond, sessions=sessions, turn=turn))
+    return replace(head, beyond=replace(head.beyond, sessions=sessions))
 
 
 Fate: TypeAlias = Literal["admit", "purged", "late"]

@@ -212,7 +212,6 @@ class Beyond(msgspec.Struct, frozen=True):
     forgets: int = 0  # how many the graveyard has forgotten
     purged_at: float = 0.0  # blocks written before are gone
     sessions: dict[str, tuple[int, float]] = {}  # by committer: its last attempt that was applied, and when
-    turn: str = ""  # whose head it is, and for how long: a hint, see `bucket/ownership.py`
     aside: dict[str, float] = {}  # late blocks that nobody absorbs, and when they were written, until they are copied
 
     @property
