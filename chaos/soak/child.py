@@ -10,6 +10,7 @@ import gc
 import os
 import sys
 import time
+from contextlib import suppress
 
 import msgspec
 import psutil
@@ -53,9 +54,21 @@ class Load:
         gc.collect()
         times, self._times = sorted(self._times[-_KEPT:]), []
         p99 = times[int(len(times) * 0.99)] if times else 0.0
+        handles = _handles(process)
         return Sample(
-            time.monotonic() - began, process.memory_info().rss / 2**20, process.num_fds(), p99, self.sent, self.done
-        )
+            time.monotonic() - began, process.memory_info().rss / 2**20, len(handles), p99, self.sent, self.done,
+            names=handles,
+        )  # fmt: skip
+
+
+def _handles(process: psutil.Process) -> list[str]:
+    """What is open: files by their path, connections by where they lead."""
+    peers = {each.fd: "connection to {}:{}".format(*each.raddr) for each in process.net_connections() if each.raddr}
+    found = []
+    for handle in os.listdir("/proc/self/fd"):
+        with suppress(FileNotFoundError):  # the listing itself
+            found.append(peers.get(int(handle)) or os.readlink(f"/proc/self/fd/{handle}"))
+    return sorted(found)
 
 
 async def main(url: str, seconds: float) -> None:

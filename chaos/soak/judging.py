@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from collections import Counter
 from collections.abc import Sequence
 from itertools import groupby
 from statistics import fmean, median
@@ -23,6 +24,7 @@ class Sample(msgspec.Struct, frozen=True, array_like=True):
     sent: int
     done: int
     machine: float = 0.0  # seconds: what a process beside it takes for the same little work (p99), as busy as all are
+    names: list[str] = []  # of the handles
 
 
 class Finding(msgspec.Struct, frozen=True):
@@ -33,6 +35,7 @@ class Finding(msgspec.Struct, frozen=True):
     megabytes: float  # in the end
     judged: float  # seconds
     busier: float  # times as long for the same work in the end: others keep the machine busy
+    opened: list[str]  # the handles that are more
 
 
 def finding(samples: Sequence[Sample]) -> Finding:
@@ -41,14 +44,16 @@ def finding(samples: Sequence[Sample]) -> Finding:
     judged = [each for each in samples if each.at >= end * WARM_UP]
     part, third = max(1, len(judged) // _PART), max(1, len(judged) // 3)
     first, last = judged[:part], judged[-part:]
+    before, after = (min(some, key=lambda each: each.handles) for some in (judged[:third], judged[-third:]))
     return Finding(
         slope(judged) * 60,
-        min(each.handles for each in judged[-third:]) - min(each.handles for each in judged[:third]),
+        after.handles - before.handles,
         median(each.claim_p99 for each in first),
         median(each.claim_p99 for each in last),
         samples[-1].memory,
         end - judged[0].at,
         _times(median(each.machine for each in first), median(each.machine for each in last)),
+        sorted((Counter(after.names) - Counter(before.names)).elements()),
     )
 
 
@@ -71,7 +76,7 @@ def failures(found: Finding, samples: Sequence[Sample]) -> list[str]:
     if found.judged >= ENOUGH_SECONDS and found.memory >= MEMORY_MB_A_MINUTE:
         said.append(f"memory grew by {found.memory:.2f} MB a minute")
     if found.handles > 0:
-        said.append(f"{found.handles} handles more in the end")
+        said.append(f"{found.handles} handles more in the end: {', '.join(found.opened)}")
     if found.judged >= ENOUGH_SECONDS and found.last_p99 > CLAIMS_SLOWER * found.busier * found.first_p99:
         said.append(f"claims took {found.first_p99 * 1e3:.1f} ms (p99) at first, {found.last_p99 * 1e3:.1f} in the end")
     if last.done < last.sent:

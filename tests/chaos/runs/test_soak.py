@@ -72,6 +72,14 @@ def test_what_grows_is_found(grows: dict[str, float], sentence: str) -> None:
     assert sentence in failure
 
 
+def test_handles_that_are_more_are_named() -> None:
+    found = [
+        msgspec.structs.replace(each, handles=2 + (each.at > 900), names=["a", "b"] + ["a"] * (each.at > 900))
+        for each in samples()
+    ]
+    assert said(found) == ["1 handles more in the end: a"]
+
+
 def test_what_grew_in_the_warm_up_alone_is_not() -> None:
     found = [each if each.at < 500 else msgspec.structs.replace(each, memory=150.0) for each in samples(memory=6.0)]
     assert said(found) == []
