@@ -17,7 +17,7 @@ import psutil
 
 import holdfast
 
-from .judging import Sample
+from .judging import CONNECTION, Sample
 
 _FIND_OUT_SECONDS = 3.0
 _BATCH = 20
@@ -54,20 +54,17 @@ class Load:
         gc.collect()
         times, self._times = sorted(self._times[-_KEPT:]), []
         p99 = times[int(len(times) * 0.99)] if times else 0.0
-        handles = _handles(process)
         return Sample(
-            time.monotonic() - began, process.memory_info().rss / 2**20, len(handles), p99, self.sent, self.done,
-            names=handles,
-        )  # fmt: skip
+            time.monotonic() - began, process.memory_info().rss / 2**20, _handles(process), p99, self.sent, self.done
+        )
 
 
 def _handles(process: psutil.Process) -> list[str]:
-    """What is open: files by their path, connections by where they lead."""
-    peers = {each.fd: "connection to {}:{}".format(*each.raddr) for each in process.net_connections() if each.raddr}
+    peers = {each.fd: CONNECTION + "{}:{}".format(*each.raddr) for each in process.net_connections() if each.raddr}
     found = []
     for handle in os.listdir("/proc/self/fd"):
         with suppress(FileNotFoundError):  # the listing itself
-            found.append(peers.get(int(handle)) or os.readlink(f"/proc/self/fd/{handle}"))
+            found.append(peers.get(int(handle)) or os.readlink(f"/proc/self/fd/{handle}").split(":[")[0])
     return sorted(found)
 
 
