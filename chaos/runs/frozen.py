@@ -27,6 +27,7 @@ _BACK_WITHIN = 5.0  # seconds after the fault until work must go on
 _HANG = 60.0  # seconds after which a call counts as one that never ends
 _TOUCHED = 0.25  # seconds: who took so long, or failed, was hit by the fault
 _AT_ONCE = 6  # queues that are made at the same time
+_TRIES = 5  # to make one, before the fault
 _SILENT = ("stopped", "gone", "hung")
 _OUT_OF_REACH = (*_SILENT, "slow", "restarted")
 # A folder on a quick disk commits single calls in the thread of their caller, which may be an event loop: the first
@@ -130,6 +131,9 @@ async def _stocks(broker: holdfast.Broker, prefix: str) -> dict[str, Stock]:
 
     async def made(number: int) -> Stock:
         async with some:
+            for again in range(_TRIES):  # short timeouts on a busy machine: this is not what is judged
+                with contextlib.suppress(holdfast.StoreError):
+                    return await stock(broker, f"{prefix}-{number}-{again}")
             return await stock(broker, f"{prefix}-{number}")
 
     names = [*VERBS, *BROKER_VERBS]

@@ -108,7 +108,7 @@ async def main(url, count):
             print(kilobytes // 1024, "pyarrow" in sys.modules, "pyarrow.compute" in sys.modules)
 asyncio.run(main(*sys.argv[1:]))
 """
-COUNT = 6000
+COUNT = 12_000
 
 
 @pytest.mark.skipif(sys.platform != "linux", reason="reads /proc")
@@ -128,8 +128,8 @@ def _worked(url, *, archive):
     async def send():
         async with holdfast.connect(url) as broker:
             queue = await broker.queue("q", archive=archive)
-            for _ in range(COUNT // 100):
-                await queue.enqueue_many(["x" * 1000] * 100)
+            for _ in range(COUNT // 1000):
+                await queue.enqueue_many(["x" * 1000] * 1000)
 
     arrow.load()
     asyncio.run(send())

@@ -29,7 +29,7 @@ if TYPE_CHECKING:
     import pyarrow as pa
 
 T = TypeVar("T")
-ANSWER_ROWS = 2000  # of one answer or COPY; their bytes are bounded too
+ANSWER_ROWS = 2000  # of one answer; their bytes are bounded too
 _SNAPSHOTS = 8  # that one process holds open: each is a connection
 _SNAPSHOT_S = 300.0  # one is kept for tasks that have not begun
 _LOWEST, _HIGHEST = "00000000-0000-0000-0000-000000000000", "ffffffff-ffff-ffff-ffff-ffffffffffff"
