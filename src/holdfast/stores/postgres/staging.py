@@ -8,13 +8,13 @@ from typing import TYPE_CHECKING, Any
 
 from ... import ids as makers
 from ...errors import QueueFull, StoreError
+from ..base import PAGE_ROWS
 from ..batches import Staged
 from ..consumers import missing_queue
 from . import rows
 from .partition import Topic
 from .pool import Pool
 from .registry import Registry
-from .scanning import ANSWER_ROWS
 from .statements import Statements
 
 if TYPE_CHECKING:
@@ -38,8 +38,8 @@ class Stager:
         self._size = 0
 
     async def add(self, batch: pa.RecordBatch) -> None:
-        for start in range(0, batch.num_rows, ANSWER_ROWS):
-            await self._copy(batch.slice(start, ANSWER_ROWS))
+        for start in range(0, batch.num_rows, PAGE_ROWS):
+            await self._copy(batch.slice(start, PAGE_ROWS))
 
     async def _copy(self, batch: pa.RecordBatch) -> None:
         records = self._records(batch)
