@@ -26,7 +26,7 @@ class Refused(Exception):
 
 
 class Outage:
-    """What all loops of a worker know about the store: an outage is told once, when it begins and when it is over."""
+    """What all loops of a worker know about the store: an outage is logged when it begins and when it is over."""
 
     def __init__(self) -> None:
         self._failing: set[str] = set()

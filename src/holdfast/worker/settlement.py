@@ -1,4 +1,4 @@
-"""From what happened to what the store is told."""
+"""Settlements: what a worker sends to the store after a handler ended."""
 
 from __future__ import annotations
 

@@ -207,7 +207,7 @@ class Appender:
             self._news.tell(self._queue)
 
     async def insert(self, speaker: Speaker, batch: Batch, channel: str | None = None) -> None:
-        """One statement, on a connection of whoever speaks; with a channel, it notifies of the messages."""
+        """One statement, on the caller's connection; with a channel, it notifies of the messages."""
         ranks, delays, instants, kinds, headers, most, payloads = rows.columns(batch.messages)
         named = (self._queue, batch.call, batch.ids, ranks)
         if any(delays) or any(instants):

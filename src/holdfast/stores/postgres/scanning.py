@@ -153,7 +153,7 @@ class Scans:
                 await connection.execute("SET LOCAL idle_in_transaction_session_timeout = 0")
                 named.set_result((await connection.fetch("SELECT pg_export_snapshot()"))[0][0])
                 await asyncio.sleep(_SNAPSHOT_S)
-        except Exception as error:  # noqa: BLE001 - whoever waits for the name hears of it
+        except Exception as error:  # noqa: BLE001 - raised again where the name is awaited
             if not named.done():
                 named.set_exception(translated(error))
         finally:

@@ -133,7 +133,7 @@ class Notifier:
             _LOG.debug("notification of %s failed: %s", queue, error)
 
     async def close(self) -> None:
-        """What is still to be told is told now: a program that sends and ends is the usual producer."""
+        """Send pending notifications now: a program that enqueues and exits is the usual producer."""
         trailing, self._trailing = self._trailing, set()
         for queue in trailing:
             self._start(queue)

@@ -50,7 +50,7 @@ def nested(levels: int) -> list[Any]:
 
 
 class _Verbose:
-    """A codec whose content type is as long as it is told."""
+    """A codec with a content type of a chosen length."""
 
     def __init__(self, size: int) -> None:
         self.content_type = "x" * size
