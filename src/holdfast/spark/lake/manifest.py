@@ -14,7 +14,7 @@ from typing import Literal, TypeAlias
 import msgspec
 
 from ...errors import StoreError
-from .place import Folder
+from .folder import Folder
 
 FORMAT = 1  # of manifests
 VERSIONS = "_versions"

@@ -8,8 +8,8 @@ from collections.abc import Iterable, Iterator
 from typing import TYPE_CHECKING, Any
 
 from . import tables
+from .folder import Folder, sync_folder
 from .manifest import File
-from .place import Folder, sync_folder
 
 if TYPE_CHECKING:
     import pyarrow as pa

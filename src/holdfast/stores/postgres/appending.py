@@ -15,8 +15,8 @@ from ...errors import HoldfastError, Unavailable, UnknownOutcome
 from ..base import PAGE_ROWS
 from ..records import Envelope
 from . import rows
+from .caller_transaction import Speaker, joined
 from .faults import Unanswered, translated
-from .joining import Speaker, joined
 from .pool import Pool
 from .statements import Statements
 
