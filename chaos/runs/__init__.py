@@ -119,7 +119,7 @@ RUNS = (
     ),
     Run(
         "simulate", "R16", simulate, Settings(seeds=20_000, seed=0),
-        Settings(seeds=40, seed=0, quiet=True),
+        Settings(seeds=75, seed=0, quiet=True),
     ),
     Run(
         "s3", "R4", s3,
