@@ -32,6 +32,7 @@ DATED = 500_000_000_000_000  # ms, added to instants of the calendar: the store'
 UNDATED_END = str(DATED)[0]  # what keys of the store's clock are below
 HEED = "heed-"  # beside the head: earlier versions left such objects
 LATE = "late/"  # below a log's root: copies of blocks that were set aside
+PARQUET = ".parquet"  # how archive files end
 SWEPT = "swept"  # of the whole space: until when nobody needs to look for files that crashes left
 HINT = "hint"  # beside the head: changes with the options, so that a list of the log shows it
 

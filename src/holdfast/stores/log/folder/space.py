@@ -261,6 +261,7 @@ class FolderSpace:
         newest = "UPDATE meta SET value = max(value, ?) WHERE name = 'format'"
         await self.transact(lambda view: cast(Writing, view).execute(newest, (formats.LOG,)))
         self._committer.format = formats.LOG
+        self._files.sums.set(formats.LOG)
 
     async def uninstall(self) -> list[str]:
         """Remove the database, the files of objects and our own; the folder too if nothing else is in it."""
