@@ -39,11 +39,12 @@ class Sums:
 
     written = False  # the format of the store has them
     required = False  # and had them from its beginning: an object without has lost it
+    without: set[str] | None = None  # while a scrub counts them: keys of objects that were read and have none
 
     def set(self, format: int, born: int | None = None) -> None:
         """By the store's format, and the one it was made with."""
         self.written = format >= formats.SUMS
-        self.required = self.required or (born or formats.FIRST) >= formats.SUMS
+        self.required = self.written and (self.required or (born or formats.FIRST) >= formats.SUMS)
 
     def sealed(self, key: str, data: Buffer) -> Buffer:
         """The bytes to store under a key."""
@@ -55,6 +56,8 @@ class Sums:
         if not _has(data, at):
             if self.required:
                 raise Mismatch(key, "its sum is gone", data)
+            if self.without is not None:
+                self.without.add(key)
             return data
         behind = at + _SEAL.size
         view = memoryview(data)

@@ -14,9 +14,9 @@ from typing import Any
 
 import apsw
 
-from ....errors import ConfigError, Unavailable, UnsafeStore
+from ....errors import ConfigError, StoreError, Unavailable, UnsafeStore
 from ... import formats
-from .. import rows
+from .. import names, rows
 from ..calendar import IN_STEP, Calendar
 from ..space import LAST, Buffer, Found, Range, Survey
 from . import clock
@@ -98,10 +98,23 @@ def create_schema(connection: apsw.Connection, path: Path) -> bool:
             return False
     elif tables:
         raise ConfigError(f"{path} is a database of something else")
+    _refuse_remains(path)
     for statement in SCHEMA:
         connection.execute(statement)
     connection.execute("INSERT INTO meta (name, value) VALUES ('format', ?1), ('born', ?1)", (formats.LOG,))
     return True
+
+
+def _refuse_remains(path: Path) -> None:
+    """Files of blocks or of an archive need the database that knows them: without it this is no new store."""
+    for directory, _, found in os.walk(path.parent):
+        for each in found:
+            key = os.path.relpath(os.path.join(directory, each), path.parent)
+            if "/" in key and names.is_ours(key):
+                raise StoreError(
+                    f"{path.parent} has messages ({key}) but no database: put {path.name} back from a backup, "
+                    "or make the store in an empty folder"
+                )
 
 
 def read_format(connection: apsw.Connection, name: str = "format") -> int | None:

@@ -20,6 +20,7 @@ from .. import names
 from ..calendar import Calendar
 from ..repeat_window import Atomic, Home, RepeatWindow
 from ..space import Buffer, NewFiles, Reading, Transaction
+from ..sums import Sums
 from . import doctor
 from .commit import Committer, Reader
 from .commit_thread import CLOSED, Lane, Work
@@ -252,6 +253,14 @@ class FolderSpace:
         """Opening has made everything already; what it had to make."""
         self._usable()
         return list(self._committer.made)
+
+    @property
+    def sums(self) -> Sums:
+        return self._files.sums
+
+    async def verify(self) -> list[str]:
+        """As `stores.log.space.Verifying`."""
+        return await self._in_pool(partial(doctor.integrity, self._folder / DATABASE, self._vfs))
 
     @property
     def format(self) -> int:
