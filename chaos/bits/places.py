@@ -40,7 +40,8 @@ def kind_of(key: str) -> str | None:
 
 
 class Place(Protocol):
-    url: str
+    @property
+    def url(self) -> str: ...
 
     def keep(self) -> None:
         """The closed store as it is now is what every trial begins with."""
@@ -98,9 +99,20 @@ class Slate:
 
     def __init__(self, root: Path) -> None:
         self._store, self._kept = root / "store", root / "kept"
-        self.url = f"slatedb+file://{self._store}"
+        self._trials = 0
 
-    keep, reset = Folder.keep, Folder.reset
+    @property
+    def url(self) -> str:
+        return f"slatedb+file://{self._store}"
+
+    keep = Folder.keep
+
+    def reset(self) -> None:
+        """In another folder: SlateDB may still clean up in the one before."""
+        self._trials += 1
+        shutil.rmtree(self._store, ignore_errors=True)
+        self._store = self._kept.with_name(f"store{self._trials}")
+        shutil.copytree(self._kept, self._store)
 
     def objects(self) -> dict[str, bytes]:
         found = (path for path in sorted(self._store.rglob("*")) if path.is_file())

@@ -127,7 +127,7 @@ class _Scrub:
             size = len(found.data)
             self._decode(view, key, found.data)
         except Damaged as error:
-            size, problem = size or 1, str(error)
+            size, problem = size or 1, error.why
         return Reread(queue, key, size, has_sum=key not in without, problem=problem)
 
     def _decode(self, view: Reading, key: str, data: bytes) -> None:

@@ -29,7 +29,8 @@ class Mismatch(Damaged):
     def __init__(self, key: str, why: str, left: bytes) -> None:
         queue = names.queue_of(key)
         what = f"the object {key} of queue {queue!r} is damaged ({why})"
-        super().__init__(f"{what}: restore it from a backup; `holdfast scrub` looks for others", queue=queue, key=key)
+        advice = "restore it from a backup; `holdfast scrub` looks for others"
+        super().__init__(f"{what}: {advice}", queue=queue, key=key, why=why)
         self.left = left
         self.tag: Any = None  # on a bucket, what a replacement is conditional on
 
