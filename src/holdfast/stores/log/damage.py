@@ -55,7 +55,8 @@ def read_block(key: str, decode: Callable[[bytes], S], data: bytes, *, queue: st
 def damaged(key: str, why: str, *, queue: str = "") -> Damaged:
     queue = queue or names.queue_of(key)
     what = f"the object {key} of queue {queue!r} is damaged ({why[:200]})"
-    return Damaged(f"{what}: restore it from a backup; `holdfast scrub` looks for others", queue=queue, key=key, why=why)
+    advice = "restore it from a backup; `holdfast scrub` looks for others"
+    return Damaged(f"{what}: {advice}", queue=queue, key=key, why=why)
 
 
 def left(view: Reading, key: str) -> bytes | None:
