@@ -31,6 +31,7 @@ PARTS = {
     "uninstall": Part("Remove every queue and message from the store.", "holdfast.cli.store", group=False),
     "doctor": Part("Check configuration, store and queues; say what survives what.", "holdfast.cli.store", group=False),
     "maintain": Part("Run retention and housekeeping once, now.", "holdfast.cli.store", group=False),
+    "scrub": Part("Read everything again and verify it.", "holdfast.cli.store", group=False),
     "recover": Part("Bring back messages that a bucket has set aside as late.", "holdfast.cli.store", group=False),
     "pipeline": Part("Spark jobs: ingest, process, lake, report, replay.", "holdfast.cli.pipeline"),
     "bench": Part("Measure this machine and this store.", "holdfast.bench.cli"),

@@ -14,8 +14,8 @@ Rules every engine keeps, each with a test in `holdfast.testing.contract`:
 from __future__ import annotations
 
 from asyncio import Future, Semaphore, gather
-from collections.abc import Callable, Sequence
-from typing import TYPE_CHECKING, Any, Protocol, TypeAlias, cast
+from collections.abc import AsyncIterator, Callable, Sequence
+from typing import TYPE_CHECKING, Any, Protocol, TypeAlias, cast, runtime_checkable
 
 import msgspec
 
@@ -62,6 +62,24 @@ class Recovered(msgspec.Struct, frozen=True):
     def __add__(self, other: Recovered) -> Recovered:
         pairs = zip(msgspec.structs.astuple(self), msgspec.structs.astuple(other), strict=True)
         return Recovered(*(one + another for one, another in pairs))
+
+
+class Reread(msgspec.Struct, frozen=True):
+    """One thing that a scrub has read; no `problem`: it is sound."""
+
+    queue: str
+    key: str
+    size: int  # bytes
+    has_sum: bool = True
+    problem: str = ""
+
+
+@runtime_checkable
+class Scrubbing(Protocol):
+    """What a store may do besides: read everything it keeps again, and verify it."""
+
+    def scrub(self, queue: str | None, *, quarantine: bool) -> AsyncIterator[Reread]:
+        """One answer for each object, and one for each that is missing; `quarantine` moves what nobody can read."""
 
 
 class Store(Protocol):
