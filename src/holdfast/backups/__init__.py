@@ -1,4 +1,4 @@
-"""Back up, restore and move stores: one instant of everything a store keeps, as files that anybody can check and read."""
+"""Back up, restore and move stores: what a store keeps at one instant, as files that anybody can check."""
 
 from __future__ import annotations
 

@@ -107,14 +107,14 @@ async def restore(
         number=found.number,
         instant=found.instant,
         queues=[queue.name for queue in queues.values()],
-        messages=0 if already else sum(q.rows(section) for q in found.queues for section in ("open", "dead", "archive")),
+        messages=0
+        if already
+        else sum(q.rows(section) for q in found.queues for section in ("open", "dead", "archive")),
         already=already,
     )
 
 
-async def add(
-    restoring: Restoring, target: Target, queue: QueueEntry, new: NewQueue, section: str, file: File
-) -> None:
+async def add(restoring: Restoring, target: Target, queue: QueueEntry, new: NewQueue, section: str, file: File) -> None:
     """The rows of one file."""
     data = await asyncio.to_thread(lambda: manifests.check(file, target.read(file.name), target.place))
     table = await asyncio.to_thread(manifests.rows, data)
@@ -156,4 +156,3 @@ async def _end(restoring: Restoring, new: NewQueue, ended: pa.Table, at: float) 
     if dead or new.options.archive:
         rows.sort(key=lambda row: row.id)
         await restoring.add(new.name, "dead" if dead else "archive", backups.table(rows), None)
-

@@ -18,7 +18,8 @@ from ..backups import Changed, Key, Part, QueueCopy, Row, Section
 from ..records import Stored
 from . import flush_rows, queues
 from .flush_rows import Leaving
-from .head.state import Block, Head, Rules, Settled
+from .head.pipelines import FOREVER
+from .head.state import Block, Head, Lease, Rules, Settled, Waiting
 from .lookup import Glance
 from .queue_view import Finder
 from .space import Reading
@@ -123,8 +124,9 @@ def _open(head: Head, block: Block, now: float, rules: Rules) -> Iterator[Group]
         return
     for lease in head.leases:
         if lease.block == block.no:
+            piped = lease.expires >= FOREVER  # a pipeline's claims are given back, which costs no attempt
             over = lease.crashed or lease.expires <= now
-            yield Group("pending", lease.attempts, _packed(lease.mask, block), held=True, crashed=over)
+            yield Group("pending", lease.attempts - piped, _packed(lease.mask, block), held=not piped, crashed=over)
     for group in head.waiting + (head.frozen.waiting if head.frozen else []):
         if group.block == block.no:
             made = _waiting(group.mask, block, group.attempts, group.due, now, rules, crashed=group.crashed)
@@ -143,9 +145,9 @@ def _buried(head: Head, block: Block) -> Group | None:
     mask = block.fresh() if block.no else (1 << block.name.count) - 1
     if block.no:
         waiting = head.waiting + (head.frozen.waiting if head.frozen else [])
-        for group in (*head.leases, *waiting):
-            if group.block == block.no:
-                mask |= group.mask
+        held: list[Lease | Waiting] = [*head.leases, *waiting]
+        for group in held:
+            mask |= group.mask if group.block == block.no else 0
     return Group("dead", block.name.attempts, _packed(mask, block)) if mask else None
 
 
@@ -169,9 +171,7 @@ def _outcome(group: Settled, block: Block, rules: Rules) -> Group:
     )
 
 
-def _on_their_way(
-    view: Reading, queue: str, glance: Glance, group: Settled, block: Block
-) -> tuple[str, list[Row]]:
+def _on_their_way(view: Reading, queue: str, glance: Glance, group: Settled, block: Block) -> tuple[str, list[Row]]:
     """Dead letters for another queue, and replayed ones for their own, that the next flush will write."""
     loaded = glance.load(block)
     if loaded is None:

@@ -21,7 +21,7 @@ from ...errors import QueueExists, QueueNotFound, StoreError
 from .. import backups
 from ..backups import Key, NewQueue, Part, QueueCopy, Section
 from ..base import DEAD
-from . import backup_blocks, backup_plan, names, queues
+from . import backup_blocks, backup_plan, queues
 from .backup_blocks import Made, Number
 from .backup_plan import Piece
 from .head import codec
@@ -68,7 +68,9 @@ class LogBackups:
         for name in queues:
             with suppress(QueueNotFound):
                 for log in (*await self._logs_of(name), self._log(name + DEAD)):
-                    await log.flusher.flush()  # files are copied as they are, so most of what has ended should be in one
+                    await (
+                        log.flusher.flush()
+                    )  # files are copied as they are, so most of what has ended should be in one
                 finders[name] = await self._fresh(name)
         planned = await self._space.read(partial(_planned, finders), deadline=_PATIENCE_S)
         snapshot = LogSnapshot(self._space, planned)
@@ -117,12 +119,8 @@ class LogSnapshot:
         """Dedup keys: looked up after the plan, and only those from before it count."""
         for each in self._planned:
             window = each.copy.info.options.dedup_window
-            listed = await self._space.read(
-                partial(backup_plan.key_names, root=each.root), deadline=_PATIENCE_S
-            )
-            look = partial(
-                backup_plan.keys_among, window=window, at=each.now, blocks=each.blocks
-            )
+            listed = await self._space.read(partial(backup_plan.key_names, root=each.root), deadline=_PATIENCE_S)
+            look = partial(backup_plan.keys_among, window=window, at=each.now, blocks=each.blocks)
             parts = [listed[start : start + _PAGE] for start in range(0, len(listed), _PAGE)]
             found: list[Key] = []
             for some in parts:
@@ -313,13 +311,10 @@ class LogRestoring:
         if self._space.request_costs:  # one object a step
             groups = [[queue] for queue in self._queues.values()]
         for some in groups:
-            while (pause := await self._shown(some)) > 0:
-                await asyncio.sleep(pause)
+            await self._show(some)
         self.done = True
 
-    async def _shown(self, some: list[_Queue]) -> float:
-        """Show these queues; seconds to wait before that can be tried again."""
-
+    async def _show(self, some: list[_Queue]) -> None:
         def step(tx: Transaction) -> None:
             for queue in some:
                 mark = tx.get(queue.base + _RESTORING)
@@ -328,12 +323,13 @@ class LogRestoring:
                 queues.restore(tx, queue.new.name, queue.config)
                 tx.signal(work_topic(queue.new.name))
 
-        try:
-            await self._space.transact(step, deadline=_PATIENCE_S)
-        except queues.Closing as closing:
-            return closing.seconds
+        while True:
+            try:
+                await self._space.transact(step, deadline=_PATIENCE_S)
+                break
+            except queues.Closing as closing:
+                await asyncio.sleep(closing.seconds)
         await self._space.transact(lambda tx: [tx.delete(queue.base + _RESTORING) for queue in some])
-        return 0.0
 
 
 def _is_file(made: Made, threshold: int | None) -> bool:

@@ -24,8 +24,8 @@ from ...v1.task_pb2 import Record, Task, TaskMetadata
 from .. import backups
 from ..backups import NewQueue, Part, QueueCopy, Row, Section
 from ..base import DEAD, QueueInfo
-from . import deadline, state, tasks, wire
 from . import appending as appends
+from . import deadline, state, tasks, wire
 from .blobs import RESULT
 from .connection import WINDOW
 from .counters import Entry

@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import asyncio
-import hashlib
 from collections import Counter
 from collections.abc import AsyncIterator, Awaitable, Callable, Sequence
 from contextlib import asynccontextmanager
@@ -34,7 +33,6 @@ _FAULTS = (asyncpg.PostgresError, asyncpg.InterfaceError, asyncpg.InternalClient
 _PATIENT = (  # a backup is one long transaction
     "SET LOCAL statement_timeout = 0; SET LOCAL idle_in_transaction_session_timeout = 0"
 )
-_HASH_BYTES = 16  # as other stores keep dedup keys
 _COMMON = ["id", "enqueued_at", "attempts", "max_attempts", "rank", "content_type", "headers", "error", "worker"]
 _COMMON += ["payload"]
 _OPEN = [*_COMMON, "visible_at", "recovered"]
@@ -112,7 +110,7 @@ class PostgresSnapshot:
             "archive": [Part("", archived, "a")],
         }
         if keys := await self._connection.fetch(sql["backup_keys"], id, self._at):
-            made = [Key(_hashed(key), each, left, key) for key, each, left in keys]
+            made = [_key(bytes(key), each, left) for key, each, left in keys]
             parts["keys"] = [Part("", len(made), backups.keys_table(made))]
         consumers: dict[str, Consumer] = {}
         sinks: dict[str, tuple[int, float]] = {}
@@ -151,8 +149,11 @@ class PostgresSnapshot:
                 yield await asyncio.to_thread(_table, waiting)
 
 
-def _hashed(key: bytes) -> bytes:
-    return hashlib.blake2b(key, digest_size=_HASH_BYTES).digest()
+def _key(key: bytes, id: str, left: float) -> Key:
+    """One that came from another kind of store is known by its hash alone."""
+    if key.startswith(rows.HASH_MARK):
+        return Key(key.removeprefix(rows.HASH_MARK), id, left)
+    return Key(rows.hashed(key).removeprefix(rows.HASH_MARK), id, left, key)
 
 
 def _table(found: list[Any]) -> pa.Table:
@@ -190,10 +191,12 @@ class PostgresRestoring:
         self._mark = backups.MARK + backup
         self._new = queues
         self._queues: dict[str, _Queue] = {}
+        self._now = datetime.now(UTC)
         self.done = False
 
     async def begin(self) -> None:
         sql = Statements(self._schema)
+        self._now = datetime.fromtimestamp((await self._connection.fetch(sql["clock"]))[0][0], UTC)
         there = dict(await self._connection.fetch(sql["restored"], [new.name for new in self._new], self._mark))
         self.done = len(there) == len(self._new) and all(there.values())
         if self.done:
@@ -225,8 +228,7 @@ class PostgresRestoring:
             await self._add_archive(into, columns)
 
     async def _add_open(self, into: _Queue, columns: dict[str, list[Any]]) -> None:
-        now = datetime.now(UTC)
-        due = columns["due"]
+        due, now = columns["due"], self._now
         later = [at is not None and at > now for at in due]
         columns["visible_at"] = [at if is_later else born for at, is_later, born in
                                  zip(due, later, columns["enqueued_at"], strict=True)]  # fmt: skip
@@ -260,14 +262,9 @@ class PostgresRestoring:
             )
 
     async def _add_keys(self, into: _Queue, found: Sequence[Key]) -> None:
-        known = [key for key in found if key.key is not None]
-        await self._connection.fetch(
-            into.sql["restore_keys"],
-            into.id,
-            [key.key for key in known],
-            [key.id for key in known],
-            [key.left for key in known],
-        )
+        names = [rows.HASH_MARK + each.hash if each.key is None else each.key for each in found]
+        ids, left = [each.id for each in found], [each.left for each in found]
+        await self._connection.fetch(into.sql["restore_keys"], into.id, names, ids, left)
 
     async def finish(self) -> None:
         sql = Statements(self._schema)
