@@ -301,11 +301,14 @@ async def _opened(url: str | os.PathLike[str] | None, options: Mapping[str, Any]
     return await _broker.connect(url, **options)
 
 
-def backup(url: Url, target: Url, *, on_progress: OnProgress | None = None) -> Backup:
+def backup(source: Url | Broker, target: Url, *, on_progress: OnProgress | None = None) -> Backup:
     """As `holdfast.backup`, blocking."""
     from . import backups as _backups
 
-    return portal().run(_backups.backup(url, target, on_progress=on_progress))
+    if isinstance(source, Broker):
+        made: Backup = source._run(_backups.backup(source.core, target, on_progress=on_progress))
+        return made
+    return portal().run(_backups.backup(source, target, on_progress=on_progress))
 
 
 def restore(

@@ -18,16 +18,19 @@ OnProgress = Callable[[int, int], None]  # rows done since the last call, and ho
 Url = str | os.PathLike[str]
 
 
-async def backup(url: Url, target: Url, *, on_progress: OnProgress | None = None) -> Backup:
+async def backup(source: Url | Broker, target: Url, *, on_progress: OnProgress | None = None) -> Backup:
     """Copy everything that a store keeps to a folder or a bucket, while it is in use; verified.
 
+    `source` is the URL of a store, or an open broker: SlateDB has one owner, who must be the one to back it up.
     What the target has from earlier backups is not copied again where the store can tell. Interrupted, it leaves the
     target at the backup before, and the next one goes on.
     """
     to = targets.opened(target)
-    _must_be_there(url)
-    _refuse_inside(url, to)
-    async with connect(url) as broker:
+    if isinstance(source, Broker):
+        return await writing.backup(source.store, to, source=source.url, on_progress=on_progress)
+    _must_be_there(source)
+    _refuse_inside(source, to)
+    async with connect(source) as broker:
         return await writing.backup(broker.store, to, source=broker.url, on_progress=on_progress)
 
 
