@@ -25,15 +25,17 @@ from ..verdict import EXAMPLES, Verdict
 
 STORES = ("file", "postgres", "s3", "nats", "slatedb")
 _ATTEMPTS = 50  # this run is about losing nothing, not about poison
-_PAUSE = 0.05  # seconds at most between two calls of a thread
+_PAUSE = 0.2  # seconds at most between two calls of a thread
+_LARGE = 5000  # bytes of every fourth message
 _ENDED: tuple[View, ...] = ("archive", "dead")
 _WORKER = """
-import holdfast, sys
+import holdfast, sys, time
 with holdfast.sync.connect(sys.argv[1]) as broker:
     queue = broker.queue(sys.argv[2], create=False)
     while True:
         for delivery in queue.dequeue_many(5, wait=1.0):
             queue.release(delivery)
+        time.sleep(0.05)
 """
 
 
@@ -75,7 +77,7 @@ class _Trial:
         with holdfast.sync.connect(self._place.url) as broker:
             queue = broker.create_queue(QUEUE, lease=LEASE, max_attempts=_ATTEMPTS, retry=holdfast.Fixed(0.2))
             filled = queue.enqueue_many([{"body": "y" * 200}] * self._settings.messages)
-            with Load(broker, seed=self._settings.seed, pause=_PAUSE) as load:
+            with Load(broker, seed=self._settings.seed, pause=_PAUSE, large=_LARGE) as load:
                 load.sent |= dict.fromkeys(filled, time.monotonic())
                 for number in range(self._settings.stops):
                     self._round(broker, load, number)
@@ -150,17 +152,17 @@ class _Trial:
         except (AssertionError, holdfast.HoldfastError) as error:
             self._verdict.failures.append(f"{self._name}: backup {number}: {error!r:.300}")
             return
-        must = {id for id, at in list(load.sent.items()) if at < began}
-        ended = {id for id, at in list(load.ended.items()) if at < began}
+        must = {id for id, at in dict(load.sent).items() if at < began}
+        ended = {id for id, at in dict(load.ended).items() if at < began}
         open_again = {id for id in ended & set(found) if found[id][0] not in _ENDED}
         lost = must - set(found)
         self._verdict.lost += len(lost)
         self._fail(number, "acknowledged before, and not in it", lost)
         self._verdict.duplicate_completions += len(open_again)
         self._fail(number, "ended before, and not ended in it", open_again)
-        unheard = set(found) - set(load.sent)
+        unheard = set(found) - set(dict(load.sent))
         time.sleep(2 * _PAUSE)  # what was stored and not acknowledged yet
-        self._fail(number, "in it, and never sent", unheard - set(load.sent))
+        self._fail(number, "in it, and never sent", unheard - set(dict(load.sent)))
         if total != len(found):
             self._verdict.unexpected += abs(total - len(found))
             self._verdict.failures.append(f"{self._name}: backup {number}: {total} counted, {len(found)} listed")

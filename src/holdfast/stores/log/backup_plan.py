@@ -7,7 +7,7 @@ from __future__ import annotations
 
 import hashlib
 import zlib
-from collections.abc import Iterator, Sequence
+from collections.abc import Callable, Iterator, Sequence
 from functools import partial
 from typing import TYPE_CHECKING, Any, TypeAlias
 
@@ -31,6 +31,7 @@ if TYPE_CHECKING:
 _PART_ROWS = 8000  # of a part on average: some megabytes, so that a change copies little again
 _PART_ROWS_MOST = 32_000
 _PAGE = 10_000  # keys of one list
+_LOADED_BYTES = 64 << 20  # of what is read while it is planned
 _ENDED = {"completed": "archive", "failed": "archive", "moved": "archive", "dead": "dead"}
 
 
@@ -57,14 +58,42 @@ class Piece(msgspec.Struct, frozen=True, array_like=True):
     root: str  # of its log
     rows: int
     groups: list[Group]
+    absorbed: bool = False  # a head holds it, so that it may be gone in a moment
+
+
+class Loaded(msgspec.Struct, frozen=True):
+    """Rows that were read on the snapshot of the plan."""
+
+    rows: Any  # pa.Table
+
+
+class Loader:
+    """Reads what a head holds at once, as long as that fits into memory."""
+
+    def __init__(self, view: Reading, queue: str) -> None:
+        self._view = view
+        self._queue = queue
+        self._left = _LOADED_BYTES
+
+    def __call__(self, pieces: list[Piece]) -> list[Piece] | Loaded:
+        import pyarrow as pa
+
+        if not pieces[0].absorbed or self._left <= 0:
+            return pieces
+        loaded = pa.concat_tables([rows_of(self._view, self._queue, piece) for piece in pieces])
+        self._left -= loaded.nbytes
+        return Loaded(loaded)
 
 
 Pieces: TypeAlias = dict[Section, list[Piece]]
 Copies: TypeAlias = dict[str, list[Row]]  # messages on their way to a queue, which only a head speaks of
 
 
-def plan(view: Reading, finder: Finder, queue: str) -> tuple[QueueCopy, Copies, set[str]]:
-    """A queue on the snapshot of the view, what is on its way to others, and the keys of its blocks."""
+def plan(view: Reading, finder: Finder, queue: str, *, load: bool) -> tuple[QueueCopy, Copies, set[str]]:
+    """A queue on the snapshot of the view, what is on its way to others, and the keys of its blocks.
+
+    `load`: what a head holds is read too, since it may be gone a moment later.
+    """
     lives, dead = finder.both(view)
     config, rules = lives[0].seen.config, lives[0].seen.rules
     found: Pieces = {"open": [], "dead": [], "archive": []}
@@ -85,9 +114,10 @@ def plan(view: Reading, finder: Finder, queue: str) -> tuple[QueueCopy, Copies, 
             section = _ENDED.get(group.status)
             if section is not None and (group.status != "moved" or rules.archive):
                 _place(found, section, glance, block, [_outcome(group, block, rules)])  # type: ignore[arg-type]  # a section
-    parts: dict[Section, list[Part]] = {section: list(_parts(pieces)) for section, pieces in found.items()}
+    loader: Callable[[list[Piece]], Any] = Loader(view, queue) if load else list
+    parts: dict[Section, list[Part]] = {section: list(_parts(pieces, loader)) for section, pieces in found.items()}
     for file in sorted(finder.files(view, *lives), key=lambda each: each.flush):
-        parts["archive"].append(_part([Piece(file.key, "", file.rows, [])]))
+        parts["archive"].append(_part([Piece(file.key, "", file.rows, [])], list))
     heads = [each.seen.head for each in (*lives, *dead)]
     pipes = lives[0].seen.head.pipes
     copy = QueueCopy(
@@ -103,15 +133,33 @@ def plan(view: Reading, finder: Finder, queue: str) -> tuple[QueueCopy, Copies, 
 
 
 def _place(found: Pieces, section: Section, glance: Glance, block: Block, groups: Sequence[Group | None]) -> None:
-    some = [group for group in groups if group is not None]
+    some = _merged([group for group in groups if group is not None], block)
     if some:
-        rows = sum(int.from_bytes(each.mask, "little").bit_count() if each.mask else block.name.count for each in some)
-        found[section].append(Piece(glance.seen.root + block.key, glance.seen.root, rows, some))
+        rows = sum(_mask(each, block).bit_count() for each in some)
+        found[section].append(Piece(glance.seen.root + block.key, glance.seen.root, rows, some, bool(block.no)))
+
+
+def _merged(groups: list[Group], block: Block) -> list[Group]:
+    """What differs in its places alone is one: messages that were given back are as those that nobody took."""
+    if len(groups) < 2:
+        return groups
+    masks: dict[bytes, int] = {}
+    kinds: dict[bytes, Group] = {}
+    for group in groups:
+        kind = msgspec.structs.replace(group, mask=b"", error=group.error or None)
+        name = msgspec.msgpack.encode(kind) if group.results is None else f"{len(kinds)}".encode()
+        kinds.setdefault(name, kind)
+        masks[name] = masks.get(name, 0) | _mask(group, block)
+    return [msgspec.structs.replace(kind, mask=_packed(masks[name], block)) for name, kind in kinds.items()]
 
 
 def _packed(mask: int, block: Block) -> bytes:
     """Empty: all places."""
     return b"" if mask.bit_count() == block.name.count else mask.to_bytes((mask.bit_length() + 7) // 8, "little")
+
+
+def _mask(group: Group, block: Block) -> int:
+    return int.from_bytes(group.mask, "little") if group.mask else (1 << block.name.count) - 1
 
 
 def _open(head: Head, block: Block, now: float, rules: Rules) -> Iterator[Group]:
@@ -199,24 +247,27 @@ def _fresh(leaving: Leaving) -> Row:
     )
 
 
-def _parts(pieces: Sequence[Piece]) -> Iterator[Part]:
+def _parts(pieces: Sequence[Piece], load: Callable[[list[Piece]], Any]) -> Iterator[Part]:
     """Cut where the pieces themselves say so: what comes or goes before does not move the cuts behind it."""
     taken: list[Piece] = []
     rows = 0
     for piece in pieces:
+        if taken and taken[-1].absorbed != piece.absorbed:
+            yield _part(taken, load)
+            taken, rows = [], 0
         taken.append(piece)
         rows += piece.rows
         odds = max(1, _PART_ROWS // max(1, piece.rows))
         if rows >= _PART_ROWS_MOST or zlib.crc32(piece.key.encode()) % odds == 0:
-            yield _part(taken)
+            yield _part(taken, load)
             taken, rows = [], 0
     if taken:
-        yield _part(taken)
+        yield _part(taken, load)
 
 
-def _part(pieces: list[Piece]) -> Part:
+def _part(pieces: list[Piece], load: Callable[[list[Piece]], Any]) -> Part:
     digest = hashlib.blake2b(msgspec.msgpack.encode(pieces), digest_size=16).hexdigest()
-    return Part(digest, sum(piece.rows for piece in pieces), pieces)
+    return Part(digest, sum(piece.rows for piece in pieces), load(pieces))
 
 
 # Reading.

@@ -21,9 +21,9 @@ from ...errors import QueueExists, QueueNotFound, StoreError
 from .. import backups
 from ..backups import Key, NewQueue, Part, QueueCopy, Section
 from ..base import DEAD
-from . import backup_blocks, backup_plan, queues
+from . import backup_blocks, backup_plan, pin, queues
 from .backup_blocks import Made, Number
-from .backup_plan import Piece
+from .backup_plan import Loaded, Piece
 from .head import codec
 from .head.pipelines import Pipes
 from .head.state import Head
@@ -72,7 +72,8 @@ class LogBackups:
                         log.flusher.flush()
                     )  # files are copied as they are, so most of what has ended should be in one
                 finders[name] = await self._fresh(name)
-        planned = await self._space.read(partial(_planned, finders), deadline=_PATIENCE_S)
+                await self._space.transact(partial(_pin, name))
+        planned = await self._space.read(partial(_planned, finders, self.one_instant), deadline=_PATIENCE_S)
         snapshot = LogSnapshot(self._space, planned)
         await snapshot.add_keys()
         yield snapshot
@@ -84,6 +85,11 @@ class LogBackups:
         yield restoring
 
 
+def _pin(queue: str, tx: Transaction) -> None:
+    """Archive files are not merged while they are copied."""
+    pin.pin(tx, Address(queue, False).archive_root(queues.read(tx, queue)))
+
+
 class _Planned(msgspec.Struct, frozen=True):
     copy: QueueCopy
     root: str
@@ -91,12 +97,12 @@ class _Planned(msgspec.Struct, frozen=True):
     now: float  # by the store's clock
 
 
-def _planned(finders: dict[str, Finder], view: Reading) -> list[_Planned]:
+def _planned(finders: dict[str, Finder], load: bool, view: Reading) -> list[_Planned]:
     found: dict[str, _Planned] = {}
     ways: backup_plan.Copies = {}
     for name, finder in finders.items():
         with suppress(QueueNotFound):
-            copy, copies, blocks = backup_plan.plan(view, finder, name)
+            copy, copies, blocks = backup_plan.plan(view, finder, name, load=load)
             root = queues.address(name).root(queues.read(view, name))
             found[name] = _Planned(copy, root, blocks, view.now)
             for target, rows in copies.items():
@@ -130,7 +136,7 @@ class LogSnapshot:
 
     async def read(self, queue: QueueCopy, section: Section, part: Part) -> AsyncIterator[pa.Table | bytes]:
         if not isinstance(part.body, list):
-            yield part.body
+            yield part.body.rows if isinstance(part.body, Loaded) else part.body
             return
         pieces: list[Piece] = part.body
         if not pieces[0].groups:
