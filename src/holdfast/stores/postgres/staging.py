@@ -8,7 +8,6 @@ from typing import TYPE_CHECKING, Any
 
 from ... import ids as makers
 from ...errors import QueueFull, StoreError
-from ..base import PAGE_ROWS
 from ..batches import Staged
 from ..consumers import missing_queue
 from . import rows
@@ -21,6 +20,7 @@ if TYPE_CHECKING:
     import pyarrow as pa
 
 _COLUMNS = ["stage", "place", "id", "rank", "due", "content_type", "headers", "key", "payload"]
+_COPY_ROWS = 5000  # of one COPY: a third more a second than with 2,000, and a tenth less than with 10,000
 SINK_DAYS = 30.0  # after which a sink that publishes nothing is forgotten
 
 
@@ -38,8 +38,8 @@ class Stager:
         self._size = 0
 
     async def add(self, batch: pa.RecordBatch) -> None:
-        for start in range(0, batch.num_rows, PAGE_ROWS):
-            await self._copy(batch.slice(start, PAGE_ROWS))
+        for start in range(0, batch.num_rows, _COPY_ROWS):
+            await self._copy(batch.slice(start, _COPY_ROWS))
 
     async def _copy(self, batch: pa.RecordBatch) -> None:
         records = self._records(batch)
