@@ -8,6 +8,7 @@ from typing import Any
 
 from ..settings import Settings
 from ..verdict import Verdict
+from .backup import backup
 from .bits import bits
 from .clocks import clocks
 from .disk import disk, disk_slate
@@ -136,6 +137,10 @@ RUNS = (
     Run(
         "restore", "R17", restore, Settings(store="all", seconds=10.0),
         Settings(seconds=1.5, quiet=True),
+    ),
+    Run(
+        "backup", "R22", backup, Settings(store="all", messages=20_000, stops=20),
+        Settings(messages=300, stops=3, quiet=True),
     ),
     Run(
         "upgrade", "R20", upgrade,

@@ -26,6 +26,7 @@ from .formats import Format
 from .records import Answer, Claims, Envelope, Settlement, Stats, Stored, Terms, View
 
 if TYPE_CHECKING:
+    from .backups import Backups
     from .batches import Batches
 
 DEAD = "/dead"
@@ -92,6 +93,10 @@ class Store(Protocol):
     @property
     def batches(self) -> Batches | None:
         """The second seam, for data pipelines; None: this store does not serve them."""
+
+    @property
+    def backups(self) -> Backups | None:
+        """The third seam, for backup and restore; None: this store does not serve them."""
 
     @property
     def format(self) -> Format | None:
@@ -216,6 +221,10 @@ class Ordinary:
 
     @property
     def batches(self) -> Batches | None:
+        return None
+
+    @property
+    def backups(self) -> Backups | None:
         return None
 
     @property

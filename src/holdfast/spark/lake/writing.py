@@ -69,7 +69,11 @@ class _Open:
         schema = tables.arrow_schema(table)
         repetitive = [name for name in _REPETITIVE if name in schema.names]
         self._writer = pq.ParquetWriter(
-            self._path, schema, compression="zstd", use_dictionary=repetitive, write_page_checksum=True
+            self._path,
+            schema,
+            compression="zstd",
+            use_dictionary=repetitive,
+            write_page_checksum=True,
         )
         self.rows = self.size = 0
         self._first, self._last = float("inf"), float("-inf")

@@ -210,6 +210,10 @@ def _dead(found: list[Leaving], numbers: Iterator[str]) -> list[tuple[str, Buffe
 
 
 def _moved(source: str, found: list[Leaving], numbers: Iterator[str]) -> list[tuple[str, Buffer]]:
+    return fresh_blocks(moved_copies(source, found), numbers)
+
+
+def moved_copies(source: str, found: Sequence[Leaving]) -> list[Leaving]:
     """Messages for another queue, with headers that say where from and why."""
     copies = []
     for row in found:
@@ -218,7 +222,7 @@ def _moved(source: str, found: list[Leaving], numbers: Iterator[str]) -> list[tu
         id = ids.text(ids.derived(ids.number(old.id) or 0, "moved"))
         fresh = msgspec.structs.replace(old, id=id, headers={**(old.headers or {}), **why}, attempts=0, error=None)
         copies.append(msgspec.structs.replace(row, stored=fresh, max_attempts=0))  # as the other queue has it
-    return fresh_blocks(copies, numbers)
+    return copies
 
 
 def replayed(old: Stored, now: float, own: int = 0) -> Leaving:

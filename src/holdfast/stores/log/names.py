@@ -41,7 +41,7 @@ HINT = "hint"  # beside the head: changes with the options, so that a list of th
 
 _QUEUE = r"[A-Za-z0-9][A-Za-z0-9_.-]{0,127}"
 _FOLDERS = "inbox|later|archive|results|dedup|replayed|damaged|parts|late|recovered"
-_SINGLE = f"head|{HINT}|{HEED}[^/]+|maintain|scanned"
+_SINGLE = f"head|{HINT}|{HEED}[^/]+|maintain|scanned|restoring"
 # Whoever removes a store goes by this: a kind of key that is not listed here would be left behind, and told.
 _OURS = re.compile(
     rf"{SWEPT}|{SCRUBBED}|{CONFIGS}{_QUEUE}|{_QUEUE}@[0-9a-f]{{8}}/((dead|s\d{{4}})/)?({_SINGLE}|({_FOLDERS})/.+)"

@@ -20,6 +20,7 @@ from ..base import DEAD, Check, Ordinary, QueueInfo, Reread, SingleAppend, stats
 from ..formats import Format
 from ..records import Answer, Claims, Envelope, Settlement, Stats, Stored, View
 from . import counting, inspect, letters, maintenance, names, queues, scrub, tokens
+from .backups import LogBackups
 from .cache import BlockCache
 from .edit import Session
 from .head.machine import CANCELLED, EXPIRED
@@ -54,6 +55,7 @@ class LogStore(Ordinary):
         self._found_idle: dict[str, float] = {}  # by queue: when, by `time.monotonic`
         self._looked: dict[str, int] = {}  # by queue: the ticket before the last look
         self._batches = LogBatches(space, self._finder, self._fresh, self._log, options)
+        self._backups = LogBackups(space, self._fresh, self._logs_of, self._log)
 
     def _log(self, queue: str) -> Log:
         log = self._logs.get(queue)
@@ -91,6 +93,10 @@ class LogStore(Ordinary):
     @property
     def batches(self) -> LogBatches:
         return self._batches
+
+    @property
+    def backups(self) -> LogBackups:
+        return self._backups
 
     @property
     def format(self) -> Format:
