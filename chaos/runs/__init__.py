@@ -9,6 +9,7 @@ from typing import Any
 from ..settings import Settings
 from ..verdict import Verdict
 from .backup import backup
+from .bits import bits
 from .clocks import clocks
 from .disk import disk, disk_slate
 from .frozen import frozen
@@ -151,6 +152,10 @@ RUNS = (
     Run(
         "frozen", "R21", frozen, Settings(store="all", stops=0),
         Settings(stops=1, quiet=True),
+    ),
+    Run(
+        "bits", "R22", bits, Settings(store="all", stops=800),
+        Settings(stops=30, quiet=True),
     ),
     Run(
         "soak", "R14", soak, Settings(store="all", seconds=1800.0),
