@@ -87,7 +87,7 @@ def wanted(
     stock = [(name.order, name.count, key) for name, key in candidates]
     if rules.margin:  # what is listed is due by some clock, and counts as soon as it is by ours
         stock = [(order, count if Block.of(0, key).is_due(now, rules) else 0, key) for order, count, key in stock]
-    stock += [(block.order, block.ready(now, rules), "") for block in head.blocks.values() if block.is_untouched]
+    stock += [(block.order, block.ready(now, rules), "") for block in _untouched(head)]
     if upto:
         end = names.order_of(upto)
         stock = [(order, count if order < end else 0, key) for order, count, key in stock]
@@ -99,6 +99,11 @@ def wanted(
         if key:
             chosen.append(key)
     return chosen, demand <= 0
+
+
+def _untouched(head: Head) -> list[Block]:
+    """As `Block.is_untouched` says, without a call for each."""
+    return [block for block in head.blocks.values() if block.next < block.name.count]
 
 
 def _settle(head: Head, intent: Settle, rules: Rules) -> int:
@@ -255,7 +260,7 @@ def _absorb(head: Head, intent: Absorb, rules: Rules) -> int:
 
 def _expire(head: Head, intent: Expire, rules: Rules) -> list[Exhausted]:
     ended = []
-    for lease in [each for each in _over(head, rules) if exhausted(head, each, rules)]:
+    for lease in exhausted(head, rules):
         _take(head.leases, lease, lease.mask)
         ended.append(Exhausted(lease.block, lease.mask, lease.attempts))
         said = EXPIRED, None, "", None, lease.claimed
@@ -271,10 +276,12 @@ def _over(head: Head, rules: Rules) -> list[Lease]:
     return [lease for lease in head.leases if lease.is_over(head.now, rules)]
 
 
-def exhausted(head: Head, lease: Lease, rules: Rules) -> bool:
-    """The lease is over and there will be no further attempt."""
-    if not lease.is_over(head.now, rules):
-        return False
+def exhausted(head: Head, rules: Rules) -> list[Lease]:
+    """The leases that are over, and there will be no further attempt."""
+    return [lease for lease in _over(head, rules) if _is_last(head, lease, rules)]
+
+
+def _is_last(head: Head, lease: Lease, rules: Rules) -> bool:
     return not rules.retry_expired or lease.attempts >= head.blocks[lease.block].limit(rules)
 
 
@@ -301,7 +308,7 @@ def _claim(head: Head, intent: Claim, rules: Rules) -> list[Taken]:
         return taken
     returning = _returning(head, rules)
     room = intent.limit
-    open_blocks = [block for block in head.blocks.values() if block.is_untouched or block.no in returning]
+    open_blocks = _untouched(head) + [head.blocks[no] for no in returning if not head.blocks[no].is_untouched]
     for block in sorted(open_blocks, key=lambda each: each.order):
         sources = returning.get(block.no, [])
         if block.is_due(head.now, rules):
@@ -326,7 +333,7 @@ def _returning(head: Head, rules: Rules) -> dict[int, list[_Source]]:
             continue
         sources.setdefault(group.block, []).append(_Source(group.mask, group.attempts, group.crashed, group))
     for lease in _over(head, rules):
-        if not exhausted(head, lease, rules):
+        if not _is_last(head, lease, rules):
             sources.setdefault(lease.block, []).append(_Source(lease.mask, lease.attempts, True, lease))
     return sources
 
