@@ -166,6 +166,7 @@ def peers(monkeypatch: pytest.MonkeyPatch) -> None:
 
     monkeypatch.setattr("holdfast.bench.compare.ask", ask)
     monkeypatch.setattr("benchmarks.bars.drain.ask", ask)
+    monkeypatch.setattr("benchmarks.bars.blocking.ask", ask)
 
 
 # They need what peers bring from the network, or minutes; their programs run in the tests of each store.
