@@ -15,8 +15,8 @@ from ...errors import HoldfastError, Unavailable, UnknownOutcome
 from ..base import PAGE_ROWS
 from ..records import Envelope
 from . import rows
+from .caller_transaction import Speaker, joined
 from .faults import Unanswered, translated
-from .joining import Speaker, joined
 from .pool import Pool
 from .statements import Statements
 
@@ -207,7 +207,7 @@ class Appender:
             self._news.tell(self._queue)
 
     async def insert(self, speaker: Speaker, batch: Batch, channel: str | None = None) -> None:
-        """One statement, on a connection of whoever speaks; with a channel, it notifies of the messages."""
+        """One statement, on the caller's connection; with a channel, it notifies of the messages."""
         ranks, delays, instants, kinds, headers, most, payloads = rows.columns(batch.messages)
         named = (self._queue, batch.call, batch.ids, ranks)
         if any(delays) or any(instants):
@@ -265,7 +265,8 @@ class Appender:
                 first.setdefault(key, id)
         window = await self._dedup_window()
         names = sorted(first)
-        await speaker.fetch(self._sql["keys_take"], self._queue, names, [first[key] for key in names], window)
+        held = [first[key] for key in names], window, [rows.hashed(key) for key in names]
+        await speaker.fetch(self._sql["keys_take"], self._queue, names, *held)
         found = await speaker.fetch(self._sql["keys_look"], self._queue, names)
         holders = {bytes(row[0]): str(row[1]) for row in found}
         answer = [id if key is None else holders.get(key, id) for key, id in zip(keys, batch.ids, strict=True)]
