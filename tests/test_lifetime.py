@@ -108,21 +108,24 @@ def _process(program, url):
 
 AT_SOMETHING = """
 import sys, threading, time
-from holdfast.stores.log.folder.commit_thread import Lane
+from holdfast.stores.log.commit_queue import CommitQueue
+from holdfast.stores.log.entries import Step
 def run(works):
     begun.set()
     time.sleep(0.5)
     print("finished", flush=True)
 begun = threading.Event()
-lane = Lane("holdfast-test", run, finish=lambda: None)
-threading.Thread(target=lane.submit_from_thread, args=(None,), kwargs={"deadline": 9}, daemon=True).start()
+commits = CommitQueue("holdfast-test", run, finish=lambda: None, leads_in_caller=LEADS)
+threading.Thread(target=commits.put, args=(Step(None), 9), daemon=True).start()
 begun.wait(9)
 """
 
 
-def test_the_end_of_a_process_waits_for_what_a_store_is_at():
+@pytest.mark.parametrize("leads", [True, False])
+def test_the_end_of_a_process_waits_for_what_a_store_is_at(leads):
     """A thread that is stopped inside a library ends the process with an abort (`FATAL: exception not rethrown`)."""
-    ended = subprocess.run([sys.executable, "-c", AT_SOMETHING], capture_output=True, text=True, timeout=30)
+    program = f"LEADS = {leads}\n{AT_SOMETHING}"
+    ended = subprocess.run([sys.executable, "-c", program], capture_output=True, text=True, timeout=30)
     assert (ended.returncode, ended.stdout, ended.stderr) == (0, "finished\n", "")
 
 

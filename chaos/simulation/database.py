@@ -9,14 +9,18 @@ from __future__ import annotations
 
 import asyncio
 import contextlib
-from collections.abc import Callable, Iterator, Sequence
+from collections.abc import Awaitable, Callable, Iterator, Sequence
+from functools import partial
 from typing import Any
 
 from holdfast.config import StoreOptions
 from holdfast.errors import Fenced, HoldfastError, Unavailable
 from holdfast.stores import formats
 from holdfast.stores.base import Check
+from holdfast.stores.log import commit_queue, entries
 from holdfast.stores.log.calendar import Calendar, Reckoning
+from holdfast.stores.log.commit_queue import CommitQueue
+from holdfast.stores.log.entries import Work
 from holdfast.stores.log.memory import _Objects, _View
 from holdfast.stores.log.repeat_window import Atomic, Home, RepeatWindow
 from holdfast.stores.log.space import Found
@@ -32,7 +36,7 @@ from .plan import Plan
 Step = Callable[[Any], Any]
 _COMMIT_S = 2e-6  # seconds a commit takes at least, so that no two happen at the same time
 _LOST_SIGNALS = 0.1
-_AT_ONCE = 0.7  # how often a lone step runs in the thread of its caller, where the space can do that
+_FREE = 0.7  # how often a caller's own thread finds the lock free that is
 
 
 class Rows(_Objects):
@@ -73,18 +77,6 @@ class _Snapshot(_View):
         return None if is_file and key not in self._rows.found else found
 
 
-class _Work:
-    """A step that waits for its group."""
-
-    def __init__(self, step: Step, until: float) -> None:
-        self.step = step
-        self.until = until
-        self.is_given_up = False
-        self.is_begun = False
-        self.result: Any = None
-        self.error: Exception | None = None
-
-
 class DatabaseSpace:
     """`Space`, of one process."""
 
@@ -98,13 +90,21 @@ class DatabaseSpace:
         self._world = base.world
         self._process = process
         self._timeout = options.operation_timeout
-        self._waiting: list[tuple[_Work, Callable[[], object]]] = []
-        self._is_running = False
         self._is_closed = False
+        self._is_locked = False
         self._files = base.files if base.is_folder else {}
         self._epoch = 0
         self._in_doubt = False
         self._reckoning = Reckoning(self.clock, base.world.time)
+        self.commits = CommitQueue(
+            "simulated-commit",
+            self._run,
+            finish=lambda: None,
+            leads_in_caller=base.is_folder,
+            is_free=self._is_free,
+            repair=self._unlock,
+        )
+        commit_queue._alive.pop(self.commits)  # nobody waits for a simulated thread when the real process ends
 
     # Time and signals.
 
@@ -130,109 +130,58 @@ class DatabaseSpace:
         self._base.rows.epoch += 1
         self._epoch = self._base.rows.epoch
 
-    async def transact(
+    def transact(
         self, step: Step, *, deadline: float | None = None, lane: str = "", files: Sequence[tuple[str, Any]] = ()
-    ) -> Any:
-        for key, data in files:
-            await self.write_file(key, data)
-        loop = asyncio.get_running_loop()
-        future: asyncio.Future[None] = loop.create_future()
-        within = self._timeout if deadline is None else deadline
-        work = _Work(step, self._world.now + within)
-
-        def answer() -> None:
-            if not future.done():
-                future.set_result(None)
-
-        self._submit(work, lambda: loop.call_soon_threadsafe(answer))
-        try:
-            await asyncio.wait_for(future, within)
-        except asyncio.CancelledError:
-            work.is_given_up = True
-            raise
-        except TimeoutError:
-            work.is_given_up = True
-            raise _too_late(work) from None
-        return _answer(work)
-
-    def transact_from_thread(self, step: Step, *, deadline: float | None = None, lane: str = "") -> Any:
-        within = self._timeout if deadline is None else deadline
-        work, bell = _Work(step, self._world.now + within), Bell(self._world)
-        is_done: list[bool] = []
-
-        def done() -> None:
-            is_done.append(True)
-            bell.ring()
-
-        self._submit(work, done)
-        if not is_done and not bell.wait(within):
-            work.is_given_up = True
-            raise _too_late(work)
-        return _answer(work)
-
-    def at_once(self, step: Step, *, files: Sequence[tuple[str, Any]] = (), lasting: bool = True) -> tuple[Any] | None:
+    ) -> Awaitable[Any]:
         self._usable()
-        base = self._base
-        is_free = base.is_folder and base.rows.holder is None and not self._is_running
-        if not is_free or files or base.dice.random.random() > _AT_ONCE:
-            return None
+        before = partial(self.write_files, files) if files else None
+        return self.commits.put(entries.Step(step, before=before), self._timeout if deadline is None else deadline)
+
+    def _is_free(self) -> bool:
+        rows = self._base.rows
+        if rows.holder is not None or self._base.dice.random.random() > _FREE:
+            return False
+        rows.holder, self._is_locked = self._process, True
+        return True
+
+    def _run(self, works: list[Work]) -> None:
+        """One group, in the thread of its leader."""
+        base, world = self._base, self._world
         base.count()
-        work = _Work(step, self._world.now + self._timeout)
-        self._commit([work])
-        return (_answer(work),)
-
-    def _submit(self, work: _Work, done: Callable[[], object]) -> None:
-        self._usable()
-        self._waiting.append((work, done))
-        if not self._is_running:
-            self._is_running = True
-            self._world.spawn(self._process, self._run)
-
-    def _run(self) -> None:
-        """The committing thread, as long as something waits."""
-        while self._waiting:
-            base, world = self._base, self._world
-            base.count()
-            fault, much = base.dice.draw(faults.SPACE), base.dice.random.random()
-            self._lock()
-            world.sleep(base.plan.trip * (0.5 + much) + (much * 1.3 * self._timeout if fault == "slow" else 0.0))
-            group, self._waiting = self._waiting, []
-            works = [work for work, _ in group if not work.is_given_up and work.until > world.now]
-            self._commit(works, fault, much)
-            world.sleep(base.plan.trip * much)
-            self._unlock()
-            for _, done in group:
-                done()
-        self._is_running = False
+        fault, much = base.dice.draw(faults.SPACE), base.dice.random.random()
+        self._lock()
+        world.sleep(base.plan.trip * (0.5 + much) + (much * 1.3 * self._timeout if fault == "slow" else 0.0))
+        self._commit([work for work in works if work.begin()], fault, much)
+        world.sleep(base.plan.trip * much)
+        self._unlock()
 
     def _lock(self) -> None:
         rows = self._base.rows
-        while self._base.is_folder and rows.holder is not None and rows.holder.is_alive:
+        while not self._is_locked and self._base.is_folder and rows.holder is not None and rows.holder.is_alive:
             self._base.unlocked.wait(0.05)
         rows.holder = self._process if self._base.is_folder else None
 
     def _unlock(self) -> None:
+        self._is_locked = False
         self._base.rows.holder = None
         self._base.unlocked.ring()
 
-    def _commit(self, works: list[_Work], fault: str = "", much: float = 0.0) -> None:
+    def _commit(self, works: list[Work], fault: str, much: float) -> None:
         """All steps of a group and their commit: nothing of it can be seen before the end."""
         base = self._base
         base.world.now += _COMMIT_S
-        for work in works:
-            work.is_begun = True
         error = self._refusal(fault)
         if error is None and fault in ("unavailable", "refused"):
             error = Unavailable("the disk does not answer")
         if error is not None:
             for work in works:
-                work.error = error
+                work.fail(error)
             return
         done = [view for work in works if (view := self._stepped(work)) is not None]
         if fault == "doubt":
             self._in_doubt = True
             for work in works:
-                work.result, work.error = None, work.error or Unavailable("whether it was written is not known")
+                work.fail(work.error or Unavailable("whether it was written is not known"))
             if much < 0.5:
                 for view in reversed(done):
                     view.undo()
@@ -253,14 +202,14 @@ class DatabaseSpace:
             self.own()
         return None
 
-    def _stepped(self, work: _Work) -> _Transaction | None:
+    def _stepped(self, work: Work) -> _Transaction | None:
         view = _Transaction(self._base.rows, self.clock(), self.calendar())
         view._objects.files = self._files
         try:
-            work.result = work.step(view)
+            work.step(view)
         except Exception as error:  # noqa: BLE001  it is the caller's
             view.undo()
-            work.error = error
+            work.fail(error)
             return None
         return view
 
@@ -275,6 +224,14 @@ class DatabaseSpace:
         return step(view)
 
     # Files.
+
+    async def expect_files(self, key: str) -> None:
+        """There is nothing to prepare."""
+
+    def write_files(self, files: Sequence[tuple[str, Any]]) -> None:
+        for key, data in files:
+            self._world.sleep(self._base.plan.trip)
+            self._files[key] = (bytes(data), self._world.now)
 
     async def write_file(self, key: str, data: Any) -> None:
         self._usable()
@@ -306,20 +263,11 @@ class DatabaseSpace:
 
     async def close(self) -> None:
         self._is_closed = True
+        self.commits.end_soon()
 
     def _usable(self) -> None:
         if self._is_closed:
             raise Unavailable("the store is closed")
-
-
-def _too_late(work: _Work) -> Unavailable:
-    return Unavailable("whether it took effect is unknown" if work.is_begun else "nothing was done")
-
-
-def _answer(work: _Work) -> Any:
-    if work.error is not None:
-        raise work.error
-    return work.result
 
 
 class OnDatabase:

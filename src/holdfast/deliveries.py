@@ -98,6 +98,11 @@ class Delivery(msgspec.Struct, Generic[T], eq=False, gc=False):
         claimed = self._claimed
         return write_receipt(Lease(claimed.id, claimed.token, claimed.attempt, claimed.max_attempts))
 
+    @property
+    def _is_driven(self) -> bool:
+        """As `Opened.is_driven`."""
+        return self._queue._is_driven
+
     async def complete(self, result: Any = None, *, keep: bool | None = None) -> None:
         """Done; LeaseLost when somebody else holds or has finished it."""
         await self._queue.complete(self, result, keep=keep)

@@ -55,7 +55,6 @@ class Emitter:
 
     def __init__(self) -> None:
         self._callbacks: dict[str, tuple[Callback, ...]] = {}
-        self.changes = 0  # of who listens
         self._running: set[asyncio.Future[object]] = set()
         self.ends: set[Callable[[], None]] = set()  # to be called when nothing more will be told
 
@@ -67,16 +66,19 @@ class Emitter:
             raise ConfigError(f"{event}: a callback is a function, not {callback!r}")
         # A fresh tuple each time, so that an emit in another thread never sees a half-changed one.
         self._callbacks[event] = (*self._callbacks.get(event, ()), callback)
-        self.changes += 1
 
         def off() -> None:
             left = list(self._callbacks.get(event, ()))
             if callback in left:
                 left.remove(callback)
             self._callbacks[event] = tuple(left)
-            self.changes += 1
 
         return off
+
+    @property
+    def is_heard(self) -> bool:
+        """Whether anybody listens to anything, besides the log."""
+        return any(self._callbacks.values())
 
     def wants(self, event: str) -> bool:
         """Whether anybody listens, the log included."""

@@ -14,6 +14,7 @@ from typing import Any, TypeVar
 from .errors import ConfigError
 
 T = TypeVar("T")
+_running_loop = asyncio._get_running_loop  # None instead of an error where there is none
 
 _SIGNAL_S = 0.1  # for which a signal may go unheard
 _NO_MORE = "cannot schedule new futures after"
@@ -52,6 +53,11 @@ class Portal:
         loop = self._enter()
         self._inside -= 1
         return loop
+
+    @property
+    def is_passable(self) -> bool:
+        """Whether a call may be carried out in this very thread: not in the child of a fork, nor in an event loop."""
+        return _running_loop() is None and self._process == os.getpid()
 
     def keeps(self, loop: asyncio.AbstractEventLoop) -> bool:
         """Something stays in the loop, if it is ours, until it calls `leave`."""
@@ -143,6 +149,20 @@ class Visit:
 
     def loop(self) -> asyncio.AbstractEventLoop:
         return self._loop
+
+    @property
+    def is_passable(self) -> bool:
+        return _running_loop() is None
+
+
+def driven(work: Coroutine[Any, Any, T]) -> T:
+    """The result of a coroutine that does not suspend where no event loop runs, in this very thread."""
+    try:
+        work.send(None)
+    except StopIteration as done:
+        return done.value  # type: ignore[no-any-return]
+    work.close()
+    raise RuntimeError(f"{work!r} waits for an event loop")
 
 
 def _wait_for(work: Coroutine[Any, Any, T], loop: asyncio.AbstractEventLoop) -> T:

@@ -19,7 +19,7 @@ from .messages import Message, envelopes, sealed, terms
 from .outcome import decide, describe
 from .queue_state import Holder, Opened, attempt_of, shown
 from .stores.base import LOOK_AGAIN_S, Store
-from .stores.records import PLAIN, Answer, Claimed, Envelope, Settlement, Stats, Status
+from .stores.records import Answer, Claimed, Settlement, Stats, Status, Uniform
 
 if TYPE_CHECKING:
     from .worker import Worker
@@ -60,6 +60,11 @@ class Queue(Generic[T]):
         return self._opened.events
 
     @property
+    def _is_driven(self) -> bool:
+        """As `Opened.is_driven`."""
+        return self._opened.is_driven
+
+    @property
     def dead(self) -> DeadLetters[T]:
         """The dead letters of this queue."""
         return DeadLetters(self)
@@ -84,22 +89,13 @@ class Queue(Generic[T]):
         connection: Any = None,
     ) -> str:
         """Add a message; its id, once it is durable. `connection` (PostgreSQL): with what the caller's own commits."""
-        if (  # as most calls say, there is nothing to check
-            type(priority) is type(delay) is int and not priority and not delay
-            and at is None and headers is None and dedup_key is None and max_attempts is None
-        ):  # fmt: skip
-            travel = PLAIN
-        else:
-            travel = terms(
-                priority=priority, delay=delay, at=at, headers=headers, dedup_key=dedup_key, max_attempts=max_attempts
-            )
+        travel = terms(
+            priority=priority, delay=delay, at=at, headers=headers, dedup_key=dedup_key, max_attempts=max_attempts
+        )
         opened = self._opened
-        single = opened.single() if connection is None else None
-        options = opened.info.options if single is not None else await opened.options()
+        options = opened.current() or await opened.options()
         payload, content_type, travel = sealed(self.codec, options.max_message_size, value, travel)
-        if single is not None and (written := single(payload, content_type, travel)) is not None:
-            return await written
-        return (await opened.append((Envelope(payload, content_type, *travel),), connection=connection))[0]
+        return (await opened.append(Uniform([payload], content_type, travel), connection=connection))[0]
 
     async def enqueue_many(
         self,

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import asyncio
 import copy
+import threading
 import time
 from collections.abc import AsyncIterator, Awaitable, Callable, Mapping, Sequence
 from contextlib import asynccontextmanager
@@ -18,16 +19,13 @@ from .ids import is_id
 from .lifetime import Lifetime
 from .limits import SHOWN_CHARS
 from .repeats import Repeats
-from .stores.base import DEAD, LOOK_AGAIN_S, QueueInfo, SingleAppend, Store, single_append, transactional
+from .stores.base import DEAD, LOOK_AGAIN_S, QueueInfo, Store, transactional
 from .stores.records import Answer, Claims, Envelope, Settlement
 
 if TYPE_CHECKING:
     from .queue import Queue
 
 Holder: TypeAlias = "Delivery[Any] | Lease"  # both know id, token, attempt and max_attempts
-
-_running_loop = asyncio._get_running_loop
-_SINGLE_S = 0.05  # for which the way of single messages is believed
 
 
 class Opened:
@@ -48,9 +46,6 @@ class Opened:
         self._said: Mapping[str, Any] | None = None  # what the code said about the options, and is so
         self._read_at = time.monotonic()
         self._believed = store_options.maintenance_interval
-        self._single: SingleAppend | None = None
-        self._single_until = 0.0  # believed until then, and as long as nobody else listens to events
-        self._heard = 0
 
     @property
     def store(self) -> Store:
@@ -66,12 +61,11 @@ class Opened:
 
     def retire(self) -> None:
         """The store cannot be used any more."""
-        self._single_until = 0.0
         self.held.clear()
 
     def learn(self, info: QueueInfo, said: Mapping[str, Any]) -> None:
         """The queue as the store has it now, and what the code said about it."""
-        self.info, self._said, self._read_at, self._single_until = info, said, time.monotonic(), 0.0
+        self.info, self._said, self._read_at = info, said, time.monotonic()
 
     def is_known(self, said: Mapping[str, Any]) -> bool:
         """Whether this was just said and seen to, so that opening a queue for every message costs nothing."""
@@ -93,22 +87,18 @@ class Opened:
         self._read_at = time.monotonic()  # before the await: whoever else is here goes on with what we have
         info = await self.store.queue(self.info.name)
         if info is not None and info != self.info:
-            self.info, self._said, self._single_until = info, None, 0.0
+            self.info, self._said = info, None
 
-    def single(self) -> SingleAppend | None:
-        """How one message is appended without anything being made for it; None: by `append`, as others are.
-
-        Single calls are many, so the answer is believed for a moment: for so long nobody may notice that the log would
-        tell of messages now.
-        """
-        now = time.monotonic()
-        believed = now < self._single_until and self.events.changes == self._heard
-        if not believed or _running_loop() is not self.life.loop:
-            if self.current() is None:
-                return None  # the options are looked up again first
-            self._single_until, self._heard = now + _SINGLE_S, self.events.changes
-            self._single = single_append(self.store, self.name) if self._has_nothing_to_add() else None
-        return self._single
+    @property
+    def is_driven(self) -> bool:
+        """A blocking caller may carry out a verb in its own thread: nothing of it waits for an event loop."""
+        options = self.current()
+        return (
+            self.store.capabilities.blocking
+            and options is not None
+            and options.max_messages is None
+            and not self.events.is_heard
+        )
 
     def append(self, messages: Sequence[Envelope], *, connection: Any = None) -> Awaitable[list[str]]:
         """Their ids; no coroutine of ours in between where there is nothing to add: single calls are many."""
@@ -269,35 +259,37 @@ class Held:
     """Deliveries in the hands of this process, by id, until they are settled or their lease is over."""
 
     def __init__(self) -> None:
+        self._mutex = threading.Lock()
         self._by_id: dict[str, Delivery[Any]] = {}
         self._look_again = 0.0
 
     def add(self, deliveries: Sequence[Delivery[Any]], lease: float) -> None:
-        by_id = self._by_id
-        for delivery in deliveries:
-            by_id[delivery._claimed.id] = delivery
-        now = deliveries[0]._claimed.expires_at - lease  # the store's
-        if now >= self._look_again:
-            # Once a lease: what nobody settled must not stay in memory for ever.
-            self._by_id = {id: held for id, held in by_id.items() if held._claimed.expires_at > now}
-            self._look_again = now + lease
+        with self._mutex:
+            by_id = self._by_id
+            for delivery in deliveries:
+                by_id[delivery._claimed.id] = delivery
+            now = deliveries[0]._claimed.expires_at - lease  # the store's
+            if now >= self._look_again:
+                # Once a lease: what nobody settled must not stay in memory for ever.
+                self._by_id = {id: held for id, held in by_id.items() if held._claimed.expires_at > now}
+                self._look_again = now + lease
 
     def find(self, id: str, token: str | None = None) -> Delivery[Any] | None:
         found = self._by_id.get(id)
         return found if found is None or token is None or found._claimed.token == token else None
 
     def drop(self, settlements: Sequence[Settlement]) -> None:
-        by_id = self._by_id
-        if not by_id:
-            return
-        for settlement in settlements:
-            found = by_id.get(settlement.id)
-            # A late settle by an older lease must not take the current one out of our hands.
-            if found is not None and found._claimed.token == settlement.token:
-                del by_id[settlement.id]
+        with self._mutex:
+            by_id = self._by_id
+            for settlement in settlements:
+                found = by_id.get(settlement.id)
+                # A late settle by an older lease must not take the current one out of our hands.
+                if found is not None and found._claimed.token == settlement.token:
+                    del by_id[settlement.id]
 
     def clear(self) -> None:
-        self._by_id.clear()
+        with self._mutex:
+            self._by_id = {}
 
 
 class Room:

@@ -1,4 +1,4 @@
-"""The blocking face: the same names, thread-safe, over one event-loop thread.
+"""The blocking face: the same names, thread-safe, in the caller's thread or over one event-loop thread.
 
 Every class here is made from the async one by the list in `NAMES`; what a type checker sees is `sync.pyi`, written by
 `tools/make_sync_stub.py` from the same list.
@@ -17,12 +17,13 @@ from typing import Any, ClassVar, TypeVar
 from . import app as _app
 from . import archive as _archive
 from . import broker as _broker
+from . import config as _config
 from . import dead_letters as _dead_letters
 from . import deliveries as _deliveries
 from . import errors as _errors
 from . import queue as _queue
 from . import worker as _worker
-from .loop_thread import Portal, Visit, portal
+from .loop_thread import Portal, Visit, driven, portal
 from .worker.signals import Catcher, stopping
 from .worker.threads import Threads
 
@@ -39,6 +40,9 @@ NAMES: dict[type, str] = {
     _app.App: "url handlers handler broker queue open close workers run choose",
     _app.AppHandler: "queue_name queue enqueue enqueue_many worker",
 }
+
+_SETTLING = frozenset(["complete", "complete_many", "fail", "fail_many", "release", "kill", "extend"])
+_DRIVEN = frozenset(["enqueue", "enqueue_many", "dequeue", "dequeue_many"]) | _SETTLING
 
 _FACES: dict[type, type[Face]] = {}
 
@@ -107,12 +111,15 @@ def _face(core: type) -> Any:
 def _member(core: type, name: str) -> Any:
     found = inspect.getattr_static(core, name, None)
     if inspect.iscoroutinefunction(found):
-        return _blocking(name, found)
+        return _blocking(name, found, drives=hasattr(core, "_is_driven") and name in _DRIVEN)
     return _plain(name, found) if inspect.isfunction(found) else _attribute(name, found)
 
 
-def _blocking(name: str, function: Callable[..., Any]) -> Callable[..., Any]:
-    """The method that waits for the async one. Only deliveries are looked into: values can be many."""
+def _blocking(name: str, function: Callable[..., Any], *, drives: bool) -> Callable[..., Any]:
+    """The method that waits for the async one. Only deliveries are looked into: values can be many.
+
+    One that `drives` is carried out in the caller's own thread, where the store can and nothing of it waits for a loop.
+    """
     first = next(iter(list(inspect.signature(function).parameters)[1:]), "")
     takes_deliveries = first in ("delivery", "deliveries")
 
@@ -121,7 +128,16 @@ def _blocking(name: str, function: Callable[..., Any]) -> Callable[..., Any]:
         if takes_deliveries:
             args = (*map(_bare, args[:1]), *args[1:])
             kwargs = {key: _bare(value) if key == first else value for key, value in kwargs.items()}
-        return self._run(getattr(self.core, name)(*args, **kwargs))
+        verb = getattr(self.core, name)
+        if drives and kwargs.get("connection") is None and self._place.is_passable and self.core._is_driven:
+            wait = kwargs.get("wait", 0)
+            if not wait:
+                return self._faced(driven(verb(*args, **kwargs)))
+            _config.seconds("wait", wait)
+            # Most often something is there; else the loop waits for it.
+            if found := driven(verb(*args, **{**kwargs, "wait": 0})):
+                return self._faced(found)
+        return self._run(verb(*args, **kwargs))
 
     return method
 

@@ -13,9 +13,9 @@ Rules every engine keeps, each with a test in `holdfast.testing.contract`:
 
 from __future__ import annotations
 
-from asyncio import Future, Semaphore, gather
+from asyncio import Semaphore, gather
 from collections.abc import Callable, Sequence
-from typing import TYPE_CHECKING, Any, Protocol, TypeAlias, cast
+from typing import TYPE_CHECKING, Any, Protocol, cast
 
 import msgspec
 
@@ -23,7 +23,7 @@ from ..config import QueueOptions
 from ..errors import ConfigError, QueueNotFound
 from .capabilities import Capabilities
 from .formats import Format
-from .records import Answer, Claims, Envelope, Settlement, Stats, Stored, Terms, View
+from .records import Answer, Claims, Envelope, Settlement, Stats, Stored, View
 
 if TYPE_CHECKING:
     from .batches import Batches
@@ -286,25 +286,6 @@ async def raise_format(store: Store, *, dry_run: bool = False) -> list[str]:
     if not dry_run:
         await store.raise_format()
     return [step]
-
-
-SingleAppend: TypeAlias = Callable[[bytes, str, Terms], "Future[str] | None"]
-
-
-class AppendsSingly(Protocol):
-    """What a store may offer besides, for single calls by the thousand."""
-
-    def single_append(self, queue: str) -> SingleAppend | None:
-        """As `append` with one message (payload, content type, terms), without a coroutine or an envelope.
-
-        None instead of its id to come: `append` this one. None instead of the function: all of them.
-        """
-
-
-def single_append(store: Store, queue: str) -> SingleAppend | None:
-    """Asked of the store's class: whoever stands before a store and passes its calls on does not have it."""
-    found = getattr(type(store), "single_append", None)
-    return None if found is None else found(store, queue)
 
 
 def transactional(store: Store) -> Transactional:

@@ -13,3 +13,6 @@ class Capabilities(msgspec.Struct, frozen=True, kw_only=True):
     transactional: bool = False  # `append` takes `connection=` and joins its transaction
     shares_schema: bool = False  # `install` takes `shared_schema=`
     grants_roles: bool = False  # `grant` gives a role what workers need
+    # `append`, `claim` without a wait, `settle`, `extend` and `queue` can be awaited in any thread without an event
+    # loop: they block then, and never suspend
+    blocking: bool = False

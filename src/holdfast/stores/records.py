@@ -30,7 +30,6 @@ class Envelope(msgspec.Struct, frozen=True, gc=False):
 
 # How a message travels: the fields of Envelope after the payload and its content type, in their order.
 Terms: TypeAlias = tuple[dict[str, str] | None, int, float, float | None, str | None, int | None]
-PLAIN: Terms = (None, 0, 0.0, None, None, None)
 
 
 class Uniform(Sequence[Envelope]):

@@ -17,7 +17,7 @@ import pytest
 from chaos.frozen.wire import Wire
 from chaos.runs import RUNS
 from chaos.verdict import lines
-from holdfast.stores.log.folder.commit_thread import Lane
+from holdfast.stores.log.commit_queue import CommitQueue
 
 frozen_run = import_module("chaos.runs.frozen")  # the name in the package is the function's
 [SHORT] = [run.short for run in RUNS if run.name == "frozen"]
@@ -45,12 +45,8 @@ async def test_disks_of_a_folder(fault: str, hit: int) -> None:
 
 @pytest.mark.timeout(120)
 async def test_a_call_that_ends_late_is_found(monkeypatch: pytest.MonkeyPatch) -> None:
-    submit = Lane.submit
-
-    def late(self: Lane, step: object, *, deadline: float, **more: object) -> object:
-        return submit(self, step, deadline=deadline + 2.0, **more)
-
-    monkeypatch.setattr(Lane, "submit", late)
+    put = CommitQueue.put
+    monkeypatch.setattr(CommitQueue, "put", lambda self, entry, within: put(self, entry, within + 2.0))
     verdict = await frozen_run.frozen(SHORT)
     assert any("after its timeout" in failure for failure in verdict.failures)
     assert not verdict.valid

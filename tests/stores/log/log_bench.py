@@ -10,10 +10,10 @@ from typing import Any, TypeVar
 from holdfast.config import QueueOptions, StoreOptions
 from holdfast.errors import HoldfastError
 from holdfast.stores.log import archive
+from holdfast.stores.log.entries import Work
 from holdfast.stores.log.head import codec
 from holdfast.stores.log.head.state import Head
 from holdfast.stores.log.memory import MemorySpace
-from holdfast.stores.log.space import Transaction
 from holdfast.stores.log.store import LogStore
 from holdfast.stores.records import Claimed, Envelope, Settlement, Stored, View
 from holdfast.testing.clock import ManualClock
@@ -57,17 +57,11 @@ class WatchedSpace(MemorySpace):
 
     largest_head = 0
 
-    def transact_from_thread(self, step: Callable[[Transaction], T], *, deadline: float | None = None) -> T:
-        def watched(tx: Transaction) -> T:
-            result = step(tx)
-            for key in tx.list("", limit=1_000_000):
-                if key.endswith("/head"):
-                    found = tx.get(key)
-                    assert found is not None
-                    self.largest_head = max(self.largest_head, len(found.data))
-            return result
-
-        return super().transact_from_thread(watched, deadline=deadline)
+    def _commit(self, work: Work) -> set[str]:
+        topics = super()._commit(work)
+        heads = [len(found.data) for key, found in self._objects.found.items() if key.endswith("/head")]
+        self.largest_head = max(self.largest_head, *heads, 0)
+        return topics
 
 
 class Bed:

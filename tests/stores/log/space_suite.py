@@ -5,11 +5,16 @@ from __future__ import annotations
 import asyncio
 import threading
 from collections.abc import Callable
+from typing import TypeVar
 
 import pytest
 
 from holdfast.errors import Unavailable
+from holdfast.loop_thread import driven
+from holdfast.stores.log.bucket.space import CloudSpace
 from holdfast.stores.log.space import Space, Transaction
+
+T = TypeVar("T")
 
 
 class Refused(Exception):
@@ -34,6 +39,17 @@ def value(key: str):
         return None if found is None else found.data
 
     return step
+
+
+def blocking(space: Space, step: Callable[[Transaction], T], **options: float) -> T:
+    """In this thread, in which no event loop runs."""
+    if isinstance(space, CloudSpace):
+        return space.transact_from_thread(step, **options)
+
+    async def transacted() -> T:
+        return await space.transact(step, **options)
+
+    return driven(transacted())
 
 
 def in_another_loop(call: Callable[[], object]) -> tuple[threading.Thread, list[object]]:
@@ -126,7 +142,7 @@ class SpaceSuite:
     async def test_steps_from_threads(self, space: Space):
         def work(number: int):
             for place in range(20):
-                space.transact_from_thread(lambda tx, place=place: tx.create(f"t/{number}/{place}", b"x"))
+                blocking(space, lambda tx, place=place: tx.create(f"t/{number}/{place}", b"x"))
 
         threads = [threading.Thread(target=work, args=(number,)) for number in range(4)]
         for thread in threads:
@@ -134,7 +150,7 @@ class SpaceSuite:
         await asyncio.gather(*(asyncio.to_thread(thread.join) for thread in threads))
         assert len(await space.read(keys("t/"))) == 80
         with pytest.raises(Refused):
-            await asyncio.to_thread(space.transact_from_thread, refuse)
+            await asyncio.to_thread(blocking, space, refuse)
 
     async def test_steps_from_several_loops(self, space: Space):
         async def work():

@@ -65,7 +65,6 @@ def test_a_large_block_that_was_written_without_pyarrow_is_read(monkeypatch):
     data = bytes(rows.encode_at_once(some))
     assert rows.decode(data) == some
     assert rows.columns(data).column("payload").to_pylist() == some.payload
-    assert not rows.waits_to_decode(data)
 
 
 KINDS = {

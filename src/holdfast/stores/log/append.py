@@ -2,87 +2,51 @@
 
 from __future__ import annotations
 
-import asyncio
 import hashlib
 from collections.abc import Awaitable, Callable, Sequence
 from functools import partial
-from typing import TYPE_CHECKING, Any
+from typing import TYPE_CHECKING, cast
 
 import msgspec
 
 from ... import ids
-from ...errors import Unavailable
 from ...ids import Ids
-from ..records import PLAIN, Envelope, Terms, Uniform
+from ..records import Envelope, Uniform
 from . import drafts, names, queues, rows
 from .calendar import Calendar
+from .entries import Entry, Owner
 from .names import BlockName
-from .space import Buffer, NewFiles, Reading, Space, Transaction
+from .space import AtomicSpace, Buffer, Reading, Space, Transaction
 from .topics import work_topic
 
 if TYPE_CHECKING:
     from .repeat_window import RepeatWindow
 
-_NO_IDS: list[str] = []
 _DEDUP_KEY = 4  # its place among the terms
-_IN_FLIGHT = 3  # appends under way before further calls gather
 
 
-class Call(msgspec.Struct, eq=False, gc=False):
-    """What one caller appends, and who waits for its ids.
+class Call(Entry[list[str]]):
+    """What one caller appends; its result are the ids."""
 
-    There are many, so the garbage collector does not look at them: each lets go of its future with the answer.
-    """
+    __slots__ = ("blocks", "messages", "root")
 
-    messages: Sequence[Envelope]
-    future: asyncio.Future[list[str]] | None = None
-    ids: list[str] = _NO_IDS
-
-    def answer(self) -> None:
-        future, self.future = self.future, None
-        if future is not None and not future.done():
-            future.set_result(self.ids)
-
-    def refuse(self, error: BaseException) -> None:
-        future, self.future = self.future, None
-        if future is not None and not future.done():
-            future.set_exception(error)
-
-    @property
-    def is_alone(self) -> bool:
-        return True
+    def __init__(self, owner: Owner, messages: Sequence[Envelope]) -> None:
+        super().__init__(owner)
+        self.messages = messages
+        self.blocks: list[Block] = []  # if they were made before, since some of them are files
+        self.root = ""  # where those lie
 
     @property
     def has_dedup_keys(self) -> bool:
         messages = self.messages
-        if len(messages) == 1:
-            return messages[0].dedup_key is not None
-        return type(messages) is not Uniform and any(each.dedup_key is not None for each in messages)
-
-
-class Singles(Call, gc=False, kw_only=True):
-    """Single calls with the same terms that came one after the other: one call to everybody but those who wait."""
-
-    messages: Uniform
-    futures: list[asyncio.Future[str]]
+        if type(messages) is Uniform:
+            return messages.terms[_DEDUP_KEY] is not None
+        return any(each.dedup_key is not None for each in messages)
 
     @property
-    def is_alone(self) -> bool:
-        return len(self.futures) == 1
-
-    def answer(self) -> None:
-        for future, id in zip(self.futures, self.ids, strict=True):
-            try:
-                future.set_result(id)
-            except asyncio.InvalidStateError:  # its caller gave up; to ask each first takes longer
-                continue
-        self.futures.clear()
-
-    def refuse(self, error: BaseException) -> None:
-        for future in self.futures:
-            if not future.done():
-                future.set_exception(error)
-        self.futures.clear()
+    def size(self) -> int:
+        messages = self.messages
+        return sum(map(len, messages.payloads if type(messages) is Uniform else [each.payload for each in messages]))
 
 
 class Block(msgspec.Struct, frozen=True, gc=False):
@@ -109,204 +73,118 @@ class Appender:
         step: Callable[[str], Awaitable[None]] | None,
     ) -> None:
         self._space = space
-        self._queue = queue
+        self._queue_name = queue
         self._ids = maker
-        self._window = window
         self._timeout = timeout
         self._step = step
-        self._waiting: list[Call] = []
-        self._gathering: Singles | None = None  # the last that waits, if further single calls may join it
-        self._under_way: set[asyncio.Future[Any]] = set()
-        self._scheduled = False
-        self._was_alone = True  # what was begun last had no company
+        self._commits = window.calls()
         self._config = b""
         self._root = ""  # of the queue, as last seen
 
-    def append(self, messages: Sequence[Envelope]) -> asyncio.Future[list[str]]:
+    async def append(self, messages: Sequence[Envelope]) -> list[str]:
         """Ids, once the messages are durable."""
-        loop = asyncio.get_running_loop()
-        future: asyncio.Future[list[str]] = loop.create_future()
         if not messages:
-            future.set_result([])
-            return future
-        self._gathering = None  # who comes now comes later
-        self._waiting.append(Call(messages, future))
-        if not self._scheduled:
-            self._gather_or_start(loop)
-        return future
-
-    def append_one(self, payload: bytes, content_type: str, terms: Terms) -> asyncio.Future[str] | None:
-        """The id of one message, once it is durable; None: with these terms it is a call of its own."""
-        if terms is not PLAIN and terms[_DEDUP_KEY] is not None:
-            return None
-        loop = asyncio.get_running_loop()
-        future: asyncio.Future[str] = asyncio.Future(loop=loop)
-        group = self._gathering
-        if group is None or group.messages.terms != terms or group.messages.content_type != content_type:
-            group = self._gathering = Singles(messages=Uniform([], content_type, terms), futures=[])
-            self._waiting.append(group)
-        group.messages.payloads.append(payload)
-        group.futures.append(future)
-        if not self._scheduled:
-            self._gather_or_start(loop)
-        return future
-
-    def _gather_or_start(self, loop: asyncio.AbstractEventLoop) -> None:
-        if not self._under_way and self._was_alone:
-            self._start()  # a lone caller does not wait for others
-        elif len(self._under_way) < _IN_FLIGHT:
-            self._scheduled = True
-            loop.call_soon(self._start)
-
-    def _start(self) -> None:
-        self._scheduled = False
-        if not self._waiting:
-            return
-        calls, self._waiting, self._gathering = self._waiting, [], None
-        before, self._was_alone = self._was_alone, len(calls) == 1 and calls[0].is_alone
-        try:
-            written = self._write(calls, alone=before and self._was_alone and not self._under_way)
-        except Exception as error:  # noqa: BLE001  every caller must learn of it, whatever it is
-            self._end_turn()
-            _refuse(calls, error)
-            return
-        if written is None:
-            self._end_turn()
-            _tell(calls)
-        else:
-            self._under_way.add(written)
-            written.add_done_callback(partial(self._finished, calls))
-
-    def _end_turn(self) -> None:
-        """What ends at once does so once per turn of the event loop: others have theirs, and calls can gather."""
-        self._scheduled = True
-        asyncio.get_running_loop().call_soon(self._start)
-
-    def _finished(self, calls: list[Call], written: asyncio.Future[Any]) -> None:
-        self._under_way.discard(written)
-        if written.cancelled():
-            _refuse(calls, Unavailable("the append was cancelled; whether it took effect is unknown"))
-        elif (error := written.exception()) is not None:
-            _refuse(calls, error)
-        else:
-            _tell(calls)
-        if self._waiting and not self._scheduled:
-            self._start()
-
-    def _write(self, calls: list[Call], *, alone: bool) -> asyncio.Future[Any] | None:
-        """Begin to write; no task where none is needed: a lone caller waits for every turn of the event loop.
-
-        None: it is written already.
-        """
-        written = self._window.append(calls)
-        if written is not None:
-            return self._awaited(written)
-        if any(call.has_dedup_keys for call in calls):
-            return self._commit(partial(self._append_once, calls=calls))
-        now, calendar = self._space.clock(), self._space.calendar()
-        blocks = blocks_of(calls, self._ids, now, calendar)
+            return []
+        call = Call(self, messages)
         threshold = self._space.file_threshold
-        large = [block for block in blocks if threshold is not None and len(block.data) >= threshold]
-        if alone and self._write_at_once(blocks, large):
-            hand_out(calls, blocks, now, calendar)
-            return None
-        if large:
-            return asyncio.ensure_future(
-                self._write_large(blocks, large, partial(hand_out, calls, blocks, now, calendar))
-            )
-        written = self._commit(partial(self._publish, blocks=blocks, large=large, root=None))
-        hand_out(calls, blocks, now, calendar)
-        return written
+        if threshold is not None and call.size >= threshold and not call.has_dedup_keys:
+            await self._expect_files(call)
+        made = await self._commits.put(call, self._timeout)
+        if self._step is not None:
+            await self._step("append.committed")
+        return made
 
-    def _write_at_once(self, blocks: list[Block], large: list[Block]) -> bool:
-        root = self._root if large else None
-        if root == "" or self._step is not None:
-            return False
-        publish = partial(self._publish, blocks=blocks, large=large, root=root)
-        done = self._space.at_once(publish, files=self._files(large))
-        return done is not None and done[0]
-
-    def _files(self, large: list[Block]) -> NewFiles:
-        return [(self._root + block.key, block.data) for block in large]
-
-    def _commit(self, step: Callable[[Transaction], object], files: NewFiles = ()) -> asyncio.Future[Any]:
-        return self._awaited(asyncio.ensure_future(self._space.transact(step, deadline=self._timeout, files=files)))
-
-    def _awaited(self, written: asyncio.Future[Any]) -> asyncio.Future[Any]:
-        return written if self._step is None else asyncio.ensure_future(self._stopped(written, self._step))
-
-    @staticmethod
-    async def _stopped(written: asyncio.Future[Any], step: Callable[[str], Awaitable[None]]) -> object:
-        """For tests, which stop the engine between the commit and its answer."""
-        result = await written
-        await step("append.committed")
-        return result
-
-    async def _write_large(self, blocks: list[Block], large: list[Block], meanwhile: Callable[[], None]) -> None:
-        """Large blocks are files, written where they belong as far as we know; then a transaction shows them all."""
+    async def _expect_files(self, call: Call) -> None:
+        """Large blocks are files, which the leader writes where they belong as far as we know, before it shows them."""
         if not self._root:
             await self._space.read(self._look, deadline=self._timeout)
-        written = self._commit_large(blocks, large)
-        meanwhile()  # the disk has begun
-        while not await written:
-            written = self._commit_large(blocks, large)
+        await cast(AtomicSpace, self._space).expect_files(self._root)
+        call.before = partial(self._write_files, call)
 
-    def _commit_large(self, blocks: list[Block], large: list[Block]) -> asyncio.Future[Any]:
-        publish = partial(self._publish, blocks=blocks, large=large, root=self._root)
-        return self._commit(publish, self._files(large))
+    def _write_files(self, call: Call) -> None:
+        now, calendar = self._space.clock(), self._space.calendar()
+        call.root = self._root
+        call.blocks = blocks_of([call], self._ids, now, calendar)
+        hand_out([call], call.blocks, now, calendar)
+        files = [(call.root + block.key, block.data) for block in call.blocks if self._is_file(block)]
+        cast(AtomicSpace, self._space).write_files(files)
+
+    def _is_file(self, block: Block) -> bool:
+        threshold = self._space.file_threshold
+        return threshold is not None and len(block.data) >= threshold
+
+    # As the owner of calls.
+
+    def step(self, tx: Transaction, entries: Sequence[Call]) -> None:
+        """All calls that wait share blocks and one commit."""
+        fresh = [call for call in entries if not call.blocks]
+        for call in entries:
+            if call.blocks:
+                self._publish(tx, blocks=call.blocks, written_at=call.root)
+        if any(call.has_dedup_keys for call in fresh):
+            self._append_once(tx, fresh)
+        elif fresh:
+            blocks = blocks_of(fresh, self._ids, tx.now, tx.calendar)
+            hand_out(fresh, blocks, tx.now, tx.calendar)
+            self._publish(tx, blocks=blocks)
+
+    def committed(self, entries: Sequence[Call]) -> None: ...
+
+    def abandoned(self, entry: Call) -> None: ...
+
+    # What runs inside the transaction.
 
     def _look(self, view: Reading) -> None:
         """Find out where the queue lies now; the options are only read again when they have changed."""
-        found = view.get(names.config_key(self._queue))
+        found = view.get(names.config_key(self._queue_name))
         if found is None or found.data != self._config:
-            self._root = queues.address(self._queue).root(queues.read(view, self._queue))
+            self._root = queues.address(self._queue_name).root(queues.read(view, self._queue_name))
             self._config = found.data if found else b""
 
-    def _publish(self, tx: Transaction, *, blocks: list[Block], large: list[Block], root: str | None) -> bool:
-        """Show the blocks; False: the queue was made anew meanwhile, and the files lie under the old one."""
+    def _publish(self, tx: Transaction, *, blocks: list[Block], written_at: str = "") -> None:
+        """Show the blocks; those that are files already lie below a root, which may be that of a queue of before."""
         self._look(tx)
-        if root is not None and root != self._root:
-            return False
         for block in blocks:
-            if block in large:
+            if written_at == self._root and self._is_file(block):
                 tx.adopt(self._root + block.key)
             else:
                 tx.create(self._root + block.key, block.data)
-        tx.signal(work_topic(self._queue))
-        return True
+        tx.signal(work_topic(self._queue_name))
 
-    def _append_once(self, tx: Transaction, calls: list[Call]) -> None:
+    def _append_once(self, tx: Transaction, calls: Sequence[Call]) -> None:
         """With dedup keys: what is remembered is looked up where the new blocks are written."""
-        config = queues.read(tx, self._queue)
-        root = queues.address(self._queue).root(config)
+        config = queues.read(tx, self._queue_name)
+        root = queues.address(self._queue_name).root(config)
         fresh: list[Call] = []
         answers: list[list[str | None]] = []
         noted: dict[str, str] = {}
         for call in calls:
             known = [_remembered(tx, root, each, config.options.dedup_window, noted) for each in call.messages]
             new = [each for each, id in zip(call.messages, known, strict=True) if id is None]
-            fresh.append(Call(new, None))
+            fresh.append(Call(self, new))
             answers.append(known)
         blocks = blocks_of(fresh, self._ids, tx.now, tx.calendar)
         hand_out(fresh, blocks, tx.now, tx.calendar)
         for block in blocks:
             tx.create(root + block.key, block.data)
         for call, part, known in zip(calls, fresh, answers, strict=True):
-            made = iter(part.ids)
-            call.ids = []
+            made = iter(part.result)
+            call.result = []
             for message, id in zip(call.messages, known, strict=True):
                 if id is None:
                     id = next(made)
                     _remember(tx, root, message, id)
                     noted[message.dedup_key or ""] = id
-                call.ids.append(noted[id[1:]] if id.startswith("=") else id)
-        tx.signal(work_topic(self._queue))
+                call.result.append(noted[id[1:]] if id.startswith("=") else id)
+        tx.signal(work_topic(self._queue_name))
 
 
-def blocks_of(calls: list[Call], maker: Ids, now: float, calendar: Calendar, *, carried: bool = False) -> list[Block]:
+def blocks_of(
+    calls: Sequence[Call], maker: Ids, now: float, calendar: Calendar, *, carried: bool = False
+) -> list[Block]:
     """Blocks for all messages of the calls, in order."""
     blocks = []
-    for draft in drafts.drafts([call.messages for call in calls], now, calendar):
+    for draft in drafts.drafts(joined(calls), now, calendar):
         block = maker.block(now, draft.priority, carried=carried or draft.due != 0)
         name = BlockName(f"{block:032x}", draft.count, draft.priority, draft.max_attempts, 0)
         key = name.later_key(draft.due) if draft.due else name.inbox_key()
@@ -314,17 +192,26 @@ def blocks_of(calls: list[Call], maker: Ids, now: float, calendar: Calendar, *, 
     return blocks
 
 
-def _tell(calls: list[Call]) -> None:
+def joined(calls: Sequence[Call]) -> list[Sequence[Envelope]]:
+    """Their messages; calls in a row with the same terms become one, for most are of one message."""
+    if len(calls) == 1:
+        return [calls[0].messages]
+    found: list[Sequence[Envelope]] = []
+    last: Uniform | None = None
     for call in calls:
-        call.answer()
+        each = call.messages
+        if type(each) is not Uniform:
+            last = None
+        elif last is not None and each.terms == last.terms and each.content_type == last.content_type:
+            last.payloads += each.payloads
+            continue
+        else:
+            each = last = Uniform(list(each.payloads), each.content_type, each.terms)
+        found.append(each)
+    return found
 
 
-def _refuse(calls: list[Call], error: BaseException) -> None:
-    for call in calls:
-        call.refuse(error)
-
-
-def hand_out(calls: list[Call], blocks: list[Block], now: float, calendar: Calendar) -> None:
+def hand_out(calls: Sequence[Call], blocks: list[Block], now: float, calendar: Calendar) -> None:
     """Give each call the ids of its messages, in the order of its messages."""
     made: dict[tuple[int, float, int], list[str]] = {}
     for block in blocks:
@@ -333,12 +220,12 @@ def hand_out(calls: list[Call], blocks: list[Block], now: float, calendar: Calen
         (every,) = made.values()
         start = 0
         for call in calls:
-            call.ids = every[start : start + len(call.messages)]
+            call.result = every[start : start + len(call.messages)]
             start += len(call.messages)
         return
     rest = {kind: iter(texts) for kind, texts in made.items()}
     for call in calls:
-        call.ids = [next(rest[drafts.kind(each, now, calendar)]) for each in call.messages]
+        call.result = [next(rest[drafts.kind(each, now, calendar)]) for each in call.messages]
 
 
 def dedup_key(root: str, key: str) -> str:

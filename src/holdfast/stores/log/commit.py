@@ -1,9 +1,8 @@
-"""One committer per log and process: it gathers everything that waits, applies it to the head and writes it once."""
+"""One committer per log and process: requests that wait together are applied to the head, which is written once."""
 
 from __future__ import annotations
 
 import asyncio
-import threading
 from collections.abc import Callable, Sequence
 from functools import partial
 from typing import TYPE_CHECKING, TypeAlias, TypeVar, cast
@@ -11,12 +10,13 @@ from typing import TYPE_CHECKING, TypeAlias, TypeVar, cast
 import msgspec
 
 from ...config import QueueOptions
-from ...errors import QueueNotFound, Unavailable
+from ...errors import QueueNotFound
 from .. import formats
 from . import damage, intake, names, queues, topics
 from .cache import BlockCache
 from .calendar import IN_STEP, Calendar
 from .edit import Seen, Session
+from .entries import Entry
 from .head import codec
 from .head.state import Block, Claim, Exhausted, Expire, Extend, Head, Intent, Result, Rules, Settle, Taken
 from .queues import Address, Config
@@ -55,36 +55,20 @@ class Answer(msgspec.Struct, frozen=True):
 
 
 Then: TypeAlias = Callable[[Session], None]
-Committed: TypeAlias = tuple[Head | None, list[Answer | None]]  # the head if it was written, and the answers
 
 
-class Request:
+class Request(Entry[Answer]):
     """Intents of one caller; `then` writes more in the same transaction."""
 
-    __slots__ = ("answer", "failure", "future", "intents", "then")
+    __slots__ = ("failure", "intents", "then")
 
-    def __init__(self, intents: Sequence[Intent], then: Then | None = None) -> None:
+    def __init__(self, owner: Committer, intents: Sequence[Intent], then: Then | None = None) -> None:
+        # Leases and who held them go with the machine: nobody could miss them after it has failed.
+        is_durable = then is not None or any(type(intent) not in _LEASES for intent in intents)
+        super().__init__(owner, durable=is_durable)
         self.intents = intents
         self.then = then
-        self.future: asyncio.Future[Answer] | None = None
-        self.answer: Answer | None = None
         self.failure: Exception | None = None  # it was carried out, but its messages cannot be read
-
-    @property
-    def is_lasting(self) -> bool:
-        """Somebody could miss it after the machine has failed; leases and who held them go with the machine."""
-        return self.then is not None or any(type(intent) not in _LEASES for intent in self.intents)
-
-    @property
-    def is_abandoned(self) -> bool:
-        """Nobody waits for it any more, so it need not happen."""
-        return self.future is not None and self.future.cancelled()
-
-
-class Group(list[Request]):
-    """What one commit carries out; more joins while it has not begun to write."""
-
-    is_over = False  # its callers have been told; nobody else may join
 
 
 class Committer:
@@ -106,51 +90,25 @@ class Committer:
         self._cache = cache
         self._timeout = timeout
         self._written = written
-        self._waiting: list[Request] = []
-        self._joining = threading.Lock()  # held while a commit takes what waits, or is over
-        self._under_way = False
-        self._had_turn = False  # of the event loop
-        self._was_alone = True  # what was begun last had no company
+        self._wrote: Head | None = None  # by the last step
         self._writer = codec.HeadWriter()
         self._known = _NOTHING
         self._head: tuple[bytes, Head, Calendar] = (b"", Head(), IN_STEP)
         self._sure = ("", Head())  # the log's root, and its head as read, or written for certain
         window.serve(self)
+        self._commits = window.requests()
 
     # What callers use.
 
     async def ask(self, *intents: Intent, then: Then | None = None) -> Answer:
-        """The answers once they are durable. Requests that wait together share one commit."""
-        request = Request(intents, then)
-        request.future = asyncio.get_running_loop().create_future()
-        self._submit(request)
+        """The answers once they are there for all to see. Requests that wait together share one commit."""
+        request = Request(self, intents, then)
         try:
-            return await request.future
+            return await self._commits.put(request, self._timeout)
         except asyncio.CancelledError:
-            if request.answer is not None:
-                self._give_back(request)
+            if request.is_told:
+                self.abandoned(request)
             raise
-
-    def _submit(self, request: Request) -> None:
-        self._waiting.append(request)
-        if not self._under_way and not self._had_turn:
-            self._begin_soon()
-
-    def _begin_soon(self) -> None:
-        pause = self.window.gather_s()
-        if pause is None:
-            self._begin()
-        else:
-            self._under_way = True
-            asyncio.get_running_loop().call_later(pause, self._begin)
-
-    def _give_back(self, request: Request) -> None:
-        """Nobody waits for this claim any more: its messages go back without costing an attempt."""
-        assert request.answer is not None
-        for intent, result in zip(request.intents, request.answer.results, strict=True):
-            if isinstance(intent, Claim) and isinstance(result, list):
-                for taken in result:
-                    self._submit(Request([Settle(intent.token, taken.block, taken.mask, "release")]))
 
     async def edit(self, change: Callable[[Session], T], *, demand: int = 0) -> T:
         """Run a change that must look before it decides, in a transaction of its own.
@@ -164,98 +122,37 @@ class Committer:
             self._written(head)
         return answer
 
-    def ask_from_thread(self, *intents: Intent) -> Answer:
-        """The same, blocking, from any thread."""
-        request = Request(intents)
-        with self.window.urgent():
-            self._space.transact_from_thread(
-                lambda tx: self._commit(tx, [request]), deadline=self._timeout, lane=self.address.text
-            )
-        assert request.answer is not None
-        return request.answer
+    # As the owner of requests.
 
-    def _begin(self) -> None:
-        """Commit what waits; requests that arrive meanwhile share the next."""
-        self.window.begins(self._waiting)
-        taken = Group()
-        alone, self._was_alone = self._was_alone, len(self._waiting) == 1
-        try:
-            if alone and self._was_alone and self._at_once(taken):
-                return
-            committed = asyncio.ensure_future(
-                self._space.transact(partial(self._step, taken), deadline=self._timeout, lane=self.address.text)
-            )
-        except Exception as error:  # noqa: BLE001  every caller must learn of it, whatever it is
-            self._under_way = False
-            self._refuse(taken or self._take(), error)
-            return
-        if isinstance(committed, asyncio.Task):  # what is given back while its loop ends comes too late: say nothing
-            committed._log_destroy_pending = False  # type: ignore[attr-defined] # as `asyncio.gather` does
-        committed.add_done_callback(partial(self._ended, taken))
-        self._under_way = True
+    def step(self, tx: Transaction, entries: Sequence[Request]) -> None:
+        self._wrote = self.commit(tx, entries)
 
-    def _at_once(self, taken: Group) -> bool:
-        """One such commit per turn of the event loop, so that others have theirs and requests can gather."""
-        try:
-            done = self._space.at_once(partial(self._step, taken), lasting=self._waiting[0].is_lasting)
-        except Exception:  # who tries again and again leaves turns to others too
-            self._end_turn()
-            raise
-        if done is None:
-            return False
-        self._end_turn()
-        self._tell_all(taken, *done[0])
-        return True
+    def committed(self, entries: Sequence[Request]) -> None:
+        self.answered(entries, self._wrote)
 
-    def _end_turn(self) -> None:
-        self._had_turn = True
-        asyncio.get_running_loop().call_soon(self._next_turn)
-
-    def _next_turn(self) -> None:
-        self._had_turn = False
-        if self._waiting and not self._under_way:
-            self._begin_soon()
-
-    def _ended(self, taken: Group, committed: asyncio.Future[Committed]) -> None:
-        self._under_way = False
-        with self._joining:  # a step that outlived its deadline may still be running
-            taken.is_over = True
-        error = Unavailable("the commit was cancelled") if committed.cancelled() else committed.exception()
-        if error is not None:
-            self._refuse(taken or self._take(), error)
-        else:
-            self._tell_all(taken, *committed.result())
-        if self._waiting and not self._under_way:
-            self._begin_soon()
-
-    def _tell_all(self, taken: list[Request], head: Head | None, answered: list[Answer | None]) -> None:
+    def answered(self, requests: Sequence[Request], head: Head | None) -> None:
+        """They were carried out, and `head` was written for them, unless nothing has changed."""
         if head is not None:
             self._sure = (self._sure[0], head)
-        # A step may have run several times; only the requests of the run that counts are answered.
-        self._waiting[:0] = taken[len(answered) :]
-        for request, answer in zip(taken, answered, strict=False):
-            request.answer = answer
-            self._tell(request)
+        for request in requests:
+            if request.failure is not None:
+                self.abandoned(request)
+                request.error = request.failure
+            else:
+                self._end_damaged(request)
         if head is not None:
             self._written(head)
 
-    def _tell(self, request: Request) -> None:
-        assert request.answer is not None
-        if request.future is None:
-            return
-        if request.future.cancelled() or request.failure is not None:
-            self._give_back(request)
-        if request.future.cancelled():
-            return
-        if request.failure is not None:
-            request.future.set_exception(request.failure)
-        else:
-            self._end_damaged(request)
-            request.future.set_result(request.answer)
+    def abandoned(self, entry: Request) -> None:
+        """Nobody waits for this claim any more: its messages go back without costing an attempt."""
+        for intent, result in zip(entry.intents, entry.result.results, strict=True):
+            if isinstance(intent, Claim) and isinstance(result, list):
+                for taken in result:
+                    self._commits.post(Request(self, [Settle(intent.token, taken.block, taken.mask, "release")]))
 
     def _end_damaged(self, request: Request) -> None:
         """Messages that cannot be read any more are nobody's to handle: they end as dead, the others are delivered."""
-        answer = cast(Answer, request.answer)
+        answer = request.result
         lost = {no: rows.why for no, (_, rows) in answer.blocks.items() if isinstance(rows, damage.Substitute)}
         if not lost:
             return
@@ -266,36 +163,12 @@ class Committer:
                 for each in taken:
                     if isinstance(each, Taken) and each.block in lost:
                         end = Settle(intent.token, each.block, each.mask, "dead", error=lost[each.block])
-                        self._submit(Request([end]))
+                        self._commits.post(Request(self, [end]))
                         ended.append(Exhausted(each.block, each.mask, each.attempt))
                 answer.results[at] = cast(Result, [each for each in taken if each.block not in lost])
-        request.answer = msgspec.structs.replace(answer, expired=ended)
-
-    def _take(self) -> list[Request]:
-        taken, self._waiting = self._waiting, []
-        return taken
-
-    @staticmethod
-    def _refuse(requests: list[Request], error: BaseException) -> None:
-        for request in requests:
-            if request.future is not None and not request.future.done():
-                request.future.set_exception(error)
+        request.result = msgspec.structs.replace(answer, expired=ended)
 
     # What runs inside the transaction.
-
-    @property
-    def waiting(self) -> Sequence[Request]:
-        """What the next commit will carry out."""
-        return self._waiting
-
-    def _step(self, taken: Group, tx: Transaction) -> Committed:
-        self.window.begin_step(tx, taken)
-        with self._joining:
-            if taken.is_over:
-                raise Unavailable("nobody waits for this commit any more")
-            taken.extend(request for request in self._take() if not request.is_abandoned)
-        head = self._commit(tx, taken) if taken else None
-        return head, [request.answer for request in taken]
 
     @property
     def shards(self) -> int:
@@ -372,8 +245,8 @@ class Committer:
         self._sure = (root, head)
         return head
 
-    def _commit(self, tx: Transaction, requests: list[Request]) -> Head | None:
-        """Apply everything; the new head, or None when nothing changed."""
+    def commit(self, tx: Transaction, requests: Sequence[Request]) -> Head | None:
+        """All requests that wait: one look, one `apply`; the new head, or None when nothing changed."""
         demand = sum(each.limit for request in requests for each in request.intents if type(each) is Claim)
         seen, absorbed, next_due = self.window.intake(self.survey, tx, min(demand, _PAGE))
         session = Session(tx, seen, self._cache)
@@ -417,7 +290,9 @@ class Committer:
         session.tx.put(session.seen.root + "head", data, proof=proof)
         return data
 
-    def _answer(self, session: Session, requests: list[Request], results: list[Result], later: float | None) -> None:
+    def _answer(
+        self, session: Session, requests: Sequence[Request], results: list[Result], later: float | None
+    ) -> None:
         place = 2
         expired = cast(list[Exhausted], results[1])
         next_due = intake.next_due(session.head, session.seen.rules, later)
@@ -427,7 +302,7 @@ class Committer:
             taken = [each for result in own if isinstance(result, list) for each in result]
             blocks = self.window.load(session, request, {each.block for each in [*taken, *expired]})
             now = max(session.head.now, session.tx.now)
-            request.answer = Answer(own, session.head, now, session.seen.rules, blocks, next_due, expired)
+            request.result = Answer(own, session.head, now, session.seen.rules, blocks, next_due, expired)
             expired = []  # told once, to the first
             if request.then is not None:
                 request.then(session)

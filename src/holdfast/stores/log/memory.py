@@ -6,19 +6,22 @@ import asyncio
 import threading
 import time
 from bisect import bisect_left, bisect_right, insort
-from collections.abc import Callable, Sequence
+from collections.abc import Awaitable, Callable, Sequence
 from itertools import count
-from typing import TypeVar
+from typing import Any, TypeVar
+from weakref import WeakKeyDictionary
 
 from ...errors import Unavailable
 from .. import formats
 from ..base import Check
 from .calendar import Calendar, Reckoning
+from .entries import DONE, GONE, WAITING, Entry, Ready, Step, Work, grouped
 from .repeat_window import Atomic, Home, RepeatWindow
 from .space import Buffer, Found, NewFiles, Range, Reading, Survey, Transaction
 from .topics import Topics, deliver
 
 T = TypeVar("T")
+_running_loop = asyncio._get_running_loop
 
 
 class _Objects:
@@ -124,6 +127,8 @@ class MemorySpace:
         self._clock = clock or _steady()
         self._calendar = Reckoning(self._clock, clock or wall)
         self._lock = threading.Lock()
+        self._mutex = threading.Lock()  # of entries
+        self._waiting: WeakKeyDictionary[asyncio.AbstractEventLoop, list[Entry[Any]]] = WeakKeyDictionary()
         self._objects = _Objects()
         self._topics = Topics()
         on_advance = getattr(clock, "on_advance", None)
@@ -139,44 +144,83 @@ class MemorySpace:
     def calendar(self) -> Calendar:
         return self._calendar()
 
-    async def transact(
-        self, step: Callable[[Transaction], T], *, deadline: float | None = None, lane: str = "", files: NewFiles = ()
-    ) -> T:
-        for key, data in files:
-            await self.write_file(key, data)
-        await asyncio.sleep(0)  # a caller in a tight loop must not keep the event loop to itself
-        return self.transact_from_thread(step, deadline=deadline)
+    @property
+    def commits(self) -> MemorySpace:
+        return self
 
-    def at_once(
-        self, step: Callable[[Transaction], T], *, files: NewFiles = (), lasting: bool = True
-    ) -> tuple[T] | None:
-        return None  # `transact` is as quick
+    def put(self, entry: Entry[T], within: float) -> Awaitable[T]:
+        """As `Commits`: inline, and in an event loop together with what else comes in this turn."""
+        if _running_loop() is None:
+            self._lead([entry])
+            return Ready(entry.outcome())
+        return self._gathered(entry)
 
-    def transact_from_thread(
-        self, step: Callable[[Transaction], T], *, deadline: float | None = None, lane: str = ""
-    ) -> T:
+    def post(self, entry: Entry[Any]) -> None:
+        self._lead([entry])
+
+    async def _gathered(self, entry: Entry[T]) -> T:
+        loop = asyncio.get_running_loop()
+        waiting = self._waiting.setdefault(loop, [])
+        waiting.append(entry)
+        try:
+            await asyncio.sleep(0)  # a caller in a tight loop must not keep the event loop to itself
+        except asyncio.CancelledError:
+            state, entry.state = entry.state, GONE
+            if state is DONE and entry.error is None:
+                entry.owner.abandoned(entry)
+            raise
+        if entry.state is WAITING:
+            self._waiting[loop] = []
+            self._lead(waiting)
+        return entry.outcome()
+
+    def _lead(self, entries: list[Entry[Any]]) -> None:
+        """A step for each owner, and nobody sees what one of them leaves half done."""
+        for work in grouped(entries, self._mutex):
+            if work.begin():
+                topics = self._commit(work)
+                work.answer()
+                if topics:
+                    deliver(self._topics.signal(topics))
+
+    def _commit(self, work: Work) -> set[str]:
         with self._lock:
             view = _View(self._objects, self._clock(), self._calendar())
             try:
-                result = step(view)
+                work.step(view)
+            except Exception as error:  # noqa: BLE001 - it is the caller's, whatever it is
+                view.undo()
+                work.fail(error)
             except BaseException:
                 view.undo()
                 raise
-        if view.topics:
-            deliver(self._topics.signal(view.topics))
-        return result
+            return view.topics if work.error is None else set()
+
+    async def transact(
+        self, step: Callable[[Transaction], T], *, deadline: float | None = None, lane: str = "", files: NewFiles = ()
+    ) -> T:
+        self.write_files(files)
+        return await self.put(Step(step), 0.0)
 
     async def read(self, step: Callable[[Reading], T], *, deadline: float | None = None) -> T:
-        await asyncio.sleep(0)
+        if _running_loop() is not None:
+            await asyncio.sleep(0)
         with self._lock:
             return step(_View(self._objects, self._clock(), self._calendar()))
 
-    async def write_file(self, key: str, data: Buffer) -> None:
+    async def expect_files(self, key: str) -> None:
+        """There is nothing to prepare."""
+
+    def write_files(self, files: NewFiles) -> None:
         with self._lock:
-            self._objects.files[key] = (bytes(data), time.monotonic())
+            for key, data in files:
+                self._objects.files[key] = (bytes(data), time.monotonic())
+
+    async def write_file(self, key: str, data: Buffer) -> None:
+        self.write_files([(key, data)])
 
     async def remove(self, keys: list[str]) -> None:
-        self.transact_from_thread(lambda tx: [tx.delete(key) for key in keys])
+        await self.transact(lambda tx: [tx.delete(key) for key in keys])
 
     def ticket(self, topic: str) -> int:
         return self._topics.ticket(topic)

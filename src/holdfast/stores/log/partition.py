@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import asyncio
+import threading
 from collections.abc import Awaitable, Callable
 
 from ...errors import HoldfastError
@@ -17,6 +18,7 @@ from .head.state import Gathered, Head
 from .queues import Address
 from .repeat_window import RepeatWindow
 from .space import Space
+from .topics import call
 
 FLUSH_ROWS = 4000
 FLUSH_AGE = 2.0  # seconds outcomes gather at most
@@ -37,7 +39,9 @@ class Log:
         *,
         timeout: float,
         step: Callable[[str], Awaitable[None]] | None,
+        loop: asyncio.AbstractEventLoop | None,
     ) -> None:
+        self._loop = loop or asyncio._get_running_loop()
         self.address = address
         self.cache = cache
         self.window = window
@@ -50,33 +54,58 @@ class Log:
         self._put_off = 0  # how often in a row a flush did not succeed
         self._again = False  # another flush became due while one was running
         self._timer: asyncio.TimerHandle | None = None
+        self._mutex = threading.Lock()
         self._is_clear = True  # the last commit left nothing to flush
+        self._asked = False  # a flush begins with the next turn of the event loop
+        self._awaited = False  # or when the timer ends
 
     def _written(self, head: Head) -> None:
-        """After every commit: is a flush due now, or by itself in a while?"""
+        """After every commit, in the thread that led it: is a flush due now, or by itself in a while?"""
         if self._closed:
             return
         self.window.committed(head)
-        self._is_clear = not (head.settled or head.frozen)
-        abandoned = head.frozen is not None and head.now - head.frozen.since > TAKEOVER
-        if abandoned or flush_due(head, self._gathered, rows=FLUSH_ROWS, age=FLUSH_AGE):
-            self._start_flush()
-        elif (head.settled or head.frozen) and self._timer is None:
-            self._timer = asyncio.get_running_loop().call_later(FLUSH_AGE, self._flush_later)
+        with self._mutex:
+            self._is_clear = not (head.settled or head.frozen)
+            abandoned = head.frozen is not None and head.now - head.frozen.since > TAKEOVER
+            due = abandoned or flush_due(head, self._gathered, rows=FLUSH_ROWS, age=FLUSH_AGE)
+            if due and self._flushing is not None:
+                self._again = True
+                return
+            if self._asked if due else self._is_clear or self._awaited:
+                return
+            self._asked, self._awaited = self._asked or due, True
+        self._call_loop(self._start_flush if due else self._flush_in_a_while)
+
+    def _call_loop(self, callback: Callable[[], None]) -> None:
+        if asyncio._get_running_loop() is not None:
+            callback()
+        elif self._loop is not None:
+            call(self._loop, lambda _: callback(), None)
+
+    def _flush_in_a_while(self, pause: float = FLUSH_AGE) -> None:
+        self._awaited = True
+        if self._timer is None and not self._closed:
+            self._timer = asyncio.get_running_loop().call_later(pause, self._flush_later)
 
     def _flush_later(self) -> None:
         self._timer = None
-        if not self._is_clear:  # else a flush in between has written everything
+        if self._is_clear:  # a flush in between has written everything
+            self._awaited = False
+        else:
             self._start_flush()
 
     def _start_flush(self) -> None:
         if self._timer is not None:
             self._timer.cancel()
             self._timer = None
-        self._again = self._flushing is not None
-        if self._flushing is None:
-            self._flushing = asyncio.get_running_loop().create_task(self._flush())
-            self._flushing.add_done_callback(self._flushed)
+        if self._closed:
+            return
+        with self._mutex:
+            self._asked = self._awaited = False
+            self._again = self._flushing is not None
+            if self._flushing is None:
+                self._flushing = asyncio.get_running_loop().create_task(self._flush())
+                self._flushing.add_done_callback(self._flushed)
 
     async def _flush(self) -> None:
         try:
@@ -90,12 +119,13 @@ class Log:
                 raise
 
     def _flushed(self, task: asyncio.Task[None]) -> None:
-        self._flushing = None
+        with self._mutex:
+            self._flushing = None
         if self._closed:
             return
         if self._put_off:  # by itself, since nobody may use the queue again soon
             pause = min(_LONGEST_PAUSE, FLUSH_AGE * 2.0 ** min(self._put_off, 16))
-            self._timer = self._timer or asyncio.get_running_loop().call_later(pause, self._flush_later)
+            self._flush_in_a_while(pause)
         elif self._again:
             self._start_flush()
 

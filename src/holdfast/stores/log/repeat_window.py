@@ -6,10 +6,8 @@ seconds: `bucket/repeat_window.py`. The engine is written once, and asks its pol
 
 from __future__ import annotations
 
-import asyncio
 import os
 from collections.abc import Awaitable, Callable, Sequence
-from contextlib import AbstractContextManager, nullcontext
 from functools import partial
 from typing import TYPE_CHECKING, Protocol, TypeAlias, cast
 
@@ -21,11 +19,10 @@ from .cache import BlockCache
 from .head.state import Frozen, Head, Intent, Purge, Result, Rules
 from .intake import Absorbable, Survey
 from .queues import Address, Config
-from .space import Reading, Space, Transaction
+from .space import AtomicSpace, Commits, Reading, Transaction
 from .staging import StagedInPlace, Staging
 
 if TYPE_CHECKING:
-    from .append import Call
     from .commit import Committer
     from .edit import Seen, Session
     from .head.state import Block
@@ -73,22 +70,16 @@ class RepeatWindow(Protocol):
     def rules(self, rules: Rules, now: float) -> Rules:
         """What the window adds to the queue's rules; `now` is of the view that they are for."""
 
-    def append(self, calls: list[Call]) -> asyncio.Future[None] | None:
-        """Begin to write what was called for; None: one transaction does it, whatever it is."""
-
     async def replay_archived(self, queue: str, found: Sequence[letters.Original]) -> int:
         """Copy archived messages back, each once; how many were not copied before."""
 
     # Commits.
 
-    def gather_s(self) -> float | None:
-        """Seconds for which the next commit waits for further callers; None: it begins at once."""
+    def calls(self) -> Commits:
+        """How calls of the appender are carried out; asked once."""
 
-    def begins(self, waiting: Sequence[Asked]) -> None:
-        """A commit for those who wait is about to begin."""
-
-    def urgent(self) -> AbstractContextManager[None]:
-        """While a call of another thread waits that cannot wait for long."""
+    def requests(self) -> Commits:
+        """How requests to the committer are; asked once, after `serve`."""
 
     def begin_step(self, tx: Transaction, taken: Sequence[Asked] = ()) -> None:
         """A step for these and all who wait begins; return when the head is nobody else's, for now."""
@@ -153,7 +144,7 @@ class Atomic:
     closing_s = 0.0
     merge_after_s = 0.0
 
-    def __init__(self, space: Space, home: Home) -> None:
+    def __init__(self, space: AtomicSpace, home: Home) -> None:
         self.staging: Staging = StagedInPlace(space, home.ids)
         self._space = space
         self._home = home
@@ -167,22 +158,16 @@ class Atomic:
     def rules(self, rules: Rules, now: float) -> Rules:
         return rules
 
-    def append(self, calls: list[Call]) -> asyncio.Future[None] | None:
-        return None
-
     async def replay_archived(self, queue: str, found: Sequence[letters.Original]) -> int:
         return await self._space.transact(
             lambda tx: letters.replay_archived(tx, queue, found, self._home.ids), deadline=self._home.timeout
         )
 
-    def gather_s(self) -> float | None:
-        return None
+    def calls(self) -> Commits:
+        return self._space.commits
 
-    def begins(self, waiting: Sequence[Asked]) -> None:
-        return None
-
-    def urgent(self) -> AbstractContextManager[None]:
-        return nullcontext()
+    def requests(self) -> Commits:
+        return self._space.commits
 
     def begin_step(self, tx: Transaction, taken: Sequence[Asked] = ()) -> None:
         return None

@@ -68,7 +68,7 @@ _rows_decoder = msgspec.msgpack.Decoder(Rows)
 
 
 def encode(rows: Rows, *, plain: bool = False) -> Buffer:
-    """The bytes of a block. Unless they are to be `plain` this may load pyarrow, so: not in an event loop."""
+    """The bytes of a block. Unless they are to be `plain` this may load pyarrow, so: not where others wait."""
     if len(rows) < ARROW_FROM:
         return _encoder.encode(_Wire(FORMAT, rows))
     if _is_payloads(rows):
@@ -77,14 +77,9 @@ def encode(rows: Rows, *, plain: bool = False) -> Buffer:
 
 
 def encode_at_once(rows: Rows) -> Buffer:
-    """The same in an event loop: until pyarrow is there, any number of rows is written without it."""
+    """The same where others wait: until pyarrow is there, any number of rows is written without it."""
     needs_arrow = len(rows) >= ARROW_FROM and not _is_payloads(rows)
     return encode(rows, plain=needs_arrow and not arrow.is_ready())
-
-
-def waits_to_decode(data: bytes) -> bool:
-    """Whether `decode` would load pyarrow first, which begins now in a thread."""
-    return data.startswith(_ARROW_START) and not frames.is_known(data) and not arrow.is_ready()
 
 
 def decode(data: bytes) -> Rows:

@@ -8,13 +8,14 @@ may run several times: it replaces one object at most, and what it creates has t
 from __future__ import annotations
 
 from collections.abc import Awaitable, Callable, Sequence
-from typing import TYPE_CHECKING, Protocol, TypeAlias, TypeVar
+from typing import TYPE_CHECKING, Any, Protocol, TypeAlias, TypeVar
 
 import msgspec
 
 from ...errors import StoreError, Unavailable
 from ..base import Check
 from .calendar import Calendar
+from .entries import Entry
 
 if TYPE_CHECKING:
     from .repeat_window import Home, RepeatWindow
@@ -105,6 +106,19 @@ class Watchful(Protocol):
 NewFiles: TypeAlias = Sequence[tuple[str, Buffer]]
 
 
+class Commits(Protocol):
+    """How entries reach a commit: alone or in groups, in the caller's thread or in another."""
+
+    def put(self, entry: Entry[T], within: float) -> Awaitable[T]:
+        """The entry's result, once it is committed; without an event loop it is there on return.
+
+        After `within` seconds: Unavailable. An entry that has not begun until then does not happen.
+        """
+
+    def post(self, entry: Entry[Any]) -> None:
+        """The same for nobody; from any thread."""
+
+
 class Space(Protocol):
     """An open space."""
 
@@ -149,20 +163,6 @@ class Space(Protocol):
         After `deadline` seconds: Unavailable, and the step will not run any more.
         """
 
-    def at_once(
-        self, step: Callable[[Transaction], T], *, files: NewFiles = (), lasting: bool = True
-    ) -> tuple[T] | None:
-        """The same in the calling thread, for a lone step of an event loop: its result in a tuple.
-
-        None: it was not run, since it might have taken long; `transact` it. What is not `lasting` need not be on the
-        disk yet: it outlasts every process, but not the machine.
-        """
-
-    def transact_from_thread(
-        self, step: Callable[[Transaction], T], *, deadline: float | None = None, lane: str = ""
-    ) -> T:
-        """The same, blocking, from any thread."""
-
     def read(self, step: Callable[[Reading], T], *, deadline: float | None = None) -> Awaitable[T]:
         """Run the step on a snapshot, without holding anybody up."""
 
@@ -198,3 +198,17 @@ class Space(Protocol):
 
     async def close(self) -> None:
         """Give everything back."""
+
+
+class AtomicSpace(Space, Protocol):
+    """One without a repeat window. `transact` and `read` can be awaited without an event loop too: they block then."""
+
+    @property
+    def commits(self) -> Commits:
+        """For those whose entries share steps; `transact` is the same for a single step."""
+
+    async def expect_files(self, key: str) -> None:
+        """Before the first of `write_files` under the top folder of this key."""
+
+    def write_files(self, files: NewFiles) -> None:
+        """As `write_file` for each, blocking, by the leader of a group."""

@@ -15,8 +15,10 @@ from ... import ids as id_bits
 from ...config import QueueOptions, StoreOptions
 from ...errors import MessageNotFound, QueueNotEmpty, QueueNotFound
 from ...ids import Ids
+from ...loop_thread import driven
 from .. import formats
-from ..base import DEAD, Check, Ordinary, QueueInfo, SingleAppend, stats_one_by_one
+from ..base import DEAD, Check, Ordinary, QueueInfo, stats_one_by_one
+from ..capabilities import Capabilities
 from ..formats import Format
 from ..records import Answer, Claims, Envelope, Settlement, Stats, Stored, View
 from . import counting, inspect, letters, maintenance, names, queues, tokens
@@ -39,6 +41,8 @@ _RESTS = 600.0  # seconds after which an idle queue is looked at again: retentio
 class LogStore(Ordinary):
     """See `stores/base.py` for the promises."""
 
+    capabilities = Capabilities(blocking=True)
+
     def __init__(
         self, space: Space, options: StoreOptions, *, steps: Callable[[str], Awaitable[None]] | None = None
     ) -> None:
@@ -49,6 +53,7 @@ class LogStore(Ordinary):
         self._cache = BlockCache()
         self._ids = Ids()
         self._logs: dict[str, Log] = {}
+        self._loop = asyncio._get_running_loop()  # where flushes run
         self._pulse = cast(Watchful, space) if hasattr(space, "watch_log") else None
         self._swept_until = 0.0
         self._found_idle: dict[str, float] = {}  # by queue: when, by `time.monotonic`
@@ -58,16 +63,20 @@ class LogStore(Ordinary):
     def _log(self, queue: str) -> Log:
         log = self._logs.get(queue)
         if log is None:
-            log = self._logs[queue] = Log(
-                self._space,
-                queues.address(queue),
-                self._cache,
-                self._ids,
-                self._window(queue),
-                timeout=self._timeout,
-                step=self._steps,
-            )
+            log = self._logs.setdefault(queue, self._new_log(queue))  # one step: another thread may be here too
         return log
+
+    def _new_log(self, queue: str) -> Log:
+        return Log(
+            self._space,
+            queues.address(queue),
+            self._cache,
+            self._ids,
+            self._window(queue),
+            timeout=self._timeout,
+            step=self._steps,
+            loop=self._loop,
+        )
 
     def _window(self, queue: str) -> RepeatWindow:
         found = partial(self._found, queue)
@@ -188,9 +197,6 @@ class LogStore(Ordinary):
     async def append(self, queue: str, messages: Sequence[Envelope]) -> list[str]:
         return await self._log(queue).appender.append(messages)
 
-    def single_append(self, queue: str) -> SingleAppend | None:
-        return self._log(queue).appender.append_one
-
     async def claim(self, queue: str, limit: int, lease: float, *, wait: float = 0.0) -> Claims:
         if not wait:
             return (await self._claim(queue, limit, lease))[0]
@@ -234,8 +240,7 @@ class LogStore(Ordinary):
     def extend_from_thread(
         self, queue: str, held: Sequence[tuple[str, str]], seconds: float
     ) -> list[float | None] | None:
-        intents, where = tokens.extend_intents(held, seconds)
-        return tokens.extended(self._log(queue).committer.ask_from_thread(*intents), intents, where)
+        return driven(self.extend(queue, held, seconds))
 
     async def settle(self, queue: str, settlements: Sequence[Settlement]) -> list[Answer]:
         if queue.endswith(DEAD):  # what is dead stays dead: it only waits again

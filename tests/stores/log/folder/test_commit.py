@@ -12,7 +12,7 @@ import pytest
 from holdfast.errors import Damaged, Unavailable
 from holdfast.stores.log.folder import FolderSpace, files
 from tests.stores.log.folder.watched_disk import Disk, unreadable
-from tests.stores.log.space_suite import keys
+from tests.stores.log.space_suite import blocking, keys
 
 
 @pytest.fixture
@@ -39,7 +39,7 @@ async def test_a_commit_is_synced_before_it_is_answered(space: FolderSpace, disk
 
 
 async def test_a_thread_waits_for_the_sync_too(space: FolderSpace, disk: Disk):
-    await asyncio.to_thread(space.transact_from_thread, lambda tx: tx.put("a", b"x"))
+    await asyncio.to_thread(blocking, space, lambda tx: tx.put("a", b"x"))
     assert disk.log[-1] == "sync wal"
 
 

@@ -15,9 +15,10 @@ import pytest
 
 import holdfast
 from holdfast.errors import Unavailable
+from holdfast.stores.log.entries import Step
 from holdfast.stores.log.folder import FolderSpace
 from holdfast.stores.log.folder.identity import SELDOM
-from tests.stores.log.space_suite import keys, value
+from tests.stores.log.space_suite import blocking, keys, value
 
 LARGE = b"x" * 400_000  # a file beside the database
 _MAKE = """
@@ -90,15 +91,9 @@ faults = pytest.mark.parametrize("fault", FAULTS, ids=lambda fault: fault.__name
 @pytest.fixture
 async def space(tmp_path: Path):
     space = await FolderSpace.open(tmp_path / "store", operation_timeout=5)
-    for number in range(30):  # quick ones, so that the event loop itself may do the next
-        await space.transact(lambda tx, number=number: tx.put(f"before/{number}", b"x"))
+    await space.transact(lambda tx: tx.put("before", b"x"))
     yield space
     await space.close()
-
-
-async def at_once(space: FolderSpace, key: str, *, lasting: bool = True) -> None:
-    if space.at_once(lambda tx: tx.put(key, b"x"), lasting=lasting) is None:
-        await space.transact(lambda tx: tx.put(key, b"x"))
 
 
 async def in_a_group(space: FolderSpace, key: str) -> None:
@@ -106,11 +101,11 @@ async def in_a_group(space: FolderSpace, key: str) -> None:
 
 
 async def from_a_thread(space: FolderSpace, key: str) -> None:
-    await asyncio.to_thread(space.transact_from_thread, lambda tx: tx.put(key, b"x"))
+    await asyncio.to_thread(blocking, space, lambda tx: tx.put(key, b"x"))
 
 
 @faults
-@pytest.mark.parametrize("write", [at_once, in_a_group, from_a_thread], ids=lambda write: write.__name__)
+@pytest.mark.parametrize("write", [in_a_group, from_a_thread], ids=lambda write: write.__name__)
 async def test_nothing_is_acknowledged(space: FolderSpace, tmp_path: Path, fault: Callable[[Path], None], write):
     await write(space, "q/before")
     fault(tmp_path / "store")
@@ -136,7 +131,7 @@ async def test_what_is_not_synced_stops_after_a_moment(space: FolderSpace, tmp_p
     async def lease_on() -> None:
         end = time.monotonic() + 20 * SELDOM
         while time.monotonic() < end:
-            await at_once(space, "lease", lasting=False)
+            await space.commits.put(Step(lambda tx: tx.put("lease", b"x"), durable=False), 5)
 
     move(tmp_path / "store")
     with pytest.raises(Unavailable, match="moved, removed or replaced"):

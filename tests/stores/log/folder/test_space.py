@@ -12,7 +12,7 @@ import pytest
 from holdfast.errors import ConfigError, Unavailable
 from holdfast.stores.log.folder import FolderSpace
 from holdfast.stores.log.space import Space
-from tests.stores.log.space_suite import SpaceSuite, keys, value
+from tests.stores.log.space_suite import SpaceSuite, blocking, keys, value
 
 
 @pytest.fixture
@@ -71,18 +71,18 @@ async def test_an_expired_step_never_runs(space: FolderSpace):
         entered.set()
         assert leave.wait(10)
 
-    blocking = asyncio.ensure_future(space.transact(block))
+    first = asyncio.ensure_future(space.transact(block))
     assert await asyncio.to_thread(entered.wait, 10)
     with pytest.raises(Unavailable, match="nothing was done"):
         await space.transact(lambda tx: tx.put("late", b"x"), deadline=0.02)
     with pytest.raises(Unavailable, match="nothing was done"):
-        await asyncio.to_thread(space.transact_from_thread, lambda tx: tx.put("late", b"x"), deadline=0.02)
+        await asyncio.to_thread(blocking, space, lambda tx: tx.put("late", b"x"), deadline=0.02)
     cancelled = asyncio.ensure_future(space.transact(lambda tx: tx.put("late", b"x")))
     await asyncio.sleep(0)
     cancelled.cancel()
     await asyncio.wait([cancelled])  # a caller that is gone has taken its step back; one that is going has not yet
     leave.set()
-    await blocking
+    await first
     assert await space.transact(keys()) == []
 
 
@@ -177,7 +177,7 @@ async def test_refused_after_a_fork(space: FolderSpace):
     if child == 0:
         status = 1
         try:
-            space.transact_from_thread(lambda tx: tx.put("a", b"child"))
+            blocking(space, lambda tx: tx.put("a", b"child"))
         except ConfigError as error:
             status = 0 if "fork" in str(error) else 2
         finally:

@@ -16,7 +16,7 @@ from holdfast.stores.log import slatedb as slate
 from holdfast.stores.log.slatedb import SlateSpace, database, layout
 from holdfast.stores.log.slatedb.binding import Caller, slatedb
 from holdfast.stores.log.space import Space
-from tests.stores.log.space_suite import SpaceSuite, keys, value
+from tests.stores.log.space_suite import SpaceSuite, blocking, keys, value
 
 OPTIONS = StoreOptions(operation_timeout=20.0)
 LARGE = os.urandom(300_000)
@@ -143,7 +143,7 @@ async def test_a_second_writer_fences_the_first(folder: Path):
             first.transact(lambda tx: tx.put("a", b"old")),
             first.read(value("a")),
             first.write_file("b", LARGE),
-            asyncio.to_thread(first.transact_from_thread, lambda tx: tx.put("a", b"old")),
+            asyncio.to_thread(blocking, first, lambda tx: tx.put("a", b"old")),
         ):
             with pytest.raises(Fenced, match="another process has opened"):
                 await call

@@ -68,35 +68,35 @@ class Appends:
         )
         for call, outcome in zip(keyed, outcomes, strict=False):
             if isinstance(outcome, BaseException):
-                call.refuse(outcome)
+                call.error = outcome
         if together and isinstance(outcomes[-1], BaseException):
             self._refuse(together, outcomes[-1])
 
     def _refuse(self, calls: list[Call], error: BaseException) -> None:
         for call in calls:
-            if isinstance(error, UnknownOutcome | Unclear) and call.ids:
-                again = self._repeat(call.messages, call.ids)
-                call.refuse(UnknownOutcome(str(error), ids=call.ids, retry=again))
+            if isinstance(error, UnknownOutcome | Unclear) and call.result:
+                again = self._repeat(call.messages, call.result)
+                call.error = UnknownOutcome(str(error), ids=call.result, retry=again)
             else:
-                call.refuse(error)
+                call.error = error
 
     async def _append_keyed(self, call: Call) -> None:
         """Messages with dedup keys are promised one by one, those between them go together; in order of the call."""
         made: list[str] = []
         for is_plain, some in groupby(call.messages, key=lambda each: each.dedup_key is None):
             if is_plain:
-                part = Call(list(some), None)
+                part = Call(call.owner, list(some))
                 await self._append([part])
-                made += part.ids
+                made += part.result
             else:
                 made += await self._promised.append(list(some), dedup_key)
-        call.ids = made
+        call.result = made
 
     async def _append(self, calls: list[Call]) -> None:
         now = self._space.clock()
         blocks = blocks_of(calls, self._ids, now, SAME)
         hand_out(calls, blocks, now, SAME)
-        if len(blocks) > 1 and any(len({id[:-5] for id in call.ids}) > 1 for call in calls):
+        if len(blocks) > 1 and any(len({id[:-5] for id in call.result}) > 1 for call in calls):
             blocks = self._bundled(calls, now)
         while True:
             looked = time.monotonic()

@@ -19,7 +19,7 @@ from msgspec.structs import replace
 
 from ....errors import HoldfastError, StoreError, Unavailable
 from .. import bundles, damage, flush_rows, intake, letters, names, queues
-from ..append import Call
+from ..commit import Answer, Request
 from ..head import codec, repeat
 from ..head.state import (
     Absorb,
@@ -43,6 +43,7 @@ from ..space import Reading, Transaction
 from ..staging import Staging
 from . import sharding
 from .append import Appends
+from .gather import Gather, Group
 from .graveyard import Undertaker
 from .intake import absorbable_late, list_late, look_ahead
 from .listing import Late
@@ -58,6 +59,7 @@ if TYPE_CHECKING:
     from ..partition import Log
     from .space import CloudSpace
 
+_APPENDS_MOST = 3  # under way before further calls gather
 _LEAST_TIME = 8.0  # seconds of a window in which a flush is written for sure
 _GATHER_PART = 0.06  # of a replacement: how long the next one waits for callers that were answered together
 _READ_BESIDE_LOST = 1  # refusals after which blocks are read when they are ours, not beside the replacement
@@ -96,20 +98,60 @@ class Window:
     def rules(self, rules: Rules, now: float) -> Rules:
         return replace(self.late.rules(rules), epoch=self._space.epoch, now=now)
 
-    def append(self, calls: list[Call]) -> asyncio.Future[None] | None:
-        return asyncio.ensure_future(self.appends.write(calls))
-
     async def replay_archived(self, queue: str, found: Sequence[letters.Original]) -> int:
         return await self.appends.replays.replay(found)
 
     # When to commit.
 
-    def gather_s(self) -> float | None:
+    def calls(self) -> Gather:
+        return Gather(self._append, most=_APPENDS_MOST)
+
+    async def _append(self, group: Group) -> None:
+        group.join()
+        await self.appends.write(group)
+
+    def requests(self) -> Gather:
+        self._requests = Gather(self._carry_out, most=1, pause=self._gather_s)
+        return self._requests
+
+    async def _carry_out(self, group: Group) -> None:
+        """One replacement of the head for all who wait; more join until it is written."""
+        self._begins()
+        head, answers = await self._space.transact(
+            partial(self._joined, group), deadline=self._timeout, lane=self._address.text
+        )
+        group.end(len(answers))
+        for request, answer in zip(group, answers, strict=True):
+            request.result = answer
+        self._committer.answered(group, head)
+
+    def _joined(self, group: Group, tx: Transaction) -> tuple[Head | None, list[Answer]]:
+        """In a thread, perhaps several times; only the answers of the run that counts are given."""
+        self.begin_step(tx, group)
+        group.join()
+        head = self._committer.commit(tx, group) if group else None
+        return head, [request.result for request in group]
+
+    def ask_from_thread(self, *intents: Intent) -> Answer:
+        """As `Committer.ask`, blocking, from any thread."""
+        request = Request(self._committer, intents)
+        with self._urgent():
+            self._space.transact_from_thread(
+                lambda tx: self._committer.commit(tx, [request]), deadline=self._timeout, lane=self._address.text
+            )
+        return request.result
+
+    def _gather_s(self) -> float:
         return _GATHER_PART * self.late.ownership.trip_s
 
-    def begins(self, waiting: Sequence[Asked]) -> None:
+    @property
+    def _waiting(self) -> Sequence[Asked]:
+        """What the next commit will carry out."""
+        return cast(list[Request], self._requests.waiting)
+
+    def _begins(self) -> None:
         self.late.begun_at, self._loop = time.monotonic(), asyncio.get_running_loop()
-        if self.late.is_list_due(_demand(waiting)):
+        if self.late.is_list_due(_demand(self._waiting)):
             self._list_meanwhile()
 
     def _list_meanwhile(self) -> None:
@@ -135,7 +177,7 @@ class Window:
             looking.exception()  # whoever needs a list asks again
 
     @contextlib.contextmanager
-    def urgent(self) -> Iterator[None]:
+    def _urgent(self) -> Iterator[None]:
         self._extending += 1
         try:
             yield
@@ -173,7 +215,7 @@ class Window:
         """True: it ended early, since there is a lease to extend."""
         until = time.monotonic() + seconds
         while (left := until - time.monotonic()) > 0:
-            asked = (*taken, *self._committer.waiting)
+            asked = (*taken, *self._waiting)
             if self._extending or any(type(each) is Extend for request in asked for each in request.intents):
                 return True
             time.sleep(min(left, _SLICE_S))
@@ -181,7 +223,7 @@ class Window:
 
     def _look_again(self, tx: Transaction, taken: Sequence[Asked]) -> Seen:
         """Where messages are wanted, with a list in the same trip."""
-        demand = _demand((*taken, *self._committer.waiting))
+        demand = _demand((*taken, *self._waiting))
         if demand and self.late.listing() is None:
             return list_late(self._committer.survey, tx, demand, self.late)[0]
         return self._committer.look(tx)

@@ -125,11 +125,6 @@ class CloudSpace:
             await self.write_file(key, data)
         return await self._in_thread(lambda: self.transact_from_thread(step, deadline=deadline, lane=lane), deadline)
 
-    def at_once(
-        self, step: Callable[[Transaction], T], *, files: NewFiles = (), lasting: bool = True
-    ) -> tuple[T] | None:
-        return None  # a request takes its time
-
     def transact_from_thread(
         self, step: Callable[[Transaction], T], *, deadline: float | None = None, lane: str = ""
     ) -> T:

@@ -18,7 +18,7 @@ from ....errors import Damaged
 from ...base import DEAD, Check, QueueInfo, Recovered
 from ...capabilities import Capabilities
 from ...records import Answer, Claims, Envelope, Settlement, Stats, Usage
-from .. import names, queues
+from .. import names, queues, tokens
 from ..maintenance import ORPHAN_SECONDS
 from ..partition import Log
 from ..queue_view import Finder
@@ -91,9 +91,6 @@ class LateStore(LogStore):
         self._appended[queue] += len(made)
         return made
 
-    def single_append(self, queue: str) -> None:
-        """Which shard, and what an unclear answer means, is a matter of the call."""
-
     # Costs.
 
     async def stats(self, queue: str) -> Stats:
@@ -124,8 +121,10 @@ class LateStore(LogStore):
         ends: list[float | None] = [None] * len(held)
         count = 1 if queue.endswith(DEAD) else self._log(queue).committer.shards or 1
         for shard, places in sharding.grouped(held, lambda lease: lease[1], count).items():
-            some = super().extend_from_thread(queues.shard(queue, shard), [held[place] for place in places], seconds)
-            for place, end in zip(places, some or (), strict=True):
+            intents, where = tokens.extend_intents([held[place] for place in places], seconds)
+            answer = self._window_of(queues.shard(queue, shard)).ask_from_thread(*intents)
+            some = tokens.extended(answer, intents, where)
+            for place, end in zip(places, some, strict=True):
                 ends[place] = end
         return ends
 

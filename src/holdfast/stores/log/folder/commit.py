@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import os
-import time
 from collections.abc import Callable
 from functools import partial
 from pathlib import Path
@@ -12,20 +11,19 @@ import apsw
 
 from ....errors import Unavailable
 from ... import formats
+from ..entries import Work
 from . import opening, shrinking
 from .clock import FolderClock
-from .commit_thread import Work, fail_all
-from .database import PAGE_SIZE, NotHere, Snapshot, Writing, connect, create_schema, is_moved, read_format
-from .faults import translated
+from .database import PAGE_SIZE, Snapshot, Writing, connect, create_schema, is_moved, read_format
+from .faults import caused, translated
 from .files import Files, sync_directory
 from .identity import DATABASE, LOCK, LOG, Identity, LogRemoved
 from .lock import FolderLock
-from .quickness import Quickness
 from .wal import WriteAheadLog
 
 
 class Committer:
-    """Owns the write connection; all methods run in its lane's thread. Opens the folder with the first group."""
+    """Owns the write connection; used by one leader at a time. Opens the folder with the first group."""
 
     clock: FolderClock
     format: int  # from the first group on
@@ -40,6 +38,7 @@ class Committer:
         clock: Callable[[], float] | None,
         announce: Callable[[list[str]], None],
         remove: Callable[[list[str]], object],
+        fall_behind: Callable[[], None],
     ) -> None:
         self._folder = folder
         self._files = files
@@ -48,79 +47,60 @@ class Committer:
         self._given_clock = clock
         self._announce = announce
         self._remove = remove
+        self._fall_behind = fall_behind  # a commit is there, but not on the disk yet
+        self._is_locked = False
         self._lock: FolderLock | None = None
         self._connection: apsw.Connection | None = None
         self._view: Writing | None = None
         self._wal: WriteAheadLog | None = None
-        self._quickness = Quickness()
         self.shrinks = False  # with the next group: give space back that nothing needs
         self.made: list[str] = []  # what opening had to make, in words
 
+    def is_free(self) -> bool:
+        """For a caller's own thread: take the lock for `run`, if neither that nor opening the database is a wait."""
+        if self._lock is None or self._view is None or not self._lock.try_acquire():
+            return False
+        self._is_locked = True
+        return True
+
     def run(self, works: list[Work]) -> Callable[[], None] | None:
-        """One group: lock, begin, every step, commit, unlock; then, after the callers, others are told."""
-        try:
-            lock = self._locked()
-        except BaseException as error:  # noqa: BLE001 - it is the callers', and the thread must live on
-            fail_all(works, error)
-            return None
+        """One group: lock, begin, every step, commit, unlock; then, after the callers, others are told.
+
+        An interrupt of the thread that leads goes past this, to `repair`.
+        """
         topics: list[str] = []
         rest = works
+        try:
+            lock = self._locked()
+        except Exception as error:  # noqa: BLE001 - it is the callers'
+            fail_all(works, error)
+            return None
         try:
             # Only now: a caller who gave up while another process had the lock must not see its step happen.
             rest = [work for work in works if work.begin()]
             self._identity.check_seldom()
             view = self._view or self._open_database()
-            begun = time.perf_counter()
             while rest:
                 rest = self._transaction(view, rest, topics)
-            if len(works) == 1:
-                self._quickness.note(works[0], works[0].spent + time.perf_counter() - begun)
             self._shrink()
-        except BaseException as error:  # noqa: BLE001 - as above; a connection in an unknown state is not used again
+        except Exception as error:  # noqa: BLE001 - as above; a connection in an unknown state is not used again
             fail_all(rest, error)
             self._disconnect(keeps_log=isinstance(error, LogRemoved))
-        finally:
-            lock.release()
+        self._unlock(lock)
         return partial(self._announce, topics) if topics else None
+
+    def repair(self) -> None:
+        """After an interrupt: nothing of its transaction stays, and others may have the lock."""
+        if self._lock is not None:
+            try:
+                self._disconnect()
+            finally:
+                self._unlock(self._lock)
 
     def _shrink(self) -> None:
         if self.shrinks and self._connection is not None and self._wal is not None:
             self.shrinks = False
             shrinking.shrink(self._connection, self._wal)
-
-    def run_here(self, work: Work) -> Callable[[], None] | None:
-        """The same for one step in the thread of its caller, where it must not take long; None: it was not run."""
-        lock, view, wal = self._lock, self._view, self._wal
-        if lock is None or view is None or wal is None or wal.is_full or not self._quickness.expects(work):
-            return None
-        if not lock.try_acquire():
-            return None
-        topics: list[str] = []
-        try:
-            self._identity.check_seldom()
-            begun = time.perf_counter()
-            work.prepare()
-            if work.error is None:
-                self._impatient(view, wal, work, topics)
-            self._quickness.note(work, time.perf_counter() - begun)
-        except NotHere:
-            view.rollback()
-            return None
-        except BaseException as error:  # noqa: BLE001 - as above
-            fail_all([work], error)
-            self._disconnect(keeps_log=isinstance(error, LogRemoved))
-        finally:
-            lock.release()
-        return partial(self._announce, topics)
-
-    def _impatient(self, view: Writing, wal: WriteAheadLog, work: Work, topics: list[str]) -> None:
-        view.hurry(True)
-        wal.copies = False
-        try:
-            self._transaction(view, [work], topics)
-        finally:
-            wal.copies = True
-            view.hurry(False)
 
     def catch_up(self) -> None:
         """From any thread: what did not wait for the disk reaches it now."""
@@ -156,7 +136,7 @@ class Committer:
     def _transaction(self, view: Writing, works: list[Work], topics: list[str]) -> list[Work]:
         """Run and commit; what is left when SQLite gave up on the way, with those it undid failed."""
         try:
-            view.begin(self.clock.now(), lasting=any(work.lasting for work in works))
+            view.begin(self.clock.now(), durable=any(work.durable for work in works))
             view.calendar = self.clock.calendar()
         except apsw.Error as error:
             fail_all(works, error)
@@ -181,16 +161,17 @@ class Committer:
         if view.wrote and self._connection is not None and self._wal is not None:
             self.clock.mark(self._connection, view.now, view.calendar)
             self._wal.make_room()
-        lasts = view.commit()
+        durable = view.commit()
         # Whoever waits learns of nothing before this. A lease promises nothing, so that one may be handed out of a
         # folder that is gone since a moment: for it the look before the transaction is enough.
-        if lasts and view.wrote:
+        if durable and view.wrote:
             self._identity.check()
-        if not lasts and self._wal is not None:
+        if not durable and self._wal is not None:
             self._wal.is_behind = True
+            self._fall_behind()
             # A file must not go before the disk knows that nobody needs it; the sweep finds what stays behind.
-            lasts = bool(view.gone) and self._wal.sync()
-        if view.gone and lasts:
+            durable = bool(view.gone) and self._wal.sync()
+        if view.gone and durable:
             self._remove(view.gone)
 
     def _locked(self) -> FolderLock:
@@ -199,8 +180,14 @@ class Committer:
             self._files.open()
             self._lock = FolderLock(Path(LOCK), inside=self._files.inside)
             self._identity.note(LOCK, self._lock.stat())
-        self._lock.acquire()
+        if not self._is_locked:
+            self._lock.acquire()
+            self._is_locked = True
         return self._lock
+
+    def _unlock(self, lock: FolderLock) -> None:
+        self._is_locked = False
+        lock.release()
 
     def _open_database(self) -> Writing:
         """Under the lock, so that processes that come first at the same time take turns."""
@@ -284,11 +271,9 @@ class Reader:
 def _run_step(view: Writing, work: Work) -> bool:
     view.step_begins()
     try:
-        work.result = work.step(view)
+        work.step(view)
         view.step_done()
-    except NotHere:
-        raise
-    except BaseException as error:  # noqa: BLE001 - it is the caller's, whatever it is
+    except Exception as error:  # noqa: BLE001 - it is the caller's, whatever it is
         work.fail(translated(error))
         view.step_failed()
         return False
@@ -297,6 +282,13 @@ def _run_step(view: Writing, work: Work) -> bool:
 
 def _read(view: Snapshot, work: Work) -> None:
     try:
-        work.result = work.step(view)
-    except BaseException as error:  # noqa: BLE001 - it is the caller's, whatever it is
+        work.step(view)
+    except Exception as error:  # noqa: BLE001 - it is the caller's, whatever it is
         work.fail(translated(error))
+
+
+def fail_all(works: list[Work], error: BaseException) -> None:
+    """The same cause for each, but an exception of its own: each is raised elsewhere and grows a traceback."""
+    ours = translated(error)
+    for work in works:
+        work.fail(ours if ours is error else caused(type(ours)(*ours.args), error))

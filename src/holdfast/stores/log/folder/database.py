@@ -16,7 +16,6 @@ import apsw
 
 from ....errors import ConfigError, Unavailable, UnsafeStore
 from ... import formats
-from .. import rows
 from ..calendar import IN_STEP, Calendar
 from ..space import LAST, Buffer, Found, Range, Survey
 from . import clock
@@ -118,10 +117,6 @@ def _survey_sql(gets: int, firsts: tuple[bool, ...]) -> str:
     return "SELECT " + ", ".join([get] * gets + ranges)
 
 
-class NotHere(Exception):
-    """A step in the thread of its caller came to something that may take long; it has to start over elsewhere."""
-
-
 class Snapshot:
     """A step's view for reading."""
 
@@ -143,11 +138,8 @@ class Snapshot:
             return None
         data, tag = row
         if data is None:
-            data = self._read_file(key)
+            data = self._files.read(key)
         return None if data is None else Found(data, tag)
-
-    def _read_file(self, key: str) -> bytes | None:
-        return self._files.read(key)
 
     def list(self, prefix: str, *, after: str = "", limit: int = 1000) -> list[str]:
         # All keys in one row: every row fetched lets other threads of the interpreter in, and beside a busy event loop
@@ -190,43 +182,21 @@ class Writing(Snapshot):
         self._tags = count(secrets.randbits(62))  # a random start: no two processes, no two lives of a key agree
         self._begun = (0, 0)
         self._wrote = self._others_wrote = self._saved = False
-        self._lasting = True
-        self._hurries = False  # in the thread of a caller, which must not be held up
+        self._durable = True
 
-    def hurry(self, hurries: bool) -> None:
-        """Whether to raise NotHere instead of waiting for foreign tools or pyarrow, or reading files."""
-        self._hurries = hurries
-        self._connection.set_busy_timeout(0 if hurries else BUSY_TIMEOUT)
-
-    def begin(self, now: float, *, lasting: bool = True) -> None:
-        if lasting is not self._lasting:
-            self._execute("PRAGMA synchronous = FULL" if lasting else "PRAGMA synchronous = NORMAL")
-            self._lasting = lasting
-        try:
-            self._execute("BEGIN IMMEDIATE")
-        except apsw.BusyError:
-            if self._hurries:
-                raise NotHere from None
-            raise
+    def begin(self, now: float, *, durable: bool = True) -> None:
+        if durable is not self._durable:
+            self._execute("PRAGMA synchronous = FULL" if durable else "PRAGMA synchronous = NORMAL")
+            self._durable = durable
+        self._execute("BEGIN IMMEDIATE")
         self.now = now
         self.topics, self.gone = [], []
         self._others_wrote = False
 
     def commit(self) -> bool:
-        """Durable when it returns, if it is to last; False: nobody knows when it will be."""
+        """On the disk when it returns, if it is to be durable; False: nobody knows when it will be."""
         self._execute("COMMIT")
-        return self._lasting or not self._others_wrote
-
-    def get(self, key: str) -> Found | None:
-        found = super().get(key)
-        if self._hurries and found is not None and rows.waits_to_decode(found.data):
-            raise NotHere
-        return found
-
-    def _read_file(self, key: str) -> bytes | None:
-        if self._hurries:
-            raise NotHere
-        return super()._read_file(key)
+        return self._durable or not self._others_wrote
 
     @property
     def wrote(self) -> bool:

@@ -11,7 +11,7 @@ import json
 import math
 import time
 from collections import Counter
-from collections.abc import Callable, Iterator
+from collections.abc import Awaitable, Callable, Iterator
 from contextlib import contextmanager
 from functools import partial
 from typing import TypeAlias, cast
@@ -30,7 +30,7 @@ _MARKS = (
     f"{_COUNT.format('inbox')}, {_COUNT.format('later')} FROM (SELECT value AS root FROM json_each(?2))"
 )
 Mark: TypeAlias = tuple[int | None, int | None, int, int]
-Read: TypeAlias = Callable[[Callable[[Reading], list[str]]], "asyncio.Future[list[str]]"]
+Read: TypeAlias = Callable[[Callable[[Reading], list[str]]], Awaitable[list[str]]]
 Watched: TypeAlias = tuple[str, str]  # a topic, and the root of the log that it is about
 
 
@@ -76,7 +76,7 @@ class Pulse:
             del self._watched[loop]  # the next who waits begins anew
             return
         try:
-            looked = self._read(partial(self._changed, list(watched)))
+            looked = asyncio.ensure_future(self._read(partial(self._changed, list(watched))))
         except Exception:  # noqa: BLE001 - closed, or opened before a fork: whoever waits finds out
             del self._watched[loop]
             self._wake([topic for topic, _ in watched])

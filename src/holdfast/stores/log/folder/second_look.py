@@ -15,7 +15,7 @@ from typing import TypeAlias
 import apsw
 
 from ....errors import Unavailable
-from .commit_thread import Work
+from ..entries import Work
 from .database import open_there
 from .faults import MALFORMED, caused
 
@@ -31,13 +31,13 @@ def with_second_look(run: Run, path: Path, vfs: str | None) -> Run:
     def looked(works: list[Work]) -> Callable[[], None] | None:
         after = run(works)
         for work in works:
-            look_again(work, path, vfs)
+            _look_again(work, path, vfs)
         return after
 
     return looked
 
 
-def look_again(work: Work, path: Path, vfs: str | None) -> None:
+def _look_again(work: Work, path: Path, vfs: str | None) -> None:
     cause = work.error.__cause__ if work.error is not None else None
     if isinstance(cause, MALFORMED) and not _is_damaged(path, vfs):
         text = f"the store's database could not be read, nothing was done; try again later: {cause}"

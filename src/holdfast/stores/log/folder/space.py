@@ -6,8 +6,8 @@ import asyncio
 import contextlib
 import os
 import re
-import time
-from collections.abc import Callable
+import threading
+from collections.abc import Awaitable, Callable
 from concurrent.futures import ThreadPoolExecutor
 from functools import partial
 from pathlib import Path
@@ -18,17 +18,18 @@ from ... import formats
 from ...base import Check
 from .. import names
 from ..calendar import Calendar
+from ..commit_queue import CLOSED, FORKED, CommitQueue
+from ..entries import Step
 from ..repeat_window import Atomic, Home, RepeatWindow
 from ..space import Buffer, NewFiles, Reading, Transaction
 from . import doctor
 from .commit import Committer, Reader
-from .commit_thread import CLOSED, Lane, Work
 from .database import Snapshot, Writing
 from .faults import translated
 from .files import TEMPORARY, Files
 from .identity import DATABASE, LOCK, LOG, Identity
 from .pulse import Pulse
-from .second_look import look_again, with_second_look
+from .second_look import Run, with_second_look
 from .wake import SUFFIX, WAKE_FILE, Wake
 
 T = TypeVar("T")
@@ -36,7 +37,7 @@ _FILE_THREADS = 4
 _WRITTEN = re.compile(rf"(.+/)?\.[0-9a-f]{{16}}{re.escape(TEMPORARY)}")  # a file that was being written
 _SWEEP_STEP = 100
 _GIVING_UP_S = 0.1  # seconds that closing may take where opening has failed; a thread behind a lock stays there
-_CATCH_UP = 0.05  # seconds after which a commit that did not wait for the disk is there
+_CATCH_UP_S = 0.05  # after which a commit that did not wait for the disk is there
 
 
 class FolderSpace:
@@ -59,13 +60,13 @@ class FolderSpace:
     ) -> None:
         self._folder = path
         self._timeout = operation_timeout
-        self._vfs = vfs
         self._pid = os.getpid()
         self._closed = False
         self._identity = Identity(path)
         self._files = Files(path, self._identity)
         self._roots: set[str] = set()
-        self._caught_up_at = 0.0
+        self._ending = threading.Event()
+        self._catches_up = False  # soon
         self._pool = ThreadPoolExecutor(_FILE_THREADS, thread_name_prefix="holdfast-files")
         self._poll_interval = poll_interval
         self._wake = Wake(path, enabled=wake, poll_interval=poll_interval)
@@ -79,19 +80,24 @@ class FolderSpace:
             clock=clock,
             announce=self._wake.announce,
             remove=lambda keys: self._pool.submit(self._files.remove, keys),
+            fall_behind=self._catch_up_soon,
         )
-        self._writes = Lane(
-            "holdfast-commit",
-            with_second_look(self._committer.run, path / DATABASE, vfs),
-            finish=self._finish,
-            here=self._committer.run_here,
-            elsewhere=self._pool,
-            why=self._committer.held_up_by,
-        )
-        self._reads: Lane | None = None
+        self.commits = self._commit_queue(with_second_look(self._committer.run, path / DATABASE, vfs))
+        self._reads: CommitQueue | None = None
         on_advance = getattr(clock, "on_advance", None)
         if on_advance is not None:
             on_advance(lambda *_: self._wake.wake_all())
+
+    def _commit_queue(self, run: Run) -> CommitQueue:
+        leads = self._committer
+        return CommitQueue(
+            "holdfast-commit",
+            run,
+            finish=self._finish,
+            is_free=leads.is_free,
+            repair=leads.repair,
+            why=leads.held_up_by,
+        )
 
     @classmethod
     async def open(
@@ -111,7 +117,7 @@ class FolderSpace:
             path, poll_interval=poll_interval, operation_timeout=operation_timeout, wake=wake, vfs=vfs, clock=clock
         )
         try:
-            await space._writes.submit(lambda _: None, deadline=min(connect_timeout, operation_timeout))
+            await space.commits.put(Step(lambda _: None), min(connect_timeout, operation_timeout))
         except BaseException:
             await space._close(min(operation_timeout, _GIVING_UP_S))
             raise
@@ -119,7 +125,7 @@ class FolderSpace:
             path / DATABASE, files=space._files, identity=space._identity, vfs=vfs, clock=space._committer.clock
         )
         run = with_second_look(reader.run, path / DATABASE, vfs)
-        space._reads = Lane("holdfast-read", run, finish=reader.finish)
+        space._reads = CommitQueue("holdfast-read", run, finish=reader.finish, repair=reader.finish)
         return space
 
     def repeat_window(self, home: Home) -> RepeatWindow:
@@ -138,74 +144,55 @@ class FolderSpace:
         deadline: float | None = None,
         lane: str = "",
         files: NewFiles = (),
-    ) -> asyncio.Future[T]:
+    ) -> Awaitable[T]:
         self._usable()
         within = self._timeout if deadline is None else deadline
         if any(_root(key) not in self._roots for key, _ in files):
-            return asyncio.ensure_future(self._transact_there(step, within, files))
-        return self._writes.submit(step, deadline=within, before=self._writer(files), size=_size(files))
+            return self._transact_there(step, within, files)
+        before = partial(self.write_files, files) if files else None
+        return self.commits.put(Step(step, before=before), within)
 
     async def _transact_there(self, step: Callable[[Transaction], T], deadline: float, files: NewFiles) -> T:
         for key, _ in files:
-            await self._note_root(key)
+            await self.expect_files(key)
         return await self.transact(step, deadline=deadline, files=files)
 
-    def at_once(
-        self, step: Callable[[Transaction], T], *, files: NewFiles = (), lasting: bool = True
-    ) -> tuple[T] | None:
-        self._usable()
-        if any(_root(key) not in self._roots for key, _ in files):
-            return None
-        work = Work(step, None, self._writer(files), _size(files), lasting=lasting)
-        if not self._writes.ran_here(work):
-            return None
-        if work.error is not None:
-            look_again(work, self._folder / DATABASE, self._vfs)
-            raise work.error
-        if not lasting:
-            self._catch_up_soon()
-        return (work.result,)
-
     def _catch_up_soon(self) -> None:
-        now = time.monotonic()
-        if now >= self._caught_up_at:
-            self._caught_up_at = now + _CATCH_UP
-            asyncio.get_running_loop().call_later(_CATCH_UP, self._catch_up)
+        """By the leader of a commit that did not wait for the disk."""
+        if not self._catches_up:
+            self._catches_up = True
+            with contextlib.suppress(RuntimeError):  # an interpreter that ends starts nothing more
+                self._pool.submit(self._catch_up)
 
     def _catch_up(self) -> None:
-        if not self._closed:
-            self._pool.submit(self._committer.catch_up)
+        self._ending.wait(_CATCH_UP_S)
+        self._catches_up = False  # before the sync: what is committed meanwhile needs another
+        self._committer.catch_up()
 
-    def transact_from_thread(
-        self, step: Callable[[Transaction], T], *, deadline: float | None = None, lane: str = ""
-    ) -> T:
+    def read(self, step: Callable[[Reading], T], *, deadline: float | None = None) -> Awaitable[T]:
         self._usable()
-        return self._writes.submit_from_thread(step, deadline=self._timeout if deadline is None else deadline)
-
-    def read(self, step: Callable[[Reading], T], *, deadline: float | None = None) -> asyncio.Future[T]:
-        self._usable()
-        return cast(Lane, self._reads).submit(step, deadline=self._timeout if deadline is None else deadline)
+        return cast(CommitQueue, self._reads).put(Step(step), self._timeout if deadline is None else deadline)
 
     async def write_file(self, key: str, data: Buffer) -> None:
         self._usable()
-        await self._note_root(key)
+        self._files.path(key)  # or an error: it is to be noted only if it can be one
+        await self.expect_files(key)
         await self._in_pool(partial(self._files.write, key, data))
 
-    async def _note_root(self, key: str) -> None:
+    async def expect_files(self, key: str) -> None:
         """Before the first file, so that a sweep finds what a crash leaves and touches nobody else's files."""
         root = _root(key)
         if root not in self._roots:
             note = "INSERT INTO roots (name) VALUES (?) ON CONFLICT DO NOTHING"
-            self._files.path(key)
             await self.transact(lambda view: cast(Writing, view).execute(note, (root,)))
             self._roots.add(root)
 
-    def _writer(self, files: NewFiles) -> Callable[[], None] | None:
-        return partial(self._write_all, files) if files else None
-
-    def _write_all(self, files: NewFiles) -> None:
-        for key, data in files:
-            self._files.write(key, data)
+    def write_files(self, files: NewFiles) -> None:
+        try:
+            for key, data in files:
+                self._files.write(key, data)
+        except OSError as error:
+            raise translated(error) from error
 
     async def remove(self, keys: list[str]) -> None:
         await self.transact(lambda tx: [tx.delete(key) for key in keys])
@@ -280,17 +267,18 @@ class FolderSpace:
 
     async def _close(self, timeout: float) -> None:
         self._closed = True
-        for lane in (self._reads, self._writes):
-            if lane is not None:
-                await asyncio.to_thread(lane.stop, timeout)
+        self._ending.set()
+        for each in (self._reads, self.commits):
+            if each is not None:
+                await asyncio.to_thread(each.stop, timeout)
 
     def abandon(self) -> None:
         """Its threads finish what waits, then end."""
         if os.getpid() == self._pid:
             self._closed = True
-            for lane in (self._reads, self._writes):
-                if lane is not None:
-                    lane.end_soon()
+            for each in (self._reads, self.commits):
+                if each is not None:
+                    each.end_soon()
 
     def _finish(self) -> None:
         """The committing thread's last act: stuck behind another process's lock, it needs its files until then."""
@@ -303,7 +291,7 @@ class FolderSpace:
 
     def _usable(self) -> None:
         if os.getpid() != self._pid:
-            raise ConfigError("this store was opened before a fork; open it again in the child process")
+            raise ConfigError(FORKED)
         if self._closed:
             raise Unavailable(CLOSED)
 
@@ -336,10 +324,6 @@ class FolderSpace:
                 directory.rmdir()
         left = (os.path.join(below, name) for below, _, found in os.walk(self._folder) for name in sorted(found))
         return names.told(left, "file")
-
-
-def _size(files: NewFiles) -> int:
-    return sum(len(data) for _, data in files)
 
 
 def _root(key: str) -> str:

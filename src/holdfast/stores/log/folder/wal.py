@@ -30,22 +30,16 @@ class WriteAheadLog:
         self._pages = 0
         self._size = 0  # of the file, as far as we know
         self.is_behind = False  # commits did not wait for the disk
-        self.copies = True  # into the database, when it is full
         connection.set_wal_hook(self._committed)
 
     def _committed(self, connection: apsw.Connection, name: str, pages: int) -> int:
         self._pages = pages
-        if pages >= CHECKPOINT_PAGES and self.copies:
+        if pages >= CHECKPOINT_PAGES:
             # On a full disk the log cannot be copied into the database. The commit has happened all the same, and an
             # error here would make SQLite say that it has not; the next commit tries to copy again.
             with contextlib.suppress(apsw.Error):
                 connection.wal_checkpoint(name, apsw.SQLITE_CHECKPOINT_PASSIVE)
         return apsw.SQLITE_OK
-
-    @property
-    def is_full(self) -> bool:
-        """The next commit may have to copy the log into the database, which takes its time."""
-        return self._pages + _FEW_PAGES >= CHECKPOINT_PAGES
 
     def catch_up(self) -> None:
         """From any thread: what did not wait for the disk reaches it now."""

@@ -11,7 +11,7 @@ from itertools import count
 
 from ....errors import Fenced, Unavailable
 from ... import formats
-from ..folder.commit_thread import Work
+from ..entries import Work
 from . import layout
 from .clock import SlateClock
 from .database import Database, Opened
@@ -249,7 +249,7 @@ class Reader:
 def _run_step(group: Group, work: Work) -> bool:
     group.step_begins()
     try:
-        work.result = work.step(group)
+        work.step(group)
     except BaseException as error:  # noqa: BLE001 - it is the caller's, whatever it is
         work.fail(translated(error))
         group.step_failed()
@@ -259,7 +259,7 @@ def _run_step(group: Group, work: Work) -> bool:
 
 def _read(view: Snapshot, work: Work) -> None:
     try:
-        work.result = work.step(view)
+        work.step(view)
     except BaseException as error:  # noqa: BLE001 - it is the caller's, whatever it is
         work.fail(translated(error))
 

@@ -11,8 +11,8 @@ from concurrent.futures import ThreadPoolExecutor
 from ....config import StoreOptions
 from ....errors import ConfigError, Unavailable
 from ....escaping import logger_named
+from ..commit_queue import CommitQueue
 from ..folder import opening
-from ..folder.commit_thread import Lane
 from ..topics import Topics, deliver
 from .binding import Caller
 from .commit import Committer, Reader
@@ -45,10 +45,17 @@ class Core:
         self.committer = Committer(
             self.database, prepare=self._prepare, clock=clock, announce=self._announce
         )  # fmt: skip
-        self.writes = Lane(
-            "holdfast-slate", self.committer.run, finish=self._finish, gather=self._gather, why=self._why
-        )  # fmt: skip
-        self.reads = Lane("holdfast-slate-read", Reader(self.committer).run, finish=lambda: None)
+        self.writes = CommitQueue(
+            "holdfast-slate",
+            self.committer.run,
+            finish=self._finish,
+            leads_in_caller=False,  # a flush takes its time, and the next ones gather meanwhile
+            gather=self._gather,
+            why=self._why,
+        )
+        self.reads = CommitQueue(
+            "holdfast-slate-read", Reader(self.committer).run, finish=lambda: None, leads_in_caller=False
+        )
         self._stopping = threading.Event()
         if place.is_local:
             threading.Thread(target=self._keep_synced, name="holdfast-slate-sync", daemon=True).start()

@@ -5,14 +5,16 @@ from __future__ import annotations
 import asyncio
 import os
 import time
-from collections.abc import Callable
+from collections.abc import Awaitable, Callable
+from functools import partial
 from typing import TypeVar
 
 from ....config import StoreOptions
 from ....errors import ConfigError, Unavailable
 from ...base import Check
 from ..calendar import Calendar
-from ..folder.commit_thread import CLOSED
+from ..commit_queue import CLOSED, FORKED, CommitQueue
+from ..entries import Step
 from ..repeat_window import Atomic, Home, RepeatWindow
 from ..space import Buffer, NewFiles, Reading, Transaction
 from ..topics import deliver
@@ -46,7 +48,7 @@ class SlateSpace:
         core.users += alone
         space = cls(core, timeout=options.operation_timeout)
         try:
-            await core.writes.submit(lambda _: None, deadline=options.connect_timeout)
+            await core.writes.put(Step(lambda _: None), options.connect_timeout)
         except BaseException:
             await space._close(1.0)
             raise
@@ -61,29 +63,17 @@ class SlateSpace:
     def calendar(self) -> Calendar:
         return self._core.committer.clock.calendar()
 
+    @property
+    def commits(self) -> CommitQueue:
+        self._usable()
+        return self._core.writes
+
     def transact(
         self, step: Callable[[Transaction], T], *, deadline: float | None = None, lane: str = "", files: NewFiles = ()
-    ) -> asyncio.Future[T]:
+    ) -> Awaitable[T]:
         self._usable()
-        if files:
-            return asyncio.ensure_future(self._after_files(files, step, deadline))
-        return self._core.writes.submit(step, deadline=self._timeout if deadline is None else deadline)
-
-    async def _after_files(self, files: NewFiles, step: Callable[[Transaction], T], deadline: float | None) -> T:
-        await asyncio.gather(*(self.write_file(key, data) for key, data in files))
-        return await self.transact(step, deadline=deadline)
-
-    def at_once(
-        self, step: Callable[[Transaction], T], *, files: NewFiles = (), lasting: bool = True
-    ) -> tuple[T] | None:
-        return None  # a flush takes its time
-
-    def transact_from_thread(
-        self, step: Callable[[Transaction], T], *, deadline: float | None = None, lane: str = ""
-    ) -> T:
-        self._usable()
-        wait = self._timeout if deadline is None else deadline
-        return self._core.writes.submit_from_thread(step, deadline=wait)
+        before = partial(self.write_files, files) if files else None
+        return self._core.writes.put(Step(step, before=before), self._timeout if deadline is None else deadline)
 
     async def read(self, step: Callable[[Reading], T], *, deadline: float | None = None) -> T:
         self._usable()
@@ -92,12 +82,19 @@ class SlateSpace:
             began = time.monotonic()
             await self.transact(lambda _: None, deadline=left)  # opens it again, or says why not
             left = max(0.0, left - time.monotonic() + began)
-        return await self._core.reads.submit(step, deadline=left)
+        return await self._core.reads.put(Step(step), left)
 
     async def write_file(self, key: str, data: Buffer) -> None:
         self._usable()
         core = self._core
         await asyncio.get_running_loop().run_in_executor(core.pool, core.committer.write_file, key, bytes(data))
+
+    async def expect_files(self, key: str) -> None:
+        """There is nothing to prepare."""
+
+    def write_files(self, files: NewFiles) -> None:
+        for key, data in files:
+            self._core.committer.write_file(key, bytes(data))
 
     async def remove(self, keys: list[str]) -> None:
         await self.transact(lambda tx: [tx.delete(key) for key in keys])
@@ -163,6 +160,6 @@ class SlateSpace:
 
     def _usable(self) -> None:
         if os.getpid() != self._core.pid:
-            raise ConfigError("this store was opened before a fork; open it again in the child process")
+            raise ConfigError(FORKED)
         if self._closed or self._core.ended:
             raise Unavailable(CLOSED)

@@ -1,4 +1,4 @@
-"""Steps that an event loop runs itself, because they are alone and quick."""
+"""Commits of a folder: who leads them, what is synced when, and what becomes of files."""
 
 from __future__ import annotations
 
@@ -7,22 +7,23 @@ import fcntl
 import gc
 import os
 import shutil
+import signal
 import threading
-import time
 import weakref
+from collections.abc import Callable
 from pathlib import Path
+from typing import Any
 
 import apsw
 import pytest
 
 import holdfast
 from holdfast.errors import QueueNotFound
-from holdfast.stores.log.folder import FolderSpace, quickness, wal
-from holdfast.stores.log.folder.commit_thread import Work
-from holdfast.stores.log.folder.quickness import QUICK, Quickness
+from holdfast.stores.log.entries import Step
+from holdfast.stores.log.folder import FolderSpace, wal
 from holdfast.stores.records import Envelope
 from tests.stores.log.folder.watched_disk import Disk
-from tests.stores.log.space_suite import keys
+from tests.stores.log.space_suite import blocking, keys
 
 
 def put(key: str, data: bytes = b"x"):
@@ -41,14 +42,7 @@ def disk(tmp_path: Path):
 
 
 @pytest.fixture
-def quick(monkeypatch: pytest.MonkeyPatch):
-    """However slow this machine is just now."""
-    monkeypatch.setattr(quickness, "QUICK", 60.0)
-    monkeypatch.setattr(quickness, "QUICK_FILES", 60.0)
-
-
-@pytest.fixture
-async def space(tmp_path: Path, disk: Disk, quick: None):
+async def space(tmp_path: Path, disk: Disk):
     space = await FolderSpace.open(tmp_path / "store", vfs=disk.name)
     await space.transact(put("warm"))
     disk.log.clear()
@@ -56,24 +50,24 @@ async def space(tmp_path: Path, disk: Disk, quick: None):
     await space.close()
 
 
-async def at_once(space: FolderSpace, step, **more):
-    """As soon as the committing thread has nothing more to do with what came before."""
-    for _ in range(5000):
-        done = space.at_once(step, **more)
-        if done is not None:
-            return done
-        await asyncio.sleep(0.002)
-    raise AssertionError("it was never done at once")
+async def in_a_thread(space: FolderSpace, step: Callable[[Any], Any], *, durable: bool = True) -> Any:
+    """As a blocking caller."""
+    entry = Step(step, durable=durable)
+    await asyncio.to_thread(lambda: space.commits.put(entry, 10))
+    return entry.result
 
 
-async def test_a_quick_step_runs_in_the_thread_of_its_caller(space: FolderSpace):
-    assert await at_once(space, put("a")) == (threading.get_ident(),)
-    assert await space.transact(put("b")) != threading.get_ident()
+async def test_a_blocking_caller_commits_in_its_own_thread(space: FolderSpace):
+    def call() -> bool:
+        return blocking(space, put("a")) == threading.get_ident()
+
+    assert await asyncio.to_thread(call)
+    assert await space.transact(put("b")) != threading.get_ident(), "an event loop waits for no disk"
     assert await space.read(keys("")) == ["a", "b", "warm"]
 
 
 async def test_it_is_synced_before_it_is_answered(space: FolderSpace, disk: Disk):
-    assert await at_once(space, put("a")) is not None
+    await in_a_thread(space, put("a"))
     assert disk.log[-1] == "sync wal"
     assert "write wal" in disk.log
 
@@ -82,7 +76,7 @@ async def test_what_need_not_last_is_synced_soon_after(space: FolderSpace, disk:
     synced = threading.Event()
     sync = wal.sync
     monkeypatch.setattr(wal, "sync", lambda fd: (sync(fd), synced.set()))
-    assert await at_once(space, put("a"), lasting=False) is not None
+    assert await in_a_thread(space, put("a"), durable=False)
     assert "write wal" in disk.log
     assert "sync wal" not in disk.log
     assert not synced.is_set()
@@ -99,8 +93,8 @@ async def test_a_file_goes_only_after_the_disk_knows_that_it_is_not_needed(
     large = tmp_path / "store" / "q" / "large"
     sync, seen = wal.sync, []
     monkeypatch.setattr(wal, "sync", lambda fd: (seen.append(large.exists()), sync(fd)))
-    assert await at_once(space, lambda tx: tx.delete("q/large"), lasting=False) == (True,)
-    assert seen == [True]
+    assert await in_a_thread(space, lambda tx: tx.delete("q/large"), durable=False)
+    assert seen[0]
     for _ in range(5000):
         if not os.listdir(large.parent):
             return
@@ -118,7 +112,7 @@ async def test_a_file_stays_for_the_sweep_where_the_disk_refuses(
         raise OSError("told to fail")
 
     monkeypatch.setattr(wal, "sync", refuses)
-    assert await at_once(space, lambda tx: tx.delete("q/large"), lasting=False) == (True,)
+    assert await in_a_thread(space, lambda tx: tx.delete("q/large"), durable=False)
     await asyncio.sleep(0.1)
     assert os.listdir(tmp_path / "store" / "q") == ["large"]
 
@@ -129,93 +123,56 @@ async def test_its_own_error_is_raised_and_undoes_it(space: FolderSpace):
         raise QueueNotFound("no such queue")
 
     with pytest.raises(QueueNotFound):
-        await at_once(space, step)
+        await in_a_thread(space, step)
     assert await space.read(keys("a")) == []
-    assert await at_once(space, put("a")) is not None
+    await in_a_thread(space, put("a"))
 
 
 async def test_a_failing_disk_is_told(space: FolderSpace, disk: Disk):
     disk.failing = apsw.FullError
     with pytest.raises(holdfast.Unavailable):
-        await at_once(space, put("a"))
+        await in_a_thread(space, put("a"))
     disk.failing = None
     await space.transact(put("b"))
     assert await space.read(keys("")) == ["b", "warm"]
 
 
-async def test_not_while_another_process_commits(space: FolderSpace, tmp_path: Path):
+async def test_while_another_process_commits_the_thread_waits_in_line(space: FolderSpace, tmp_path: Path):
     fd = os.open(tmp_path / "store" / "lock", os.O_RDWR)
     try:
         fcntl.flock(fd, fcntl.LOCK_EX)
-        assert space.at_once(put("a")) is None
+        late = asyncio.ensure_future(asyncio.to_thread(blocking, space, put("late"), deadline=0.1))
+        waits = asyncio.ensure_future(asyncio.to_thread(blocking, space, put("a")))
+        with pytest.raises(holdfast.Unavailable, match="nothing was done"):
+            await late
+        assert not waits.done()
     finally:
         os.close(fd)
-    assert await at_once(space, put("a")) is not None
+    await waits
+    assert await space.read(keys("")) == ["a", "warm"]
 
 
-async def test_not_while_a_foreign_tool_writes(space: FolderSpace, tmp_path: Path):
-    tool = apsw.Connection(str(tmp_path / "store" / "holdfast.db"))
-    tool.execute("BEGIN IMMEDIATE")
-    begun = time.monotonic()
-    assert space.at_once(put("a")) is None
-    assert time.monotonic() - begun < 1
-    tool.execute("ROLLBACK")
-    tool.close()
-    assert await at_once(space, put("a")) is not None
+@pytest.mark.timeout(60)
+def test_an_interrupt_in_the_middle_of_a_commit_undoes_it_and_harms_nobody(tmp_path: Path):
+    """The main thread leads; the interrupt comes inside its step."""
+    before = signal.signal(signal.SIGINT, signal.default_int_handler)
 
+    def interrupted(tx):
+        tx.put("half", b"x")
+        signal.raise_signal(signal.SIGINT)
 
-async def test_not_while_others_wait(space: FolderSpace):
-    entered, leave = threading.Event(), threading.Event()
-
-    def held(tx):
-        entered.set()
-        assert leave.wait(10)
-
-    waiting = space.transact(held)
-    assert await asyncio.to_thread(entered.wait, 10)
-    assert space.at_once(put("a")) is None
-    leave.set()
-    await waiting
-
-
-async def test_not_when_a_file_must_be_read(space: FolderSpace):
-    await space.write_file("q/large", b"large")
-    await space.transact(lambda tx: tx.adopt("q/large"))
-
-    def step(tx):
-        tx.put("a", b"x")
-        return tx.get("q/large").data
-
-    assert space.at_once(step) is None
-    assert await space.read(keys("a")) == []
-    assert await space.transact(step) == b"large"
-
-
-async def test_files_are_written_before(space: FolderSpace):
-    await space.write_file("q/other", b"so that the folder is known")
-    done = await at_once(space, lambda tx: tx.adopt("q/one"), files=[("q/one", b"1" * 1000)])
-    assert done == (True,)
-    assert await space.read(lambda view: view.get("q/one").data) == b"1" * 1000
-
-
-def test_slow_steps_are_not_expected_to_be_quick():
-    late = Quickness()
-    lasting, fleeting = Work(print, None), Work(print, None, lasting=False)
-    large = Work(print, None, None, 1 << 20)
-    assert not late.expects(lasting)
-    for _ in range(20):
-        late.note(lasting, QUICK / 4)
-        late.note(large, QUICK / 4)
-    assert late.expects(lasting)
-    assert late.expects(large)
-    assert not late.expects(Work(print, None, None, 64 << 20)), "by its size"
-    late.note(lasting, QUICK * 20)
-    assert not late.expects(lasting)
-    assert late.expects(fleeting), "they do not wait for the disk"
-    late.note(fleeting, QUICK * 20)
-    tries = [late.expects(fleeting) for _ in range(100)]
-    assert not tries[0]
-    assert tries[-1], "tried again by and by"
+    space = asyncio.run(FolderSpace.open(tmp_path / "store"))
+    try:
+        for number in range(5):
+            blocking(space, put(f"before/{number}"))
+            with pytest.raises(KeyboardInterrupt):
+                blocking(space, interrupted)
+            blocking(space, put(f"after/{number}"))
+        assert blocking(space, keys("half")) == []
+        assert len(blocking(space, keys(""))) == 10
+    finally:
+        signal.signal(signal.SIGINT, before)
+        asyncio.run(space.close())
 
 
 @pytest.fixture
@@ -243,37 +200,13 @@ async def test_a_lone_caller_leaves_turns_to_others(queue: holdfast.Queue[bytes]
     assert turns >= 200
 
 
-async def test_who_tries_in_vain_again_and_again_leaves_turns_to_others(tmp_path: Path, quick: None):
-    turns = 0
-
-    async def other() -> None:
-        nonlocal turns
-        while True:
-            turns += 1
-            await asyncio.sleep(0)
-
-    async with holdfast.connect(f"file://{tmp_path / 'store'}") as broker:
-        queue = await broker.queue("q")
-        await queue.enqueue(1)
-        await broker.delete_queue("q", force=True)
-        task = asyncio.ensure_future(other())
-        without = 0
-        for call in [queue.dequeue] * 50 + [lambda: queue.enqueue(2)] * 50:
-            before = turns
-            with pytest.raises(QueueNotFound):
-                await call()
-            without += turns == before
-        task.cancel()
-        assert without <= 60, "every second one waits for its turn"
-
-
 async def test_what_a_refused_call_held_is_let_go(tmp_path: Path):
     """The error, its traceback and the call know each other, and the garbage collector does not look at calls."""
     async with holdfast.connect(f"file://{tmp_path / 'store'}") as broker:
         appender = broker.store._log("missing").appender
         kept = []
         for _ in range(30):
-            future = appender.append([Envelope(b"x")])
+            future = asyncio.ensure_future(appender.append([Envelope(b"x")]))
             kept.append(weakref.ref(future))
             with pytest.raises(QueueNotFound):
                 await future
@@ -300,7 +233,7 @@ async def test_callers_that_come_together_share_commits(queue: holdfast.Queue[by
     assert (await queue.stats()).processing == 0
 
 
-async def test_a_claim_may_be_gone_after_a_power_cut_and_nothing_else(tmp_path: Path, disk: Disk, quick: None):
+async def test_a_claim_may_be_gone_after_a_power_cut_and_nothing_else(tmp_path: Path, disk: Disk):
     """Only what was synced exists: copies of database and log as they were after the last sync."""
     store, image = tmp_path / "store", tmp_path / "image"
     image.mkdir()
@@ -313,8 +246,8 @@ async def test_a_claim_may_be_gone_after_a_power_cut_and_nothing_else(tmp_path: 
     space = await FolderSpace.open(store, vfs=disk.name)
     disk.synced = cut
     await space.transact(put("warm"))
-    assert await at_once(space, put("kept")) is not None
-    assert await at_once(space, put("fleeting"), lasting=False) is not None
+    await in_a_thread(space, put("kept"))
+    await in_a_thread(space, put("fleeting"), durable=False)
     assert await space.read(keys("")) == ["fleeting", "kept", "warm"]
     disk.synced = lambda: None
     await space.close()
