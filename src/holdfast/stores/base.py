@@ -14,7 +14,7 @@ Rules every engine keeps, each with a test in `holdfast.testing.contract`:
 from __future__ import annotations
 
 from asyncio import Semaphore, gather
-from collections.abc import Callable, Sequence
+from collections.abc import Awaitable, Callable, Sequence
 from typing import TYPE_CHECKING, Any, Protocol, cast
 
 import msgspec
@@ -121,7 +121,7 @@ class Store(Protocol):
     async def purge(self, queue: str) -> int:
         """Drop delayed, pending and retrying messages, not held, dead or archived ones; how many."""
 
-    async def append(self, queue: str, messages: Sequence[Envelope]) -> list[str]:
+    def append(self, queue: str, messages: Sequence[Envelope]) -> Awaitable[list[str]]:
         """Ids in input order; a message whose dedup key is remembered gives the first one's id and adds nothing."""
 
     async def claim(self, queue: str, limit: int, lease: float, *, wait: float = 0.0) -> Claims:

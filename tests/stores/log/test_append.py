@@ -53,7 +53,7 @@ async def test_callers_together_share_a_write_and_have_an_id_each(queue: holdfas
     ids = await asyncio.gather(*(queue.enqueue(text(number)) for number in range(1000)))
     assert len(set(ids)) == 1000
     assert len(written) <= 10  # the first go while others are still on their way
-    assert max(map(len, written)) >= 500
+    assert max(len(call) for calls in written for call in calls) >= 500
     assert await drained(queue) == {id: text(number) for number, id in enumerate(ids)}
 
 
@@ -67,6 +67,20 @@ async def test_callers_that_go_on_together_stay_together(queue: holdfast.Queue[b
     assert len(set(ids)) == 1000
     assert len(written) <= 100  # of a thousand
     assert await drained(queue) == {id: text(number) for number, id in enumerate(ids)}
+
+
+async def test_many_small_ones_together_become_a_file(queue: holdfast.Queue[bytes], tmp_path: Path):
+    """A block is a file from a size on, whoever filled it: as a row of the database it would take twice as long."""
+    sent = [number.to_bytes(4) * 256 for number in range(1000)]
+    for _ in range(3):  # the first of them says that there will be files
+        ids = await asyncio.gather(*(queue.enqueue(each) for each in sent))
+    assert len(set(ids)) == 1000
+    large = [path for path in (tmp_path / "store").rglob("inbox/*/*") if path.stat().st_size > 500_000]
+    assert 2 <= len(large) <= 3
+    got: dict[str, bytes] = {}
+    while some := await drained(queue):
+        got |= some
+    assert sorted(got.values()) == sorted(sent * 3)
 
 
 async def test_other_calls_in_between_keep_the_order(queue: holdfast.Queue[bytes], written: list):

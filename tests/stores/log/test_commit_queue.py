@@ -578,6 +578,7 @@ async def test_what_waits_when_it_is_closed_is_finished_and_nothing_comes_after(
     first = Caller(disk, "first")
     assert await asyncio.to_thread(held.entered.wait, LONG)
     future = disk.queue.put(Step(lambda tx: tx.append("async")), LONG)
+    await asyncio.to_thread(waiting, disk, 1)
     second = Caller(disk, "second")
     await asyncio.to_thread(waiting, disk, 2)
     disk.queue.end_soon()

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import asyncio
 import hashlib
 from collections.abc import Awaitable, Callable, Sequence
 from functools import partial
@@ -14,7 +15,7 @@ from ...ids import Ids
 from ..records import Envelope, Uniform
 from . import drafts, names, queues, rows
 from .calendar import Calendar
-from .entries import Entry, Owner
+from .entries import Entry, Owner, Ready
 from .names import BlockName
 from .space import AtomicSpace, Buffer, Reading, Space, Transaction
 from .topics import work_topic
@@ -22,19 +23,23 @@ from .topics import work_topic
 if TYPE_CHECKING:
     from .repeat_window import RepeatWindow
 
+_running_loop = asyncio._get_running_loop  # None instead of an error where there is none
 _DEDUP_KEY = 4  # its place among the terms
 
 
 class Call(Entry[list[str]]):
-    """What one caller appends; its result are the ids."""
+    """What one caller appends, or several with a message each; its result are the ids."""
 
-    __slots__ = ("blocks", "messages", "root")
+    __slots__ = ("blocks", "joined", "messages", "root", "size")
 
     def __init__(self, owner: Owner, messages: Sequence[Envelope]) -> None:
         super().__init__(owner)
         self.messages = messages
         self.blocks: list[Block] = []  # if they were made before, since some of them are files
         self.root = ""  # where those lie
+        self.joined: list[asyncio.Future[list[str]]] = []  # of the second caller and those after it
+        payloads = messages.payloads if type(messages) is Uniform else [each.payload for each in messages]
+        self.size = sum(map(len, payloads))
 
     @property
     def has_dedup_keys(self) -> bool:
@@ -43,10 +48,53 @@ class Call(Entry[list[str]]):
             return messages.terms[_DEDUP_KEY] is not None
         return any(each.dedup_key is not None for each in messages)
 
+    def join(self, messages: Sequence[Envelope]) -> asyncio.Future[list[str]] | None:
+        """One more message with the same terms; None: it is not, or this is no such call."""
+        mine = self.messages
+        if type(mine) is not Uniform or type(messages) is not Uniform or len(messages.payloads) > 1:
+            return None
+        if len(mine.payloads) != len(self.joined) + 1 or mine.terms != messages.terms or self.has_dedup_keys:
+            return None
+        if mine.content_type != messages.content_type:
+            return None
+        if not self.joined:
+            self.messages = mine = Uniform([*mine.payloads], mine.content_type, mine.terms)  # ours to change
+        payload = messages.payloads[0]
+        mine.payloads.append(payload)
+        self.size += len(payload)
+        future = cast("asyncio.Future[list[str]]", self.future).get_loop().create_future()
+        self.joined.append(future)
+        return future
+
     @property
-    def size(self) -> int:
-        messages = self.messages
-        return sum(map(len, messages.payloads if type(messages) is Uniform else [each.payload for each in messages]))
+    def has_company(self) -> bool:
+        return bool(self.joined)
+
+    @property
+    def is_cancelled(self) -> bool:
+        return not self.joined and super().is_cancelled
+
+    @property
+    def is_over(self) -> bool:
+        return super().is_over and all(future.done() for future in self.joined)
+
+    def tell(self) -> None:
+        if not self.joined:
+            super().tell()
+        elif self.error is not None:
+            self.refuse(self.error)
+        else:
+            for future, id in zip(self._futures(), self.result, strict=True):
+                if not future.done():  # its caller gave up
+                    future.set_result([id])
+
+    def refuse(self, error: BaseException) -> None:
+        for future in self._futures():
+            if not future.done():
+                future.set_exception(error)
+
+    def _futures(self) -> list[asyncio.Future[list[str]]]:
+        return [cast("asyncio.Future[list[str]]", self.future), *self.joined]
 
 
 class Block(msgspec.Struct, frozen=True, gc=False):
@@ -81,13 +129,22 @@ class Appender:
         self._config = b""
         self._root = ""  # of the queue, as last seen
 
-    async def append(self, messages: Sequence[Envelope]) -> list[str]:
+    def append(self, messages: Sequence[Envelope]) -> Awaitable[list[str]]:
         """Ids, once the messages are durable."""
         if not messages:
-            return []
+            return Ready([])
+        loop = _running_loop()
+        last = self._commits.gathered(loop) if loop is not None else None
+        if type(last) is Call and last.owner is self and (joined := last.join(messages)) is not None:
+            self._expect_joined(last)
+            return joined
         call = Call(self, messages)
-        threshold = self._space.file_threshold
-        if threshold is not None and call.size >= threshold and not call.has_dedup_keys:
+        if self._step is not None or (self._is_large(call.size) and not call.has_dedup_keys):
+            return self._append(call)
+        return self._commits.put(call, self._timeout)
+
+    async def _append(self, call: Call) -> list[str]:
+        if self._is_large(call.size) and not call.has_dedup_keys:
             await self._expect_files(call)
         made = await self._commits.put(call, self._timeout)
         if self._step is not None:
@@ -101,6 +158,12 @@ class Appender:
         await cast(AtomicSpace, self._space).expect_files(self._root)
         call.before = partial(self._write_files, call)
 
+    def _expect_joined(self, call: Call) -> None:
+        """The same for single messages that have become many, once files may be written there."""
+        if call.before is None and self._is_large(call.size) and self._root:
+            if cast(AtomicSpace, self._space).expects_files(self._root):
+                call.before = partial(self._write_files, call)
+
     def _write_files(self, call: Call) -> None:
         now, calendar = self._space.clock(), self._space.calendar()
         call.root = self._root
@@ -110,8 +173,11 @@ class Appender:
         cast(AtomicSpace, self._space).write_files(files)
 
     def _is_file(self, block: Block) -> bool:
+        return self._is_large(len(block.data))
+
+    def _is_large(self, size: int) -> bool:
         threshold = self._space.file_threshold
-        return threshold is not None and len(block.data) >= threshold
+        return threshold is not None and size >= threshold
 
     # As the owner of calls.
 

@@ -15,7 +15,7 @@ import time
 from collections import deque
 from collections.abc import Awaitable, Callable
 from queue import SimpleQueue
-from typing import Any, TypeVar, cast
+from typing import Any, TypeVar
 
 from ...errors import ConfigError, Unavailable
 from ...escaping import logger_named
@@ -36,7 +36,7 @@ logger = logger_named("holdfast.stores.log")
 
 
 class CommitQueue:
-    """See the module. `run` gets a group and sets errors; what it answers is called when the callers are told."""
+    """See the module. `run` gets a group and sets errors; what it answers is called before the callers are told."""
 
     def __init__(
         self,
@@ -65,7 +65,7 @@ class CommitQueue:
         self._running: list[Work] | None = None  # the group of the leader, until all are told
         self._leader: object = None  # an entry whose caller leads, or `_THREAD`
         self._tokens: SimpleQueue[Callable[[], None] | None] = SimpleQueue()  # wake the thread
-        self._deadlines: dict[asyncio.AbstractEventLoop, _Deadlines] = {}
+        self._callers: dict[asyncio.AbstractEventLoop, _Callers] = {}
         self._process = os.getpid()
         self._ending = False
         self._closed = False
@@ -90,13 +90,15 @@ class CommitQueue:
             if not self._closed and os.getpid() == self._process:
                 self._add(entry)
 
+    def gathered(self, loop: asyncio.AbstractEventLoop) -> Entry[Any] | None:
+        callers = self._callers.get(loop)
+        return callers.gathered[-1] if callers is not None and callers.gathered else None
+
     def _submit(self, entry: Entry[T], loop: asyncio.AbstractEventLoop) -> asyncio.Future[T]:
+        self._refuse_closed()
         future = entry.future = loop.create_future()
-        with self._mutex:
-            self._refuse_closed()
-            self._add(entry)
-        deadlines = self._deadlines.get(loop) or self._watch(loop)
-        deadlines.add(entry)
+        callers = self._callers.get(loop) or self._meet(loop)
+        callers.add(entry, is_idle=self._leader is None)
         return future
 
     def _call(self, entry: Entry[T]) -> T:
@@ -165,18 +167,30 @@ class CommitQueue:
         if state is DONE and entry.error is None:
             entry.owner.abandoned(entry)
 
-    def _watch(self, loop: asyncio.AbstractEventLoop) -> _Deadlines:
-        for other in [each for each in list(self._deadlines) if each.is_closed()]:
-            self._deadlines.pop(other, None)
-        deadlines = self._deadlines[loop] = _Deadlines(loop, self._expire)
-        return deadlines
+    def _meet(self, loop: asyncio.AbstractEventLoop) -> _Callers:
+        for other in [each for each in list(self._callers) if each.is_closed()]:
+            self._callers.pop(other, None)
+        callers = self._callers[loop] = _Callers(loop, self._enter, self._expire)
+        return callers
+
+    def _enter(self, entries: list[Entry[Any]]) -> None:
+        """Of an event loop, where they gathered; it may have been closed since."""
+        with self._mutex:
+            if is_open := not self._closed:
+                self._waiting += entries
+                if self._leader is None:
+                    self._tokens.put(None)
+                    self._leader = _THREAD
+        if not is_open:
+            for entry in entries:
+                entry.refuse(Unavailable(CLOSED))
 
     def _expire(self, entry: Entry[Any]) -> None:
         with self._mutex:
-            begun = entry.state is not WAITING
+            begun = entry.state is RUNNING or entry.state is DONE
             if not begun:
                 self._withdraw(entry)
-        cast("asyncio.Future[Any]", entry.future).set_exception(self._too_late(entry, begun=begun))
+        entry.refuse(self._too_late(entry, begun=begun))
 
     def _too_late(self, entry: Entry[Any], *, begun: bool) -> Unavailable:
         reason = self._why() if self._why is not None else ""
@@ -198,9 +212,9 @@ class CommitQueue:
                     self._put_back(works)
                     return
                 after = self._run(works)
-            self._answer(works)
             if after is not None:
-                safely(after)
+                safely(after)  # before the answer: callers in a loop would wait for the interpreter meanwhile
+            self._answer(works)
         self._pass_on()
 
     def _take(self) -> list[Work]:
@@ -235,7 +249,7 @@ class CommitQueue:
     def _answer(self, works: list[Work]) -> None:
         for work in works:
             work.answer()
-        _tell(works)
+        self._tell(works)
         self._running = None
 
     def _pass_on(self) -> None:
@@ -322,7 +336,7 @@ class CommitQueue:
         if self._repair is not None:
             self._repair()
         with self._mutex:
-            entries = [entry for work in works for entry in work.entries]
+            entries = [entry for work in works for entry in work.taken]
             for work in works:
                 for entry in work.entries:
                     if entry.state is RUNNING or (entry.state is WAITING and work.error is not None):
@@ -330,26 +344,79 @@ class CommitQueue:
                         entry.state = DONE
             again = [entry for entry in entries if entry.state is WAITING]
             self._running, self._waiting = None, again + self._waiting
-        _tell(works)
+        self._tell(works)
+
+    def _tell(self, works: list[Work]) -> None:
+        """With one call per event loop: each call is a system call that wakes its loop."""
+        by_loop: dict[asyncio.AbstractEventLoop, list[Entry[Any]]] = {}
+        for work in works:
+            for entry in work.taken:
+                if entry.state is WAITING:
+                    continue
+                if entry.future is not None:
+                    by_loop.setdefault(entry.future.get_loop(), []).append(entry)
+                elif entry.gate is not None:
+                    _open(entry.gate)
+        for loop, mine in by_loop.items():
+            call(loop, self._callers[loop].tell, mine)
 
 
-class _Deadlines:
-    """Of the entries of one event loop: one timer for all of them, since calls are many and few are late."""
+class _Callers:
+    """Of one event loop: what they want goes into the queue together, one group at a time.
 
-    def __init__(self, loop: asyncio.AbstractEventLoop, expire: Callable[[Entry[Any]], None]) -> None:
+    While a group is under way the others gather, and so do callers that were answered together, until the end of the
+    loop's turn: they begin together again, one commit is for all, and the loop does not fight with its leader for the
+    interpreter. A lone caller does not wait. One timer is for all, since few are late.
+    """
+
+    def __init__(
+        self,
+        loop: asyncio.AbstractEventLoop,
+        enter: Callable[[list[Entry[Any]]], None],
+        expire: Callable[[Entry[Any]], None],
+    ) -> None:
+        self.gathered: list[Entry[Any]] = []
         self._loop = loop
+        self._enter = enter
         self._expire = expire
-        self._entries: deque[Entry[Any]] = deque()
+        self._under_way: set[Entry[Any]] = set()
+        self._had_company = False
+        self._watched: deque[Entry[Any]] = deque()
         self._timer: asyncio.TimerHandle | None = None
         self._at = float("inf")
 
-    def add(self, entry: Entry[Any]) -> None:
-        entries = self._entries
-        while entries and _is_over(entries[0]):
-            entries.popleft()
-        entries.append(entry)
+    def add(self, entry: Entry[Any], *, is_idle: bool) -> None:
+        watched = self._watched
+        while watched and watched[0].is_over:
+            watched.popleft()
+        watched.append(entry)
         if entry.until < self._at:
             self._arm(entry.until)
+        self.gathered.append(entry)
+        if len(self.gathered) == 1 and not self._under_way:
+            if is_idle and not self._had_company:
+                self._hand_over()
+            else:
+                self._loop.call_soon(self._hand_over)
+
+    def _hand_over(self) -> None:
+        entries, self.gathered = self.gathered, []
+        self._under_way.update(entries)
+        self._had_company = len(entries) > 1 or entries[0].has_company
+        self._enter(entries)
+
+    def tell(self, entries: list[Entry[Any]]) -> None:
+        """In the loop: these are over."""
+        for entry in entries:
+            if entry.state is DONE:
+                entry.tell()
+        self._ended(entries)
+
+    def _ended(self, entries: list[Entry[Any]]) -> None:
+        if self._under_way:
+            self._under_way.difference_update(entries)
+            if not self._under_way and self.gathered:
+                self._loop.call_soon(self._hand_over)  # behind those who were just told
 
     def _arm(self, at: float) -> None:
         if self._timer is not None:
@@ -360,36 +427,13 @@ class _Deadlines:
     def _look(self) -> None:
         self._timer, self._at = None, float("inf")
         now = time.monotonic()
-        for entry in self._entries:
-            if entry.until <= now and not _is_over(entry):
-                self._expire(entry)
-        self._entries = deque(entry for entry in self._entries if not _is_over(entry))
-        if self._entries:
-            self._arm(min(entry.until for entry in self._entries))
-
-
-def _is_over(entry: Entry[Any]) -> bool:
-    return entry.future is None or entry.future.done()
-
-
-def _tell(works: list[Work]) -> None:
-    """With one call per event loop: each call is a system call that wakes its loop."""
-    by_loop: dict[asyncio.AbstractEventLoop, list[Entry[Any]]] = {}
-    for work in works:
-        for entry in work.entries:
-            if entry.state is WAITING:
-                continue
-            if entry.future is not None:
-                by_loop.setdefault(entry.future.get_loop(), []).append(entry)
-            elif entry.gate is not None:
-                _open(entry.gate)
-    for loop, mine in by_loop.items():
-        call(loop, _tell_all, mine)
-
-
-def _tell_all(entries: list[Entry[Any]]) -> None:
-    for entry in entries:
-        entry.tell()
+        late = [entry for entry in self._watched if entry.until <= now and not entry.is_over]
+        for entry in late:
+            self._expire(entry)
+        self._ended(late)
+        self._watched = deque(entry for entry in self._watched if not entry.is_over)
+        if self._watched:
+            self._arm(min(entry.until for entry in self._watched))
 
 
 def _open(gate: threading.Lock) -> None:

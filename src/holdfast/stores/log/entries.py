@@ -54,6 +54,16 @@ class Entry(Generic[T]):
         return self.future is not None and self.future.cancelled()
 
     @property
+    def is_over(self) -> bool:
+        """Nobody waits for it in an event loop, or any more."""
+        return self.future is None or self.future.done()
+
+    @property
+    def has_company(self) -> bool:
+        """It is of several callers."""
+        return False
+
+    @property
     def is_told(self) -> bool:
         """Its caller's future has the result, whether the caller took it or not."""
         future = self.future
@@ -75,6 +85,12 @@ class Entry(Generic[T]):
             future.set_result(self.result)
         else:
             future.set_exception(self.error)
+
+
+    def refuse(self, error: BaseException) -> None:
+        """In the event loop of its future: its caller waits no longer."""
+        if not self.is_over:
+            cast("asyncio.Future[T]", self.future).set_exception(error)
 
 
 class Step(Entry[T]):
@@ -112,11 +128,12 @@ class Ready(Generic[T_co]):
 class Work:
     """What one owner does in a group: one step for all its entries."""
 
-    __slots__ = ("_mutex", "entries", "error", "owner")
+    __slots__ = ("_mutex", "entries", "error", "owner", "taken")
 
     def __init__(self, owner: Owner, mutex: threading.Lock) -> None:
         self.owner = owner
         self.entries: list[Entry[Any]] = []
+        self.taken = self.entries  # also those that had given up when it began
         self.error: BaseException | None = None
         self._mutex = mutex
 
@@ -128,12 +145,13 @@ class Work:
         """From here on its callers cannot take it back. False: all have given up."""
         now = time.monotonic()
         with self._mutex:
-            # What is past its deadline stays as it is: its caller finds that it waited in vain.
-            begun = [
-                each for each in self.entries if each.state is WAITING and now < each.until and not each.is_cancelled
-            ]
-            for entry in begun:
-                entry.state = RUNNING
+            begun = []
+            for entry in self.taken:
+                if entry.state is WAITING and now < entry.until and not entry.is_cancelled:
+                    entry.state = RUNNING
+                    begun.append(entry)
+                else:
+                    entry.state = GONE  # past its deadline: its caller finds that it waited in vain
             self.entries = begun
         return bool(begun)
 

@@ -158,6 +158,9 @@ class MemorySpace:
     def post(self, entry: Entry[Any]) -> None:
         self._lead([entry])
 
+    def gathered(self, loop: asyncio.AbstractEventLoop) -> None:
+        """Nobody joins a call: there is no disk to share."""
+
     async def _gathered(self, entry: Entry[T]) -> T:
         loop = asyncio.get_running_loop()
         waiting = self._waiting.setdefault(loop, [])
@@ -210,6 +213,9 @@ class MemorySpace:
 
     async def expect_files(self, key: str) -> None:
         """There is nothing to prepare."""
+
+    def expects_files(self, key: str) -> bool:
+        return True
 
     def write_files(self, files: NewFiles) -> None:
         with self._lock:

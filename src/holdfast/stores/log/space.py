@@ -7,6 +7,7 @@ may run several times: it replaces one object at most, and what it creates has t
 
 from __future__ import annotations
 
+import asyncio
 from collections.abc import Awaitable, Callable, Sequence
 from typing import TYPE_CHECKING, Any, Protocol, TypeAlias, TypeVar
 
@@ -118,6 +119,9 @@ class Commits(Protocol):
     def post(self, entry: Entry[Any]) -> None:
         """The same for nobody; from any thread."""
 
+    def gathered(self, loop: asyncio.AbstractEventLoop) -> Entry[Any] | None:
+        """The last that was put in this turn of the event loop, if it still waits for others; asked there."""
+
 
 class Space(Protocol):
     """An open space."""
@@ -209,6 +213,9 @@ class AtomicSpace(Space, Protocol):
 
     async def expect_files(self, key: str) -> None:
         """Before the first of `write_files` under the top folder of this key."""
+
+    def expects_files(self, key: str) -> bool:
+        """Whether that was done; if not, it is begun."""
 
     def write_files(self, files: NewFiles) -> None:
         """As `write_file` for each, blocking, by the leader of a group."""

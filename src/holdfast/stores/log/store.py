@@ -112,6 +112,7 @@ class LogStore(Ordinary):
         return await self._space.uninstall()
 
     async def close(self) -> None:
+        await asyncio.sleep(0)  # what was asked for in this turn of the event loop is handed over with its end
         for log in self._logs.values():
             await log.close()
         self._logs.clear()
@@ -194,8 +195,8 @@ class LogStore(Ordinary):
 
     # Messages in and out.
 
-    async def append(self, queue: str, messages: Sequence[Envelope]) -> list[str]:
-        return await self._log(queue).appender.append(messages)
+    def append(self, queue: str, messages: Sequence[Envelope]) -> Awaitable[list[str]]:
+        return self._log(queue).appender.append(messages)
 
     async def claim(self, queue: str, limit: int, lease: float, *, wait: float = 0.0) -> Claims:
         if not wait:
@@ -231,7 +232,8 @@ class LogStore(Ordinary):
         answer = await log.committer.ask(Claim(token, limit, lease))
         taken = cast(list[Taken], answer.results[0])
         gone = tokens.expired(answer, EXPIRED) if answer.expired else []
-        return Claims(tokens.claimed(answer, taken, token), gone), answer.next_due
+        claims = Claims(tokens.claimed(answer, taken, token), gone)
+        return claims, None if taken else answer.next_due()
 
     async def extend(self, queue: str, held: Sequence[tuple[str, str]], seconds: float) -> list[float | None]:
         intents, where = tokens.extend_intents(held, seconds)

@@ -63,6 +63,9 @@ class Gather:
         self.waiting.append(entry)
         self._begin_soon()
 
+    def gathered(self, loop: asyncio.AbstractEventLoop) -> None:
+        """Nobody joins a call: each has an outcome of its own when an answer is lost."""
+
     def take(self) -> list[Entry[Any]]:
         taken, self.waiting = self.waiting, []
         return taken

@@ -7,7 +7,7 @@ import contextlib
 import os
 import re
 import threading
-from collections.abc import Awaitable, Callable
+from collections.abc import Awaitable, Callable, Sequence
 from concurrent.futures import ThreadPoolExecutor
 from functools import partial
 from pathlib import Path
@@ -183,9 +183,14 @@ class FolderSpace:
         """Before the first file, so that a sweep finds what a crash leaves and touches nobody else's files."""
         root = _root(key)
         if root not in self._roots:
-            note = "INSERT INTO roots (name) VALUES (?) ON CONFLICT DO NOTHING"
-            await self.transact(lambda view: cast(Writing, view).execute(note, (root,)))
-            self._roots.add(root)
+            await self.commits.put(_NoteRoot(self._roots, root), self._timeout)
+
+    def expects_files(self, key: str) -> bool:
+        root = _root(key)
+        if root in self._roots:
+            return True
+        self.commits.post(_NoteRoot(self._roots, root))
+        return False
 
     def write_files(self, files: NewFiles) -> None:
         try:
@@ -324,6 +329,21 @@ class FolderSpace:
                 directory.rmdir()
         left = (os.path.join(below, name) for below, _, found in os.walk(self._folder) for name in sorted(found))
         return names.told(left, "file")
+
+
+class _NoteRoot(Step[object]):
+    """Files are about to be written below a top folder."""
+
+    __slots__ = ("_known", "_root")
+
+    def __init__(self, known: set[str], root: str) -> None:
+        note = "INSERT INTO roots (name) VALUES (?) ON CONFLICT DO NOTHING"
+        super().__init__(lambda view: cast(Writing, view).execute(note, (root,)))
+        self._known = known
+        self._root = root
+
+    def committed(self, entries: Sequence[object]) -> None:
+        self._known.add(self._root)
 
 
 def _root(key: str) -> str:

@@ -92,6 +92,9 @@ class SlateSpace:
     async def expect_files(self, key: str) -> None:
         """There is nothing to prepare."""
 
+    def expects_files(self, key: str) -> bool:
+        return True
+
     def write_files(self, files: NewFiles) -> None:
         for key, data in files:
             self._core.committer.write_file(key, bytes(data))
