@@ -225,6 +225,9 @@ class DatabaseSpace:
 
     # Files.
 
+    def expects_files(self, key: str) -> bool:
+        return True
+
     async def expect_files(self, key: str) -> None:
         """There is nothing to prepare."""
 

@@ -72,11 +72,11 @@ async def test_callers_that_go_on_together_stay_together(queue: holdfast.Queue[b
 async def test_many_small_ones_together_become_a_file(queue: holdfast.Queue[bytes], tmp_path: Path):
     """A block is a file from a size on, whoever filled it: as a row of the database it would take twice as long."""
     sent = [number.to_bytes(4) * 256 for number in range(1000)]
-    for _ in range(3):  # the first of them says that there will be files
+    for _ in range(3):  # the first that fills a block says that there will be files
         ids = await asyncio.gather(*(queue.enqueue(each) for each in sent))
     assert len(set(ids)) == 1000
     large = [path for path in (tmp_path / "store").rglob("inbox/*/*") if path.stat().st_size > 500_000]
-    assert 2 <= len(large) <= 3
+    assert 1 <= len(large) <= 3
     got: dict[str, bytes] = {}
     while some := await drained(queue):
         got |= some

@@ -126,6 +126,8 @@ class Appender:
         self._timeout = timeout
         self._step = step
         self._commits = window.calls()
+        self._topic = work_topic(queue)
+        self._config_key = names.config_key(queue)
         self._config = b""
         self._root = ""  # of the queue, as last seen
 
@@ -183,11 +185,13 @@ class Appender:
 
     def step(self, tx: Transaction, entries: Sequence[Call]) -> None:
         """All calls that wait share blocks and one commit."""
-        fresh = [call for call in entries if not call.blocks]
+        fresh = []
         for call in entries:
             if call.blocks:
                 self._publish(tx, blocks=call.blocks, written_at=call.root)
-        if any(call.has_dedup_keys for call in fresh):
+            else:
+                fresh.append(call)
+        if any([call.has_dedup_keys for call in fresh]):
             self._append_once(tx, fresh)
         elif fresh:
             blocks = blocks_of(fresh, self._ids, tx.now, tx.calendar)
@@ -202,7 +206,7 @@ class Appender:
 
     def _look(self, view: Reading) -> None:
         """Find out where the queue lies now; the options are only read again when they have changed."""
-        found = view.get(names.config_key(self._queue_name))
+        found = view.get(self._config_key)
         if found is None or found.data != self._config:
             self._root = queues.address(self._queue_name).root(queues.read(view, self._queue_name))
             self._config = found.data if found else b""
@@ -215,7 +219,7 @@ class Appender:
                 tx.adopt(self._root + block.key)
             else:
                 tx.create(self._root + block.key, block.data)
-        tx.signal(work_topic(self._queue_name))
+        tx.signal(self._topic)
 
     def _append_once(self, tx: Transaction, calls: Sequence[Call]) -> None:
         """With dedup keys: what is remembered is looked up where the new blocks are written."""
@@ -242,7 +246,7 @@ class Appender:
                     _remember(tx, root, message, id)
                     noted[message.dedup_key or ""] = id
                 call.result.append(noted[id[1:]] if id.startswith("=") else id)
-        tx.signal(work_topic(self._queue_name))
+        tx.signal(self._topic)
 
 
 def blocks_of(

@@ -220,10 +220,12 @@ class CommitQueue:
     def _take(self) -> list[Work]:
         """All that waits, up to the first that is a group alone."""
         with self._mutex:
-            waiting = self._waiting
-            alone = next((place for place, each in enumerate(waiting) if each.before is not None), len(waiting))
-            taken = waiting[: alone or 1]
-            group, rest = grouped(taken, self._mutex), waiting[len(taken) :]
+            taken, rest = self._waiting, []
+            for place, each in enumerate(taken):
+                if each.before is not None:
+                    taken, rest = taken[: place or 1], taken[place or 1 :]
+                    break
+            group = grouped(taken, self._mutex)
             self._running, self._waiting = group, rest
         return group
 

@@ -31,14 +31,14 @@ def with_second_look(run: Run, path: Path, vfs: str | None) -> Run:
     def looked(works: list[Work]) -> Callable[[], None] | None:
         after = run(works)
         for work in works:
-            _look_again(work, path, vfs)
+            if work.error is not None:
+                _look_again(work, work.error.__cause__, path, vfs)
         return after
 
     return looked
 
 
-def _look_again(work: Work, path: Path, vfs: str | None) -> None:
-    cause = work.error.__cause__ if work.error is not None else None
+def _look_again(work: Work, cause: BaseException | None, path: Path, vfs: str | None) -> None:
     if isinstance(cause, MALFORMED) and not _is_damaged(path, vfs):
         text = f"the store's database could not be read, nothing was done; try again later: {cause}"
         work.fail(caused(Unavailable(text), cause))
