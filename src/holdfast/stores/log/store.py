@@ -235,7 +235,8 @@ class LogStore(Ordinary):
         answer = await log.committer.ask(Claim(token, limit, lease))
         taken = cast(list[Taken], answer.results[0])
         gone = tokens.expired(answer, EXPIRED) if answer.expired else []
-        return Claims(tokens.claimed(answer, taken, token), gone), answer.next_due
+        claims = Claims(tokens.claimed(answer, taken, token), gone)
+        return claims, None if taken else answer.next_due()
 
     async def extend(self, queue: str, held: Sequence[tuple[str, str]], seconds: float) -> list[float | None]:
         intents, where = tokens.extend_intents(held, seconds)
