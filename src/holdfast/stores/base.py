@@ -27,6 +27,7 @@ from .records import Answer, Claims, Envelope, Settlement, Stats, Stored, Terms,
 
 if TYPE_CHECKING:
     from .batches import Batches
+    from .scheduling import Schedules
 
 DEAD = "/dead"
 _CALLS_AT_ONCE = 32  # when every queue is counted by a call of its own
@@ -74,6 +75,10 @@ class Store(Protocol):
     @property
     def batches(self) -> Batches | None:
         """The second seam, for data pipelines; None: this store does not serve them."""
+
+    @property
+    def schedules(self) -> Schedules | None:
+        """Where schedules are kept; None: this store does not keep any."""
 
     @property
     def format(self) -> Format | None:
@@ -198,6 +203,10 @@ class Ordinary:
 
     @property
     def batches(self) -> Batches | None:
+        return None
+
+    @property
+    def schedules(self) -> Schedules | None:
         return None
 
     @property

@@ -23,9 +23,10 @@ import msgspec
 from ..errors import StoreError
 
 FIRST = 1  # also of stores from before the number was kept
-LOG = 2  # folders, SlateDB, buckets. 2: a retry says which worker failed it
+LOG = 2  # folders, SlateDB, buckets. 2: a retry says which worker failed it; schedules
 NATS = 2  # 2: the number itself
 RETRIES_NAME_WORKERS = 2  # from this one on, in LOG
+SCHEDULES = 2  # the same: a queue or head that has some says so, and earlier versions refuse it
 
 
 class Format(msgspec.Struct, frozen=True):

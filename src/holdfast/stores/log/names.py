@@ -1,6 +1,7 @@
 """Keys: where everything of a queue lies. A block's key says what is needed to plan: priority, order, count, attempts.
 
-queues/<name>                                   the queue's options
+queues/<name>                                   the queue's options, and its schedules
+schedules/<name>                                which queue has the schedule of this name
 swept                                           when files of no object were last looked for
 <name>@<incarnation>/head                       the only object that changes under load
 <name>@<incarnation>/inbox/<255-priority>/<block>
@@ -23,6 +24,7 @@ from ... import ids
 from .calendar import IN_STEP, Calendar
 
 CONFIGS = "queues/"
+SCHEDULES = "schedules/"
 _ID = "[0-9a-f]{32}"
 _BLOCK = re.compile(rf"({_ID})-([0-9]+)-([0-9]+)-([0-9]+)-([0-9]+)(c?)(?:-({_ID})-({_ID}))?")
 _LISTED = re.compile(rf"(?:.*/)?(?:inbox/[0-9]+|later/[0-9]+)/(?:{_BLOCK.pattern}|{_ID}\.bundle)")
@@ -40,7 +42,9 @@ _QUEUE = r"[A-Za-z0-9][A-Za-z0-9_.-]{0,127}"
 _FOLDERS = "inbox|later|archive|results|dedup|replayed|damaged|parts|late|recovered"
 _SINGLE = f"head|{HINT}|{HEED}[^/]+|maintain|scanned"
 # Whoever removes a store goes by this: a kind of key that is not listed here would be left behind, and told.
-_OURS = re.compile(rf"{SWEPT}|{CONFIGS}{_QUEUE}|{_QUEUE}@[0-9a-f]{{8}}/((dead|s\d{{4}})/)?({_SINGLE}|({_FOLDERS})/.+)")
+_OURS = re.compile(
+    rf"{SWEPT}|({CONFIGS}|{SCHEDULES}){_QUEUE}|{_QUEUE}@[0-9a-f]{{8}}/((dead|s\d{{4}})/)?({_SINGLE}|({_FOLDERS})/.+)"
+)
 _TOLD_MOST = 20  # names of what was left
 
 
@@ -72,6 +76,10 @@ def is_queue(name: str) -> bool:
 
 def config_key(queue: str) -> str:
     return CONFIGS + queue
+
+
+def schedule_key(name: str) -> str:
+    return SCHEDULES + name
 
 
 def queue_of(key: str) -> str:

@@ -26,6 +26,7 @@ from .parts import Parts
 from .queues import Register
 from .reading import Reader
 from .reserve import NOTE, Reserve
+from .schedules import NatsSchedules
 
 _OPENS_WITHIN = 0.95  # of `connect_timeout`: whoever opens us gives up at its end without knowing why
 
@@ -42,6 +43,7 @@ class NatsStore(Ordinary):
         self.blobs = Blobs(self.connection, self.reader, self.prefix)
         self.reserve = Reserve(self.connection, self.prefix)
         self.ids = Ids()
+        self._schedules = NatsSchedules(self.connection, self.reader, self.register, self.parts)
         self._parts: dict[str, Parts] = {}
         self._lease_thread = LeaseThread(address, options)
 
@@ -110,10 +112,14 @@ class NatsStore(Ordinary):
                 for info in await self.register.all():
                     upgraded += await self.parts(info.name).upgrade()
         return [
-            f"streams {self.prefix}=queues, {self.prefix}=gone and {self.prefix}=reserve",
+            f"streams {self.prefix}=queues, {self.prefix}=schedules, {self.prefix}=gone and {self.prefix}=reserve",
             "three streams for every queue, when it is made",
             *upgraded,
         ]
+
+    @property
+    def schedules(self) -> NatsSchedules:
+        return self._schedules
 
     @property
     def format(self) -> Format:
@@ -185,6 +191,7 @@ class NatsStore(Ordinary):
                 stats = await self.stats(name)
                 if stats.total > stats.archived:
                     raise QueueNotEmpty(f"queue {name!r} still holds {stats.total - stats.archived} messages")
+            await self._schedules.forget_queue(name)
             await self.parts(name).partition.note(b"config")
             self._close_parts([name, name + DEAD])
             await self.register.delete(name)

@@ -19,6 +19,7 @@ from .first_connection import first_connection
 from .partition import Topic
 from .pool import Pool, ThreadPool
 from .registry import Registry
+from .schedules import PostgresSchedules
 from .schema import Schema
 from .wake import Bell, Endings, Listener, Notifier
 
@@ -56,6 +57,9 @@ class PostgresStore(Ordinary):
             self._pool, self._registry, self._topic, self._bell, poll_interval=options.poll_interval,
             number=self._number, connect=address.connect, changed=self._changed,
         )  # fmt: skip
+        self._schedules = PostgresSchedules(
+            self._pool, self._schema, self._topic, number=self._number, changed=self._fired
+        )
 
     async def open(self) -> None:
         """Connect, and see that server and schema fit."""
@@ -110,6 +114,14 @@ class PostgresStore(Ordinary):
     @property
     def batches(self) -> PostgresBatches:
         return self._batches
+
+    @property
+    def schedules(self) -> PostgresSchedules:
+        return self._schedules
+
+    def _fired(self, queue: str) -> None:
+        self._topic(queue).claimer.bounds.reset()
+        self._changed(queue)
 
     @property
     def format(self) -> Format:

@@ -40,6 +40,7 @@ from .processes import Processes
 from .receipts import Receipts, Tokens
 from .reopening import Reopening
 from .retries import Retries
+from .schedules import Schedules
 from .seam import Seam
 from .whole import Whole
 from .workers import Workers
@@ -47,7 +48,7 @@ from .workers import Workers
 ALL: list[type[StoreContract]] = [
     *(Basics, Leases, Concurrency, Processes, Retries, DeadLetters, Archive, DelayAndDedup),
     *(Batches, Workers, Disturbances, Events, Whole, BadInput, Limits, Receipts, Options, Reopening, Seam),
-    *(Tokens, Lifetime),
+    *(Tokens, Lifetime, Schedules),
 ]
 
 
@@ -73,6 +74,7 @@ class All(
     Seam,
     Tokens,
     Lifetime,
+    Schedules,
 ):
     """Every topic but `Network`, which is for stores that have one."""
 
@@ -98,6 +100,7 @@ __all__ = [
     "Receipts",
     "Reopening",
     "Retries",
+    "Schedules",
     "Seam",
     "StoreContract",
     "SyncFace",
