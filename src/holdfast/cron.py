@@ -65,8 +65,8 @@ def fields(text: str) -> str:
         raise ConfigError(f"cron: {text!r} never comes") from None
     except (CronSimError, AssertionError, ValueError, KeyError, IndexError, OverflowError) as error:
         raise ConfigError(
-            f"cron: {text!r} is not understood ({error or type(error).__name__}); five fields such as '0 9 * * MON-FRI',"
-            " six with seconds first, or @daily"
+            f"cron: {text!r} is not understood ({error or type(error).__name__}): five fields such as"
+            " '0 9 * * MON-FRI', six with seconds first, or @daily"
         ) from error
     return plain
 

@@ -182,11 +182,12 @@ def due(plan: Plan, mark: Mark, now: float, *, alive: bool = False) -> Due | Non
     calendar = times(plan)
     old = min(now, max(begin, now - YOUNG_S))
     fires = calendar.newest(old, now, COUNTED_MOST)
-    missed = calendar.newest(begin, old, MISSED_MOST if plan.missed == "all" else 1) if old > begin else []
+    most = MISSED_MOST if plan.missed == "all" else 1
+    missed = calendar.newest(begin, old, most + 1) if old > begin else []  # one more: the newest that does not fire
     if not fires and not missed:
         return None
     total = len(fires) + (calendar.count(begin, old, COUNTED_MOST) if missed else 0)
-    late = [slot for slot in missed if slot >= now - plan.catch_up] if plan.missed != "none" else []
+    late = [slot for slot in missed[-most:] if slot >= now - plan.catch_up] if plan.missed != "none" else []
     slot = (fires or missed)[-1]
     wanted = [*late, *fires]
     if plan.overlap == "skip":

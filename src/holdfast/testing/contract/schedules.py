@@ -103,7 +103,7 @@ class Schedules(StoreContract):
         assert [info.options.lease for info in await self.broker.queues()] == [17.0]
 
     async def test_schedules_outlive_their_broker(self) -> None:
-        queue = await self.scheduled(missed="all")
+        queue = await self.scheduled(every=10.0)
         await self.as_if_made(30.0)
         assert await self.broker.schedules.tick() > 0
         before = await self.broker.schedules.get("tick")
@@ -126,9 +126,12 @@ class Schedules(StoreContract):
         assert {each.headers["own"] for each in taken} == {"yes"}
         assert {each.headers["schedule"] for each in taken} == {"tick"}
         slots = [datetime.fromisoformat(each.headers["scheduled_for"]) for each in taken]
-        assert slots == sorted(slots) and len(set(slots)) == len(slots)
+        assert slots == sorted(slots)
+        assert len(set(slots)) == len(slots)
         assert all(slot.timestamp() % 10 == 0 for slot in slots)
-        assert info.last_slot == slots[-1] and info.last_id == taken[-1].id and info.fired == len(taken)
+        assert info.last_slot == slots[-1]
+        assert info.last_id == taken[-1].id
+        assert info.fired == len(taken)
         assert [await queue.status(each.id) for each in taken] == ["processing"] * len(taken)
         assert all(await queue.complete_many(taken))
 
@@ -195,24 +198,23 @@ class Schedules(StoreContract):
 
     # ------------------------------------------------------------------ what is missed
 
-    @pytest.mark.parametrize(("missed", "fired"), [("latest", 1), ("all", 11), ("none", 0)])
-    async def test_a_downtime_of_three_hours(self, missed: str, fired: int) -> None:
-        """Every six minutes: 30 slots were missed, ten or eleven of them within the hour of `catch_up`."""
+    @pytest.mark.parametrize(("missed", "fired"), [("latest", (1, 2)), ("all", (9, 10, 11)), ("none", (0, 1))])
+    async def test_a_downtime_of_three_hours(self, missed: str, fired: tuple[int, ...]) -> None:
+        """Every six minutes: 30 slots, ten of them within the hour of `catch_up`, the newest perhaps still young."""
         heard: list[Any] = []
         self.broker.on("schedule.missed", heard.append)
         queue = await self.scheduled(every=360.0, missed=missed)
         await self.as_if_made(3 * _HOUR_S)
         before = await self.clock()
         added = await self.broker.schedules.tick()
-        young = sum(1 for slot in core.times(_plan()).after(before - 60.0 - 2.0) if slot <= before)  # at most
-        assert fired - (missed == "all") <= added <= fired + min(young, 1)
+        assert added in fired
         assert await self.broker.schedules.tick() == 0
         info = await self.broker.schedules.get("tick")
-        assert info.fired == added and info.missed == 30 - added
-        assert len(heard) == 1
-        assert (heard[0].schedule, heard[0].queue, heard[0].count, heard[0].reason) == (
-            *("tick", "jobs", 30 - added, "late"),
-        )
+        assert info.fired == added
+        assert info.fired + info.missed in (30, 31)
+        [event] = heard
+        assert (event.schedule, event.queue, event.count, event.reason) == ("tick", "jobs", info.missed, "late")
+        assert before - 3 * _HOUR_S < event.slot.timestamp() < before
         assert len(await self.waiting(queue)) == added
 
     async def test_at_most_a_hundred_missed_slots_fire(self) -> None:
@@ -260,7 +262,9 @@ class Schedules(StoreContract):
         await self.as_if_made(35.0)
         assert await self.broker.schedules.tick() == 0
         info = await self.broker.schedules.get("tick")
-        assert info.paused and info.paused_until == now + timedelta(hours=1) and info.last_slot is None
+        assert info.paused
+        assert info.paused_until == now + timedelta(hours=1)
+        assert info.last_slot is None
         await self.broker.schedules.pause("tick", until=now - timedelta(seconds=1))
         assert not (await self.broker.schedules.get("tick")).paused
         assert await self.broker.schedules.tick() >= 3
@@ -281,12 +285,15 @@ class Schedules(StoreContract):
         assert added >= 1
         assert (await queue.stats()).delayed == added
         info = await self.broker.schedules.get("tick")
-        assert info.last_slot is not None and info.last_id is not None
+        assert info.last_slot is not None
+        assert info.last_id is not None
         plan = (await self.stored.of("jobs"))[0].plan
         due = core.visible_at(plan, info.last_slot.timestamp())
         assert info.last_slot.timestamp() <= due <= info.last_slot.timestamp() + 5000.0
         [stored] = await self.store.get("jobs", [info.last_id])
-        assert stored is not None and stored.visible_at is not None and abs(stored.visible_at - due) < 0.1
+        assert stored is not None
+        assert stored.visible_at is not None
+        assert abs(stored.visible_at - due) < 0.1
 
     # ------------------------------------------------------------------ by hand
 
@@ -303,10 +310,12 @@ class Schedules(StoreContract):
         now = datetime.fromtimestamp(await self.clock(), UTC)
         since, until = now - timedelta(hours=2), now - timedelta(hours=1)
         ids = await self.broker.schedules.backfill("tick", since, until)
-        assert len(ids) in (60, 61) and len(set(ids)) == len(ids)
+        assert len(ids) in (60, 61)
+        assert len(set(ids)) == len(ids)
         assert await self.broker.schedules.backfill("tick", since, until) == ids
         more = await self.broker.schedules.backfill("tick", since - timedelta(minutes=10), until)
-        assert more[-len(ids) :] == ids and len(more) in (len(ids) + 10, len(ids) + 11)
+        assert more[-len(ids) :] == ids
+        assert len(more) in (len(ids) + 10, len(ids) + 11)
         taken = await self.take_all(queue, len(more))
         assert sorted(each.id for each in taken) == sorted(more)
         assert all(await queue.complete_many(taken, keep=False))
@@ -400,8 +409,10 @@ class Schedules(StoreContract):
         async with working(queue.worker(handle)):
             await eventually(lambda: len(handled) >= 3, "three slots", within=2 * self.patience)
         assert len(set(handled)) == len(handled)
-        assert {each.schedule for each in fired} == {"tick"} and {each.queue for each in fired} == {"jobs"}
-        assert fired[0].id is not None and min(late[1:]) < 2.0
+        assert {each.schedule for each in fired} == {"tick"}
+        assert {each.queue for each in fired} == {"jobs"}
+        assert fired[0].id is not None
+        assert min(late[1:]) < 2.0
 
 
 def _schedule(**said: Any) -> Schedule:
@@ -410,14 +421,11 @@ def _schedule(**said: Any) -> Schedule:
     return Schedule(**{"name": "tick", "queue": "jobs", "value": {"n": 0}, **said})
 
 
-def _plan() -> Plan:
-    return Plan(name="tick", queue="jobs", payload=b"", content_type="", every=360.0)
-
-
 def _late(each: Scheduled, now: float) -> Fire:
     """What somebody would do who looked then."""
     from ...scheduling import _fire_of
 
     due = core.due(each.plan, each.mark, now)
-    assert due is not None and due.fires
+    assert due is not None
+    assert due.fires
     return _fire_of(each, due)
