@@ -97,7 +97,7 @@ class Broker:
         self.options = options or StoreOptions()
         self._settings = settings or Settings()
         self._queues: dict[str, Opened] = {}
-        self.schedules = Schedules(self._life, self.events)
+        self.schedules = Schedules(self._life, self.events, self._settings.schedules)
         _open_brokers.add(self)
 
     @property

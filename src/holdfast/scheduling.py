@@ -63,9 +63,10 @@ class ScheduleInfo(msgspec.Struct, frozen=True):
 class Schedules:
     """The schedules of a store."""
 
-    def __init__(self, life: Lifetime, events: Emitter) -> None:
+    def __init__(self, life: Lifetime, events: Emitter, written: Mapping[str, Mapping[str, Any]] | None = None) -> None:
         self._life = life
         self._events = events
+        self._written = written or {}  # in holdfast.yaml
 
     @property
     def _stored(self) -> StoredSchedules:
@@ -146,6 +147,17 @@ class Schedules:
                     await self._change(plan.name, orphaned=plan.name not in kept)
                     if plan.name not in kept:
                         _LOG.warning("schedule %s of %s is no longer declared; it fires on", plan.name, queue)
+
+    def written(self) -> builtins.list[Schedule]:
+        """Those of holdfast.yaml; ConfigError."""
+        return [
+            from_mapping(name, said, where=f"{config.FILE}: schedules: {name}") for name, said in self._written.items()
+        ]
+
+    async def declare_file(self) -> None:
+        """Apply those of holdfast.yaml; unknown queues are QueueNotFound."""
+        for schedule in self.written():
+            await self._put(schedule, codec_for(None, None), declared=True)
 
     # ------------------------------------------------------------------ firing
 

@@ -21,6 +21,7 @@ from . import dead_letters as _dead_letters
 from . import deliveries as _deliveries
 from . import errors as _errors
 from . import queue as _queue
+from . import scheduling as _scheduling
 from . import worker as _worker
 from .loop_thread import Portal, Visit, portal
 from .worker.signals import Catcher, stopping
@@ -28,15 +29,16 @@ from .worker.threads import Threads
 
 NAMES: dict[type, str] = {
     _broker.Broker: "url options queue create_queue queues configure_queue delete_queue stats on install uninstall"
-    " check maintain close",
+    " check maintain close schedules",
     _queue.Queue: "name options dead archive enqueue enqueue_many dequeue dequeue_many complete complete_many fail"
     " fail_many release kill extend cancel wait status get stats refresh pause resume cleanup purge worker",
     _deliveries.Delivery: "id token value payload content_type headers priority attempt max_attempts enqueued_at"
     " expires_at receipt complete fail release kill extend",
     _dead_letters.DeadLetters: "list count replay delete purge worker",
     _archive.Archive: "list count replay delete purge",
+    _scheduling.Schedules: "put get list pause resume trigger backfill delete tick",
     _worker.Worker: "worker_id queue concurrency is_running start stop wait run",
-    _app.App: "url handlers handler broker queue open close workers run choose",
+    _app.App: "url handlers schedules handler schedule broker queue open close workers run choose",
     _app.AppHandler: "queue_name queue enqueue enqueue_many worker",
 }
 
@@ -207,6 +209,7 @@ Queue = _face(_queue.Queue)
 Delivery = _face(_deliveries.Delivery)
 DeadLetters = _face(_dead_letters.DeadLetters)
 Archive = _face(_archive.Archive)
+Schedules = _face(_scheduling.Schedules)
 
 
 class Worker(_face(_worker.Worker)):  # type: ignore[misc] # made above
@@ -282,6 +285,7 @@ _FACES.update(
         _deliveries.Delivery: Delivery,
         _dead_letters.DeadLetters: DeadLetters,
         _archive.Archive: Archive,
+        _scheduling.Schedules: Schedules,
         _worker.Worker: Worker,
         _app.AppHandler: AppHandler,
     }
@@ -299,6 +303,6 @@ async def _opened(url: str | os.PathLike[str] | None, options: Mapping[str, Any]
 
 
 __all__ = [
-    *("App", "AppHandler", "Archive", "Broker", "DeadLetters", "Delivery", "Queue", "UnknownOutcome", "Worker"),
-    "connect",
+    *("App", "AppHandler", "Archive", "Broker", "DeadLetters", "Delivery", "Queue", "Schedules", "UnknownOutcome"),
+    *("Worker", "connect"),
 ]

@@ -325,7 +325,7 @@ def _counted(glance: Glance, block: Block, now: float) -> Iterator[tuple[str, in
 
 def _states(glance: Glance, block: Block, now: float) -> Iterator[tuple[str, int, float]]:
     """(status, places, since when it has waited) for the live messages of a block; -1: all of them."""
-    born = max(ids.born_at(int(block.name.lowest, 16)), block.due)
+    born = max(ids.born_at(int(block.name.block, 16)), block.due)  # an id of its own may tell of a time long past
     if not block.no:
         yield records.fresh_state(block, now).status, -1, born
         return

@@ -31,7 +31,7 @@ class Schedules(StoreContract):
         return queue
 
     @property
-    def stored(self) -> Stored:
+    def book(self) -> Stored:
         assert self.store.schedules is not None
         return self.store.schedules
 
@@ -42,7 +42,7 @@ class Schedules(StoreContract):
         def change(old: Plan | None) -> Plan | None:
             return None if old is None else msgspec.structs.replace(old, created_at=now - seconds_ago)
 
-        await self.stored.change(name, "jobs", change)
+        await self.book.change(name, "jobs", change)
 
     async def waiting(self, queue: Queue[Any]) -> list[str]:
         """For which slots messages wait, in order; they are taken."""
@@ -156,11 +156,11 @@ class Schedules(StoreContract):
         """What is decided on an old look changes nothing: neither messages nor the mark."""
         queue = await self.scheduled(every=10.0)
         await self.as_if_made(25.0)
-        old = await self.stored.find("tick")
+        old = await self.book.find("tick")
         assert old is not None
         await self.broker.schedules.tick()
         before = await self.broker.schedules.get("tick")
-        assert await self.stored.fire("jobs", [_late(old, await self.clock())]) == [False]
+        assert await self.book.fire("jobs", [_late(old, await self.clock())]) == [False]
         assert await self.broker.schedules.get("tick") == before
         assert len(await self.waiting(queue)) == before.fired
 
@@ -169,20 +169,20 @@ class Schedules(StoreContract):
         await self.broker.schedules.put(_schedule(name="other", every=10.0))
         for name in ("tick", "other"):
             await self.as_if_made(25.0, name)
-        seen = {each.plan.name: each for each in await self.stored.of("jobs")}
+        seen = {each.plan.name: each for each in await self.book.of("jobs")}
         now = await self.clock()
         gone = Fire("nobody", Mark(), Mark(1.0), [])
         stale = _late(Scheduled(seen["other"].plan, Mark(1.0)), now)
-        assert await self.stored.fire("jobs", [stale, _late(seen["tick"], now), gone]) == [False, True, False]
+        assert await self.book.fire("jobs", [stale, _late(seen["tick"], now), gone]) == [False, True, False]
         assert {each["schedule"] for each in [d.headers for d in await queue.dequeue_many(100)]} == {"tick"}
 
     async def test_a_schedule_that_is_gone_fires_nothing(self) -> None:
         queue = await self.scheduled(every=10.0)
         await self.as_if_made(25.0)
-        old = await self.stored.find("tick")
+        old = await self.book.find("tick")
         assert old is not None
         await self.broker.schedules.delete("tick")
-        assert await self.stored.fire("jobs", [_late(old, await self.clock())]) == [False]
+        assert await self.book.fire("jobs", [_late(old, await self.clock())]) == [False]
         assert await self.waiting(queue) == []
 
     async def test_a_change_keeps_the_last_slot(self) -> None:
@@ -250,10 +250,10 @@ class Schedules(StoreContract):
 
     async def _back(self, seconds: float) -> None:
         """As if the last slot had been decided on earlier."""
-        found = await self.stored.find("tick")
+        found = await self.book.find("tick")
         assert found is not None
         earlier = msgspec.structs.replace(found.mark, slot=found.mark.slot - seconds)
-        assert await self.stored.fire("jobs", [Fire("tick", found.mark, earlier, [])]) == [True]
+        assert await self.book.fire("jobs", [Fire("tick", found.mark, earlier, [])]) == [True]
 
     async def test_a_pause_with_an_end(self) -> None:
         queue = await self.scheduled(every=10.0)
@@ -287,7 +287,7 @@ class Schedules(StoreContract):
         info = await self.broker.schedules.get("tick")
         assert info.last_slot is not None
         assert info.last_id is not None
-        plan = (await self.stored.of("jobs"))[0].plan
+        plan = (await self.book.of("jobs"))[0].plan
         due = core.visible_at(plan, info.last_slot.timestamp())
         assert info.last_slot.timestamp() <= due <= info.last_slot.timestamp() + 5000.0
         [stored] = await self.store.get("jobs", [info.last_id])
@@ -384,8 +384,8 @@ class Schedules(StoreContract):
         assert [each.schedule.queue for each in await self.broker.schedules.list()] == ["other"]
 
     async def test_an_unknown_schedule_is_not_found(self) -> None:
-        book = self.broker.schedules
-        for call in (book.get, book.pause, book.resume, book.trigger, book.delete):
+        public = self.broker.schedules
+        for call in (public.get, public.pause, public.resume, public.trigger, public.delete):
             with pytest.raises(ScheduleNotFound, match="'nobody'"):
                 await call("nobody")
 
