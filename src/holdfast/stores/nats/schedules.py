@@ -25,9 +25,20 @@ from .queues import Register
 from .reading import Found, Reader
 from .wire import Post
 
-_CLOCKS_S = 5.0  # by which two processes may see the server's time differently
-_plan = msgspec.json.Decoder(Plan).decode
 _marks = msgspec.json.Decoder(dict[str, Mark]).decode
+
+
+class _Kept(msgspec.Struct, frozen=True):
+    """A schedule as it is written, and when its queue was made: another queue of that name does not have it."""
+
+    plan: Plan
+    queue_made: float
+
+    def is_of(self, info: QueueInfo | None) -> bool:
+        return info is not None and info.created_at == self.queue_made
+
+
+_kept = msgspec.json.Decoder(_Kept).decode
 
 
 class NatsSchedules:
@@ -53,9 +64,10 @@ class NatsSchedules:
     async def find(self, name: str) -> Scheduled | None:
         with deadline.within(self._timeout()), mapped(f"looking up schedule {name!r}"):
             found = await self._read(name)
-            plan = _plan(found.data) if found is not None else None
-            if plan is None or not await self._counts(plan):
+            kept = _kept(found.data) if found is not None else None
+            if kept is None or not kept.is_of(await self._register.find(kept.plan.queue)):
                 return None
+            plan = kept.plan
             return Scheduled(plan, (await self._marks_of(plan.queue))[0].get(name, Mark()))
 
     async def of(self, queue: str) -> list[Scheduled]:
@@ -73,15 +85,12 @@ class NatsSchedules:
         every: dict[str, Found] = {}
         with Ignored(Code.STREAM_NOT_FOUND), suppress(Nobody):
             every = await self._reader.last(self._stream, [self._subject("*")])
-        plans = sorted((_plan(found.data) for found in every.values()), key=lambda plan: plan.name)
-        plans = [plan for plan in plans if queues is None or plan.queue in queues]
-        infos = {name: await self._register.find(name) for name in {plan.queue for plan in plans}}
-        plans = [plan for plan in plans if _is_of(plan, infos[plan.queue])]
+        kept = sorted((_kept(found.data) for found in every.values()), key=lambda each: each.plan.name)
+        kept = [each for each in kept if queues is None or each.plan.queue in queues]
+        infos = {name: await self._register.find(name) for name in {each.plan.queue for each in kept}}
+        plans = [each.plan for each in kept if each.is_of(infos[each.plan.queue])]
         marks = {queue: (await self._marks_of(queue))[0] for queue in {plan.queue for plan in plans}}
         return [Scheduled(plan, marks[plan.queue].get(plan.name, Mark())) for plan in plans]
-
-    async def _counts(self, plan: Plan) -> bool:
-        return _is_of(plan, await self._register.find(plan.queue))
 
     async def _read(self, name: str) -> Found | None:
         with Ignored(Code.STREAM_NOT_FOUND):
@@ -101,20 +110,21 @@ class NatsSchedules:
 
     async def change(self, name: str, queue: str, change: Change) -> Plan | None:
         with deadline.within(self._timeout()), mapped(f"changing schedule {name!r}"):
-            await self._register.get(queue)
+            info = await self._register.get(queue)
             await self._register.install(again=True)
             while True:
                 found = await self._read(name)
-                old = _plan(found.data) if found is not None else None
-                if old is not None and not await self._counts(old):
-                    old = None
+                kept = _kept(found.data) if found is not None else None
+                counts = kept is not None and kept.is_of(await self._register.find(kept.plan.queue))
+                old = kept.plan if kept is not None and counts else None
                 if old is not None and old.queue != queue:
                     raise taken(name, old.queue)
                 plan = change(old)
                 if plan is None:
                     await self._forget(name, queue)
                     return None
-                post = Post(self._subject(name), msgspec.json.encode(plan), "", found.sequence if found else 0)
+                data = msgspec.json.encode(_Kept(plan, info.created_at))
+                post = Post(self._subject(name), data, "", found.sequence if found else 0)
                 with Ignored(Code.WRONG_SEQUENCE):
                     await self._connection.store([post])
                     return plan
@@ -187,7 +197,8 @@ class NatsSchedules:
     async def _kept(self, queue: str, fires: Sequence[Fire]) -> set[str]:
         """Those that are still there: who fires may have looked some seconds ago."""
         found = await self._reader.last(self._stream, [self._subject(each.name) for each in fires])
-        return {plan.name for plan in map(_plan, (one.data for one in found.values())) if plan.queue == queue}
+        kept = [_kept(one.data) for one in found.values()]
+        return {each.plan.name for each in kept if each.plan.queue == queue}
 
 
 async def _post(parts: Parts, partition: Partition, id: str, message: Envelope, now: float) -> Post:
@@ -195,8 +206,3 @@ async def _post(parts: Parts, partition: Partition, id: str, message: Envelope, 
     task = tasks.task_of(id, message, now, due)
     parts.appender.must_fit(task)
     return await parts.appender.post(task, now, marked=False)
-
-
-def _is_of(plan: Plan, info: QueueInfo | None) -> bool:
-    """Not of a queue of that name that was deleted since, by somebody who did not get to its schedules."""
-    return info is not None and info.created_at <= plan.created_at + _CLOCKS_S
