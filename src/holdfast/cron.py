@@ -104,7 +104,8 @@ class Times:
 
     def newest(self, after: float, upto: float, most: int) -> list[float]:
         """The last of those behind one instant and up to another, so many at most, in order."""
-        if self._plain is None and upto > after:
+        upto = min(upto, self._end)
+        if self._plain is None:
             after = max(after, upto - (most + 1) * self._every)
         found: list[float] = []
         end, width = upto, _WINDOW_S
