@@ -48,7 +48,7 @@ def elapsed(tz: str, after: int, upto: int, fits: Fits) -> list[float]:
 
 
 def fixed(tz: str, after: int, upto: int, fits: Fits) -> list[float]:
-    """Every local minute of the calendar that fits, once: the first that exists, or the end of the gap it falls into."""
+    """Every local minute of the calendar that fits, once: the first that exists, or the end of the gap around it."""
     local = ZoneInfo(tz)
     exist: dict[datetime, int] = {}
     for at in range(after - 86400, upto + 86400, 60):

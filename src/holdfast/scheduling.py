@@ -19,7 +19,7 @@ import msgspec
 
 from . import config, message_events, schedules
 from .codecs import codec_for
-from .errors import ConfigError, HoldfastError, QueueNotFound, ScheduleNotFound
+from .errors import CodecError, ConfigError, HoldfastError, QueueNotFound, ScheduleNotFound
 from .escaping import logger_named
 from .events import Emitter, Event
 from .messages import instant, terms
@@ -40,6 +40,8 @@ _TOGETHER_BYTES = 8 << 20  # of their payloads: what every store takes in one st
 _LOOK_S = 15.0  # seconds between looks for new and changed schedules, where a look is cheap
 _GLANCE_S = 1.0  # seconds between looks at what is known without asking
 _GIVE_WAY_S = (0.15, 0.7)  # seconds for which whoever did not fire last leaves it to whoever did
+_GIVE_WAY_DEAR_S = (0.6, 1.2)  # the same where a fire takes longer, and two at once longer still
+_STEP_S = 0.5  # by which a wall clock is set, and not only corrected
 _AFTER_ERROR_S = 2.0
 _KEPT_OPTIONS = frozenset(Schedule.__struct_fields__)
 
@@ -279,7 +281,7 @@ def plan_of(schedule: Schedule, codec: Codec[Any]) -> Plan:
     headers, priority, _, _, _, attempts = terms(
         priority=schedule.priority, headers=schedule.headers, max_attempts=schedule.max_attempts
     )
-    payload, content_type = codec.encode(schedule.value)
+    payload, content_type = _encoded(schedule.value, codec)
     schedules.check_payload(schedule.name, payload)
     return Plan(
         name=schedule.name,
@@ -299,6 +301,14 @@ def plan_of(schedule: Schedule, codec: Codec[Any]) -> Plan:
         overlap=schedule.overlap,
         jitter=float(schedule.jitter),
     )
+
+
+def _encoded(value: Any, codec: Codec[Any]) -> tuple[bytes, str]:
+    """A value of the queue's type, or plain JSON that reads as one; CodecError."""
+    try:
+        return codec.encode(value)
+    except CodecError:
+        return codec.encode(codec.decode(*codec_for(None, None).encode(value)))
 
 
 def from_mapping(name: str, said: Mapping[str, Any], *, where: str) -> Schedule:
@@ -381,6 +391,8 @@ class Rounds:
         self._known: list[Scheduled] = []
         self._looked = -math.inf  # when, by the monotonic clock
         self._ahead = 0.0  # seconds of the store's clock before it
+        self._wall = math.inf  # the same of the wall clock, when that was learnt
+        self._is_dear = False  # a look costs a request
         self._is_first = False  # we fired last
         self._wakes: dict[str, tuple[Scheduled, float | None]] = {}
 
@@ -405,11 +417,9 @@ class Rounds:
         wakes = [instant for each in self._known if (instant := self._wake(each, now)) is not None]
         soonest = min(wakes, default=math.inf)
         if soonest > now:
-            stored = self._store().schedules
-            rest = _GLANCE_S if stored is not None and stored.seen(self._queue) is not None else _LOOK_S
-            return max(0.005, min(soonest - now, self._looked + rest - time.monotonic()))
+            return max(0.005, min(soonest - now, _GLANCE_S))
         if not self._is_first:
-            await asyncio.sleep(random.uniform(*_GIVE_WAY_S))
+            await asyncio.sleep(random.uniform(*(_GIVE_WAY_DEAR_S if self._is_dear else _GIVE_WAY_S)))
             await self._ask()
         done = await self._book._fire(self._queue, self._known, await self._clock())
         self._known = [_moved(each, done.get(each.plan.name)) for each in self._known]
@@ -427,7 +437,7 @@ class Rounds:
 
     async def _clock(self) -> float:
         now = await self._store().clock()
-        self._ahead = now - time.monotonic()
+        self._ahead, self._wall = now - time.monotonic(), time.time() - time.monotonic()
         return now
 
     async def _look(self) -> None:
@@ -435,13 +445,13 @@ class Rounds:
         stored = self._store().schedules
         assert stored is not None
         seen = stored.seen(self._queue)
+        self._is_dear = seen is not None
         if seen is not None:
             self._known = _newer(self._known, seen)
-            self._looked = time.monotonic()
-            if self._known and not self._ahead:
-                await self._clock()
-        elif time.monotonic() - self._looked >= _LOOK_S * 0.99:
+        elif time.monotonic() - self._looked >= _LOOK_S:
             await self._ask()
+        if self._known and abs(time.time() - time.monotonic() - self._wall) > _STEP_S:
+            await self._clock()  # the wall clock was set, and perhaps it is the store's
 
     async def _ask(self) -> None:
         stored = self._store().schedules

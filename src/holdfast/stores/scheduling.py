@@ -7,14 +7,14 @@ writers there are. A schedule belongs to its queue and goes with it.
 
 from __future__ import annotations
 
-from collections.abc import Callable, Sequence
+from collections.abc import Callable, Collection, Sequence
 from typing import Protocol, TypeAlias
 
 import msgspec
 
 from ..errors import ConfigError
 from ..schedules import Mark, Plan
-from .records import Envelope
+from .records import Envelope, Stats
 
 Change: TypeAlias = Callable[[Plan | None], Plan | None]  # what is kept of a schedule, and what shall be; None: nothing
 
@@ -62,6 +62,14 @@ class Schedules(Protocol):
 
         QueueNotFound.
         """
+
+
+def counted(stats: Stats, marks: Collection[Mark]) -> Stats:
+    """The counts of a queue with those of its schedules."""
+    if not marks:
+        return stats
+    fired, missed = sum(mark.fired for mark in marks), sum(mark.missed for mark in marks)
+    return msgspec.structs.replace(stats, slots_fired=fired, slots_missed=missed)
 
 
 def taken(name: str, queue: str) -> ConfigError:

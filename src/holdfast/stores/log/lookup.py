@@ -314,6 +314,8 @@ def stats(lives: list[Glance], dead: list[Glance], files: list[ArchiveName]) -> 
         sum(head.completed for head in heads),
         sum(head.failed for head in heads),
         now - oldest if counts["pending"] else None,
+        slots_fired=sum(mark.fired for head in heads for mark in head.schedules.values()),
+        slots_missed=sum(mark.missed for head in heads for mark in head.schedules.values()),
         set_aside=sum(each.set_aside() for each in (*lives, *dead)),
     )
 

@@ -68,7 +68,7 @@ class NatsSchedules:
             if kept is None or not kept.is_of(await self._register.find(kept.plan.queue)):
                 return None
             plan = kept.plan
-            return Scheduled(plan, (await self._marks_of(plan.queue))[0].get(name, Mark()))
+            return Scheduled(plan, (await self.marks_of(plan.queue))[0].get(name, Mark()))
 
     async def of(self, queue: str) -> list[Scheduled]:
         with deadline.within(self._timeout()), mapped(f"looking up schedules of {queue!r}"):
@@ -89,7 +89,7 @@ class NatsSchedules:
         kept = [each for each in kept if queues is None or each.plan.queue in queues]
         infos = {name: await self._register.find(name) for name in {each.plan.queue for each in kept}}
         plans = [each.plan for each in kept if each.is_of(infos[each.plan.queue])]
-        marks = {queue: (await self._marks_of(queue))[0] for queue in {plan.queue for plan in plans}}
+        marks = {queue: (await self.marks_of(queue))[0] for queue in {plan.queue for plan in plans}}
         return [Scheduled(plan, marks[plan.queue].get(plan.name, Mark())) for plan in plans]
 
     async def _read(self, name: str) -> Found | None:
@@ -97,7 +97,7 @@ class NatsSchedules:
             return await self._reader.last_exact(self._stream, self._subject(name))
         return None
 
-    async def _marks_of(self, queue: str) -> tuple[dict[str, Mark], int]:
+    async def marks_of(self, queue: str) -> tuple[dict[str, Mark], int]:
         """How far each schedule of a queue has come, and the sequence of the message that says so."""
         own = self._register.names(queue)
         with Ignored(Code.STREAM_NOT_FOUND):
@@ -136,7 +136,7 @@ class NatsSchedules:
             await self._connection.api(f"STREAM.PURGE.{self._stream}", {"filter": self._subject(name)})
         own = self._register.names(queue)
         while True:
-            marks, sequence = await self._marks_of(queue)
+            marks, sequence = await self.marks_of(queue)
             if marks.pop(name, None) is None:
                 return
             with Ignored(Code.WRONG_SEQUENCE):
@@ -162,7 +162,7 @@ class NatsSchedules:
         until, doubt = deadline.until(self._timeout()), False
         while True:
             try:
-                marks, sequence = await self._marks_of(queue)
+                marks, sequence = await self.marks_of(queue)
                 ours = [doubt and marks.get(each.name) == each.mark for each in fires]
                 kept = await self._kept(queue, fires)
                 new = [each for each in fires if each.name in kept and marks.get(each.name, Mark()) == each.seen]

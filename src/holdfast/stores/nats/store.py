@@ -13,6 +13,7 @@ from .. import formats
 from ..base import DEAD, Check, Ordinary, QueueInfo
 from ..formats import Format
 from ..records import Answer, Claims, Envelope, Settlement, Stats, Stored, View
+from ..scheduling import counted
 from . import deadline, doctor, faults
 from .address import Address
 from .blobs import RECORD_BYTES, Blobs
@@ -260,7 +261,9 @@ class NatsStore(Ordinary):
 
     async def stats(self, queue: str) -> Stats:
         with self._verb(f"counting {queue!r}"):
-            return await self.parts(queue).looker.stats()
+            stats = await self.parts(queue).looker.stats()
+            marks = {} if queue.endswith(DEAD) else (await self._schedules.marks_of(queue))[0]
+            return counted(stats, marks.values())
 
     async def watch(self, queue: str, timeout: float) -> None:
         try:

@@ -13,6 +13,7 @@ from ...ids import Ids
 from ..base import DEAD, Check, Ordinary, QueueInfo
 from ..capabilities import Capabilities
 from ..records import Answer, Claims, Envelope, Settlement, Stats, Stored, View
+from ..scheduling import counted
 from . import doctor, maintenance
 from .batches import PostgresBatches
 from .first_connection import first_connection
@@ -279,7 +280,9 @@ class PostgresStore(Ordinary):
 
     async def stats(self, queue: str) -> Stats:
         await self._registry.known(queue.removesuffix(DEAD))
-        return await self._topic(queue).letters.stats(dead=queue.endswith(DEAD))
+        stats = await self._topic(queue).letters.stats(dead=queue.endswith(DEAD))
+        found = [] if queue.endswith(DEAD) else await self._schedules.of(queue)
+        return counted(stats, [each.mark for each in found])
 
     async def watch(self, queue: str, timeout: float) -> None:
         await self._endings.watch(queue, timeout)

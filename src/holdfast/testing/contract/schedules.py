@@ -212,6 +212,8 @@ class Schedules(StoreContract):
         info = await self.broker.schedules.get("tick")
         assert info.fired == added
         assert info.fired + info.missed in (30, 31)
+        stats = await queue.stats()
+        assert (stats.slots_fired, stats.slots_missed) == (info.fired, info.missed)
         [event] = heard
         assert (event.schedule, event.queue, event.count, event.reason) == ("tick", "jobs", info.missed, "late")
         assert before - 3 * _HOUR_S < event.slot.timestamp() < before
