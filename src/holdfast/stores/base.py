@@ -311,7 +311,7 @@ class AppendsSingly(Protocol):
 
 
 def single_append(store: Store, queue: str) -> SingleAppend | None:
-    """Asked of the store's class: whoever stands before a store and passes its calls on does not have it."""
+    """Asked of the store's class: a wrapper that forwards calls does not have it."""
     found = getattr(type(store), "single_append", None)
     return None if found is None else found(store, queue)
 

@@ -10,8 +10,8 @@ from typing import TYPE_CHECKING
 import msgspec
 
 from . import tables
+from .folder import Folder
 from .manifest import VERSIONS, Change, File, Lake, Snapshot
-from .place import Folder
 from .writing import FILES, Writer, file_rows
 
 if TYPE_CHECKING:

@@ -76,6 +76,7 @@ class Flusher:
             else:  # somebody left it
                 self._begun = await self._committer.window.flush_name(frozen, flush, partial(self._keys, frozen.flush))
                 await self._finish(self._begun, None)
+            await asyncio.to_thread(arrow.release)  # not before: the rows, and what was made of them, are gone by now
             return True
 
     def _keys(self, flush: str, view: Reading) -> tuple[list[str], Rules] | None:
@@ -109,7 +110,7 @@ class Flusher:
         gathered = await self._gathered(flush, known)
         if gathered is None:
             return
-        written = await arrow.beside(flush_rows.encode, self._committer.address, *gathered)
+        written = await asyncio.to_thread(flush_rows.encode, self._committer.address, *gathered)
         if written.archive is not None:
             await self._space.write_file(*written.archive)
         await self._reach("flush.written")

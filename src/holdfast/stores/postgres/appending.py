@@ -15,8 +15,8 @@ from ...errors import HoldfastError, Unavailable, UnknownOutcome
 from ..base import PAGE_ROWS
 from ..records import Envelope
 from . import rows
+from .caller_transaction import Speaker, joined
 from .faults import Unanswered, translated
-from .joining import Speaker, joined
 from .pool import Pool
 from .statements import Statements
 
@@ -207,7 +207,7 @@ class Appender:
             self._news.tell(self._queue)
 
     async def insert(self, speaker: Speaker, batch: Batch, channel: str | None = None) -> None:
-        """One statement, on a connection of whoever speaks; with a channel, it notifies of the messages."""
+        """One statement, on the caller's connection; with a channel, it notifies of the messages."""
         ranks, delays, instants, kinds, headers, most, payloads = rows.columns(batch.messages)
         named = (self._queue, batch.call, batch.ids, ranks)
         if any(delays) or any(instants):

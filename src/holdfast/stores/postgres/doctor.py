@@ -7,10 +7,10 @@ from typing import Any
 from ...errors import HoldfastError
 from ..base import Check
 from .first_connection import OLDEST_SERVER
+from .notify import Listener
 from .pool import Pool
 from .schema import Schema
 from .statements import Statements
-from .wake import Listener
 
 _BLOAT_ROWS = 1_000_000  # dead ones that say that vacuum cannot keep up
 _LONG_TRANSACTION_S = 600.0  # that may hold back vacuum before we say so

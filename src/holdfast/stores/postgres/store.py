@@ -17,12 +17,12 @@ from ..scheduling import counted
 from . import doctor, maintenance
 from .batches import PostgresBatches
 from .first_connection import first_connection
+from .notify import Bell, Endings, Listener, Notifier
 from .partition import Topic
 from .pool import Pool, ThreadPool
 from .registry import Registry
 from .schedules import PostgresSchedules
 from .schema import Schema
-from .wake import Bell, Endings, Listener, Notifier
 
 if TYPE_CHECKING:
     from ..formats import Format

@@ -12,8 +12,9 @@ import msgspec
 
 from ....errors import Fenced, StoreError, Unavailable
 from ... import formats
+from .. import heap
 from . import layout
-from .binding import Caller, release_memory, slatedb
+from .binding import Caller, slatedb
 from .disk import Disk
 from .faults import FENCED, another, translated
 from .index import Entry
@@ -216,7 +217,7 @@ class Database:
         try:
             self.refuse_moved()
             self._call(db.flush_with_options(how), timeout=self._timeout)
-            release_memory()
+            heap.give_back()  # a dozen threads of the library have a heap each
         except (package.Error, TimeoutError, Unavailable, OSError):
             pass  # nothing is lost by it; what it means for writes shows with the next
 
