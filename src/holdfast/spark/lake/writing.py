@@ -68,7 +68,13 @@ class _Open:
         self._path.parent.mkdir(parents=True, exist_ok=True)
         schema = tables.arrow_schema(table)
         repetitive = [name for name in _REPETITIVE if name in schema.names]
-        self._writer = pq.ParquetWriter(self._path, schema, compression="zstd", use_dictionary=repetitive)
+        self._writer = pq.ParquetWriter(
+            self._path,
+            schema,
+            compression="zstd",
+            use_dictionary=repetitive,
+            write_page_checksum=True,
+        )
         self.rows = self.size = 0
         self._first, self._last = float("inf"), float("-inf")
         self.file: File | None = None

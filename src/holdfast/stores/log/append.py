@@ -14,7 +14,7 @@ from ... import ids
 from ...errors import Unavailable
 from ...ids import Ids
 from ..records import PLAIN, Envelope, Terms, Uniform
-from . import drafts, names, queues, rows
+from . import damage, drafts, names, queues, rows
 from .calendar import Calendar
 from .names import BlockName
 from .space import Buffer, NewFiles, Reading, Space, Transaction
@@ -341,6 +341,9 @@ def hand_out(calls: list[Call], blocks: list[Block], now: float, calendar: Calen
         call.ids = [next(rest[drafts.kind(each, now, calendar)]) for each in call.messages]
 
 
+_MARK = msgspec.msgpack.Decoder(tuple[float, str])  # of a dedup key: when it was written, and the id
+
+
 def dedup_key(root: str, key: str) -> str:
     return f"{root}dedup/{hashlib.blake2b(key.encode(), digest_size=16).hexdigest()}"
 
@@ -352,13 +355,18 @@ def _remembered(tx: Transaction, root: str, message: Envelope, window: float, no
         return None
     if key in noted:
         return "=" + key
-    found = tx.get(dedup_key(root, key))
-    if found is not None:
-        at, id = msgspec.msgpack.decode(found.data, type=tuple[float, str])
-        if tx.now < at + window:
-            return id
-    noted[key] = ""
-    return None
+    id = remembered(tx, root, key, window)
+    if id is None:
+        noted[key] = ""
+    return id
+
+
+def remembered(tx: Transaction, root: str, key: str, window: float) -> str | None:
+    """The id that a dedup key stands for; Damaged: it would be a guess whether the message is new."""
+    mark = dedup_key(root, key)
+    found = tx.get(mark)
+    at, id = damage.read(mark, _MARK.decode, found.data) if found is not None else (0.0, None)
+    return id if tx.now < at + window else None
 
 
 def _remember(tx: Transaction, root: str, message: Envelope, id: str) -> None:

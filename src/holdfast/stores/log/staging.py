@@ -76,5 +76,4 @@ def _deduplicated(session: Session, each: Staged, keys: Sequence[str | None], ma
 
 
 def _is_remembered(tx: Transaction, root: str, key: str, window: float) -> bool:
-    found = tx.get(append.dedup_key(root, key))
-    return found is not None and tx.now < msgspec.msgpack.decode(found.data, type=tuple[float, str])[0] + window
+    return append.remembered(tx, root, key, window) is not None

@@ -16,6 +16,7 @@ from ..records import Answer, Claims, Envelope, Settlement, Stats, Stored, View
 from ..scheduling import counted
 from . import deadline, doctor, faults
 from .address import Address
+from .backups import NatsBackups
 from .blobs import RECORD_BYTES, Blobs
 from .connection import Connection
 from .fast_reader import Incoming
@@ -47,6 +48,9 @@ class NatsStore(Ordinary):
         self._schedules = NatsSchedules(self.connection, self.reader, self.register, self.parts)
         self._parts: dict[str, Parts] = {}
         self._lease_thread = LeaseThread(address, options)
+        self._backups = NatsBackups(
+            self.register, lambda queue: self.parts(queue).partition, timeout=options.operation_timeout
+        )
 
     async def open(self) -> NatsStore:
         """Connect and make sure that JetStream is there; our own errors."""
@@ -121,6 +125,10 @@ class NatsStore(Ordinary):
     @property
     def schedules(self) -> NatsSchedules:
         return self._schedules
+
+    @property
+    def backups(self) -> NatsBackups:
+        return self._backups
 
     @property
     def format(self) -> Format:

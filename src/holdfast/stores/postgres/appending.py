@@ -265,7 +265,8 @@ class Appender:
                 first.setdefault(key, id)
         window = await self._dedup_window()
         names = sorted(first)
-        await speaker.fetch(self._sql["keys_take"], self._queue, names, [first[key] for key in names], window)
+        held = [first[key] for key in names], window, [rows.hashed(key) for key in names]
+        await speaker.fetch(self._sql["keys_take"], self._queue, names, *held)
         found = await speaker.fetch(self._sql["keys_look"], self._queue, names)
         holders = {bytes(row[0]): str(row[1]) for row in found}
         answer = [id if key is None else holders.get(key, id) for key, id in zip(keys, batch.ids, strict=True)]

@@ -15,6 +15,7 @@ from ..capabilities import Capabilities
 from ..records import Answer, Claims, Envelope, Settlement, Stats, Stored, View
 from ..scheduling import counted
 from . import doctor, maintenance
+from .backups import PostgresBackups
 from .batches import PostgresBatches
 from .first_connection import first_connection
 from .notify import Bell, Endings, Listener, Notifier
@@ -61,6 +62,7 @@ class PostgresStore(Ordinary):
         self._schedules = PostgresSchedules(
             self._pool, self._schema, self._topic, number=self._number, changed=self._fired
         )
+        self._backups = PostgresBackups(self._schema, address.connect, self._changed)
 
     async def open(self) -> None:
         """Connect, and see that server and schema fit."""
@@ -123,6 +125,10 @@ class PostgresStore(Ordinary):
     def _fired(self, queue: str) -> None:
         self._topic(queue).claimer.bounds.reset()
         self._changed(queue)
+
+    @property
+    def backups(self) -> PostgresBackups:
+        return self._backups
 
     @property
     def format(self) -> Format:
