@@ -25,6 +25,7 @@ from .queues import queues
 from .restore import restore
 from .retries import retries
 from .s3 import s3
+from .schedules import schedules
 from .simulate import simulate
 from .slate import slate
 from .soak import soak
@@ -160,6 +161,10 @@ RUNS = (
     Run(
         "soak", "R14", soak, Settings(store="all", seconds=1800.0),
         Settings(seconds=6.0, quiet=True),
+    ),
+    Run(
+        "schedules", "", schedules, Settings(store="all", messages=200, workers=6, kills=30, seconds=60.0),
+        Settings(messages=20, workers=3, kills=3, seconds=10.0, strict=False, quiet=True),
     ),
     Run(
         "spark-process", "", spark_process,

@@ -19,6 +19,7 @@ from .events import Callback, Emitter
 from .lifetime import CLOSING_S, Lifetime
 from .queue import Queue
 from .queue_state import Opened
+from .scheduling import Schedules
 from .stores import base
 from .stores.base import Check, QueueInfo, Store, sharing
 from .stores.opening import WINDING_UP_S, locate, open_store, redact, store_options
@@ -74,6 +75,7 @@ class Broker:
 
     url: str  # as given, without credentials
     options: StoreOptions
+    schedules: Schedules
 
     def __init__(
         self,
@@ -95,6 +97,7 @@ class Broker:
         self.options = options or StoreOptions()
         self._settings = settings or Settings()
         self._queues: dict[str, Opened] = {}
+        self.schedules = Schedules(self._life, self.events, self._settings.schedules)
         _open_brokers.add(self)
 
     @property

@@ -22,6 +22,7 @@ class TestMemory(
     contract.Leases,
     contract.DelayAndDedup,
     contract.Reopening,
+    contract.Schedules,
 ):
     """Topics in which time matters, in real time."""
 

@@ -25,6 +25,7 @@ PARTS = {
     "message": Part("Send, read, settle and look up messages.", "holdfast.cli.message"),
     "dead": Part("Look at dead letters, replay or delete them.", "holdfast.cli.dead"),
     "archive": Part("Look at finished messages, replay or purge them.", "holdfast.cli.archive"),
+    "schedule": Part("Enqueue messages by cron text or at intervals.", "holdfast.cli.schedule"),
     "worker": Part("Run the handlers of an app.", "holdfast.cli.worker"),
     "install": Part("Make what the store needs; harmless to repeat.", "holdfast.cli.store", group=False),
     "grants": Part("PostgreSQL: print or apply what a worker's role needs.", "holdfast.cli.store", group=False),

@@ -28,6 +28,7 @@ from .records import Answer, Claims, Envelope, Settlement, Stats, Stored, Terms,
 if TYPE_CHECKING:
     from .backups import Backups
     from .batches import Batches
+    from .scheduling import Schedules
 
 DEAD = "/dead"
 _CALLS_AT_ONCE = 32  # when every queue is counted by a call of its own
@@ -93,6 +94,10 @@ class Store(Protocol):
     @property
     def batches(self) -> Batches | None:
         """The second seam, for data pipelines; None: this store does not serve them."""
+
+    @property
+    def schedules(self) -> Schedules | None:
+        """Where schedules are kept; None: this store does not keep any."""
 
     @property
     def backups(self) -> Backups | None:
@@ -221,6 +226,10 @@ class Ordinary:
 
     @property
     def batches(self) -> Batches | None:
+        return None
+
+    @property
+    def schedules(self) -> Schedules | None:
         return None
 
     @property

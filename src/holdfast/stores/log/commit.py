@@ -306,6 +306,11 @@ class Committer:
         """Of the queue, as last seen; 0: not yet."""
         return self._known.config.options.shards if self._known.root else 0
 
+    @property
+    def known_config(self) -> Config | None:
+        """Of the queue, as last seen; None: not yet."""
+        return self._known.config if self._known.root else None
+
     def next_block(self) -> str | None:
         """The full key of the block in the head that nobody has begun, and that comes first."""
         fresh = [block for block in self._head[1].blocks.values() if block.next == 0 and not block.due]

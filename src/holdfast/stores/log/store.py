@@ -30,6 +30,7 @@ from .partition import Log
 from .pipeline.batches import LogBatches
 from .queue_view import Finder
 from .repeat_window import Home, RepeatWindow
+from .schedules import LogSchedules
 from .space import Reading, Shrinking, Space, Stale, Transaction, Watchful
 from .topics import done_topic, work_topic
 
@@ -55,6 +56,9 @@ class LogStore(Ordinary):
         self._found_idle: dict[str, float] = {}  # by queue: when, by `time.monotonic`
         self._looked: dict[str, int] = {}  # by queue: the ticket before the last look
         self._batches = LogBatches(space, self._finder, self._fresh, self._log, options)
+        self._schedules = LogSchedules(
+            space, self._log, self._ids, timeout=self._timeout, changed=self._options_changed
+        )
         self._backups = LogBackups(space, self._fresh, self._logs_of, self._log)
 
     def _log(self, queue: str) -> Log:
@@ -93,6 +97,13 @@ class LogStore(Ordinary):
     @property
     def batches(self) -> LogBatches:
         return self._batches
+
+    @property
+    def schedules(self) -> LogSchedules:
+        return self._schedules
+
+    async def _options_changed(self, queue: str) -> None:
+        """Somebody else may have to be told."""
 
     @property
     def backups(self) -> LogBackups:

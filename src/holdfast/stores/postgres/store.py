@@ -13,6 +13,7 @@ from ...ids import Ids
 from ..base import DEAD, Check, Ordinary, QueueInfo
 from ..capabilities import Capabilities
 from ..records import Answer, Claims, Envelope, Settlement, Stats, Stored, View
+from ..scheduling import counted
 from . import doctor, maintenance
 from .backups import PostgresBackups
 from .batches import PostgresBatches
@@ -21,6 +22,7 @@ from .notify import Bell, Endings, Listener, Notifier
 from .partition import Topic
 from .pool import Pool, ThreadPool
 from .registry import Registry
+from .schedules import PostgresSchedules
 from .schema import Schema
 
 if TYPE_CHECKING:
@@ -57,6 +59,9 @@ class PostgresStore(Ordinary):
             self._pool, self._registry, self._topic, self._bell, poll_interval=options.poll_interval,
             number=self._number, connect=address.connect, changed=self._changed,
         )  # fmt: skip
+        self._schedules = PostgresSchedules(
+            self._pool, self._schema, self._topic, number=self._number, changed=self._fired
+        )
         self._backups = PostgresBackups(self._schema, address.connect, self._changed)
 
     async def open(self) -> None:
@@ -112,6 +117,14 @@ class PostgresStore(Ordinary):
     @property
     def batches(self) -> PostgresBatches:
         return self._batches
+
+    @property
+    def schedules(self) -> PostgresSchedules:
+        return self._schedules
+
+    def _fired(self, queue: str) -> None:
+        self._topic(queue).claimer.bounds.reset()
+        self._changed(queue)
 
     @property
     def backups(self) -> PostgresBackups:
@@ -273,7 +286,9 @@ class PostgresStore(Ordinary):
 
     async def stats(self, queue: str) -> Stats:
         await self._registry.known(queue.removesuffix(DEAD))
-        return await self._topic(queue).letters.stats(dead=queue.endswith(DEAD))
+        stats = await self._topic(queue).letters.stats(dead=queue.endswith(DEAD))
+        found = [] if queue.endswith(DEAD) else await self._schedules.of(queue)
+        return counted(stats, [each.mark for each in found])
 
     async def watch(self, queue: str, timeout: float) -> None:
         await self._endings.watch(queue, timeout)

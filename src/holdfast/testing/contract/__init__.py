@@ -41,6 +41,7 @@ from .processes import Processes
 from .receipts import Receipts, Tokens
 from .reopening import Reopening
 from .retries import Retries
+from .schedules import Schedules
 from .seam import Seam
 from .whole import Whole
 from .workers import Workers
@@ -48,7 +49,7 @@ from .workers import Workers
 ALL: list[type[StoreContract]] = [
     *(Basics, Leases, Concurrency, Processes, Retries, DeadLetters, Archive, DelayAndDedup),
     *(Batches, Workers, Disturbances, Events, Whole, BadInput, Limits, Receipts, Options, Reopening, Seam),
-    *(Tokens, Lifetime, Backups),
+    *(Tokens, Lifetime, Schedules, Backups),
 ]
 
 
@@ -74,6 +75,7 @@ class All(
     Seam,
     Tokens,
     Lifetime,
+    Schedules,
     Backups,
 ):
     """Every topic but `Network`, which is for stores that have one."""
@@ -101,6 +103,7 @@ __all__ = [
     "Receipts",
     "Reopening",
     "Retries",
+    "Schedules",
     "Seam",
     "StoreContract",
     "SyncFace",
