@@ -25,6 +25,7 @@ from .bad_input import BadInput
 from .base import StoreContract
 from .basics import Basics
 from .batches import Batches
+from .calls import Calls
 from .concurrency import Concurrency
 from .dead_letters import DeadLetters
 from .delay import DelayAndDedup
@@ -47,7 +48,7 @@ from .workers import Workers
 ALL: list[type[StoreContract]] = [
     *(Basics, Leases, Concurrency, Processes, Retries, DeadLetters, Archive, DelayAndDedup),
     *(Batches, Workers, Disturbances, Events, Whole, BadInput, Limits, Receipts, Options, Reopening, Seam),
-    *(Tokens, Lifetime),
+    *(Tokens, Lifetime, Calls),
 ]
 
 
@@ -73,6 +74,7 @@ class All(
     Seam,
     Tokens,
     Lifetime,
+    Calls,
 ):
     """Every topic but `Network`, which is for stores that have one."""
 
@@ -84,6 +86,7 @@ __all__ = [
     "BadInput",
     "Basics",
     "Batches",
+    "Calls",
     "Concurrency",
     "DeadLetters",
     "DelayAndDedup",
