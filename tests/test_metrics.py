@@ -4,7 +4,6 @@ from __future__ import annotations
 
 import asyncio
 import urllib.request
-from collections.abc import Iterator
 from pathlib import Path
 
 import pytest
@@ -102,13 +101,8 @@ def _waiting(gate: asyncio.Event):
     return handle
 
 
-@pytest.fixture
-def folder(tmp_path: Path) -> Iterator[str]:
-    yield f"file://{tmp_path}/store"
-
-
-def test_the_server_tells_what_stats_tells(folder: str) -> None:
-    with ServerThread(folder) as server:
+def test_the_server_tells_what_stats_tells(tmp_path: Path) -> None:
+    with ServerThread(f"file://{tmp_path}/store") as server:
         http = Http(server.address)
         queue = http.queue("jobs")
         http.post(f"{queue}/messages", {"messages": [{"value": n, "delay": 60 * (n % 2)} for n in range(6)]})

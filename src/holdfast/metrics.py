@@ -52,7 +52,6 @@ class Metrics:
 
     def __init__(self, broker: Watched, labels: Mapping[str, str] | None = None) -> None:
         client = _client()
-        self._broker = broker
         self._labels = dict(labels or {})
         self._registry = client.CollectorRegistry()
         names = [*self._labels, "queue"]
@@ -66,6 +65,13 @@ class Metrics:
             "holdfast_store_request_seconds", "Calls to the store.", [*self._labels, "kind"]
         )
         self._registry.register(_Now(self))
+        self._ends: list[Callable[[], None]] = []
+        self.follow(broker)
+
+    def follow(self, broker: Watched) -> None:
+        """This one from now on: the store was opened anew."""
+        self.close()
+        self._broker = broker
         self._ends = [broker.on(event, self._count) for event in _COUNTED]
         self._ends.append(broker.on("message.completed", self._measure))
 

@@ -14,8 +14,7 @@ from contextlib import contextmanager
 from types import TracebackType
 from typing import Any, TypeVar
 
-from holdfast.broker import Broker, connect
-from holdfast.server.run import Serving, serve
+from holdfast.server.run import Serving, opened, serve
 from holdfast.server.served import Served
 from holdfast.server.settings import ServerSettings
 from holdfast.server.tokens import Tokens
@@ -67,16 +66,16 @@ class ServerThread:
         """One more store for a while; the name below which it lies."""
         name = f"s{os.urandom(6).hex()}"
 
-        async def add() -> Broker:
-            broker = await connect(url)
-            self.serving.application.add(name, Served(broker, self._settings))
-            return broker
+        async def add() -> Served:
+            served = await opened(url, self._settings, name)
+            self.serving.application.add(name, served)
+            return served
 
-        broker = self.inside(add())
+        served = self.inside(add())
         try:
             yield name
         finally:
-            self.inside(broker.close())
+            self.inside(served.end())
 
     def __enter__(self) -> ServerThread:
         self._thread.start()

@@ -11,7 +11,7 @@ from typing import Any
 
 import uvicorn
 
-from ..broker import connect
+from ..broker import Broker, connect
 from ..errors import ConfigError
 from ..worker.signals import caught
 from .application import Application
@@ -74,9 +74,10 @@ async def serve(
     """Serve these stores, by name, until SIGTERM, SIGINT or `stop` of what `started` is told."""
     settings.check(host)
     async with AsyncExitStack() as stack:
-        served = {
-            name: Served(await stack.enter_async_context(connect(url)), settings, name) for name, url in urls.items()
-        }
+        served: dict[str, Served] = {}
+        for name, url in urls.items():
+            served[name] = await opened(url, settings, name)
+            stack.push_async_callback(served[name].end)
         application = Application(served, settings)
         listening = _bound(host, port)
         config = uvicorn.Config(
@@ -96,6 +97,15 @@ async def serve(
         await _Server(config, application, lambda server: started(Serving(address, application, server))).serve(
             sockets=[listening]
         )
+
+
+async def opened(url: str | None, settings: ServerSettings, name: str) -> Served:
+    """A store to be served."""
+
+    async def reopen() -> Broker:
+        return await connect(url)
+
+    return Served(await reopen(), settings, name, reopen=reopen)
 
 
 def _bound(host: str, port: int) -> socket.socket:

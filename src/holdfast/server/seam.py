@@ -44,6 +44,7 @@ class Seam:
             "discard": self._discard,
             "recover": self._recover,
             "install": self._install,
+            "uninstall": self._uninstall,
             "maintain": self._maintain,
         }
 
@@ -150,6 +151,9 @@ class Seam:
 
     async def _install(self, holder: Holder, receive: Receive, asked: tuple[bool]) -> list[str]:
         return await self._store.install(dry_run=asked[0])
+
+    async def _uninstall(self, holder: Holder, receive: Receive, asked: tuple[()]) -> list[str]:
+        return await self._served.uninstall()
 
     async def _maintain(self, holder: Holder, receive: Receive, asked: tuple[str]) -> dict[str, int]:
         return {} if self._store.is_resting(asked[0]) else await self._store.maintain(asked[0])

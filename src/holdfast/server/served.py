@@ -23,9 +23,17 @@ OPEN_WAITS = 10_000  # requests that wait at once: each holds a connection and s
 class Served:
     """One per store and server."""
 
-    def __init__(self, broker: Broker, settings: ServerSettings, name: str = "") -> None:
-        """`name` tells several stores of one server apart."""
+    def __init__(
+        self,
+        broker: Broker,
+        settings: ServerSettings,
+        name: str = "",
+        *,
+        reopen: Callable[[], Awaitable[Broker]] | None = None,
+    ) -> None:
+        """`name` tells several stores of one server apart; `reopen` is asked after everything was removed."""
         self.broker = broker
+        self._reopen = reopen
         self.metrics = Metrics(broker, {"store": name} if name else None)
         self.settings = settings
         self.id = uuid4().hex  # of this process, see `wire.Hello`
@@ -45,6 +53,21 @@ class Served:
     def forget(self, name: str) -> None:
         """It may be gone, or other than it was."""
         self._queues.pop(name, None)
+
+    async def uninstall(self) -> list[str]:
+        """Remove everything; the store is opened anew, so that it can be used again."""
+        left = await self.broker.uninstall()
+        self._queues.clear()
+        if self._reopen is not None:
+            await self.broker.close()
+            self.broker = await self._reopen()
+            self.metrics.follow(self.broker)
+        return left
+
+    async def end(self) -> None:
+        """Give the store back."""
+        self.metrics.close()
+        await self.broker.close()
 
     @property
     def closing(self) -> asyncio.Event:
