@@ -131,7 +131,7 @@ def test_numbers_are_those_of_the_code(page: str, fact: str) -> None:
     assert fact in " ".join(text_of(page).split())
 
 
-TOPICS = ("buckets", "folder", "log-engine", "nats", "postgres", "slatedb", "spark")
+TOPICS = ("buckets", "folder", "log-engine", "nats", "postgres", "server", "slatedb", "spark")
 RESULTS = ("compare", "file", "nats", "postgres", "s3", "slatedb", "spark")
 MOST_WORDS = 40  # of the glossary: what a new engineer has to learn
 

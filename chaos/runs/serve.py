@@ -14,6 +14,7 @@ from ..stage import Stage, staged
 from ..verdict import Verdict
 
 _ATTEMPTS = 50  # a claim whose answer died with the server costs an attempt; this run is about losing nothing
+_PATIENCE_S = 120  # of clients: on a busy machine a server takes long to start
 
 
 async def serve(settings: Settings) -> Verdict:
@@ -22,7 +23,8 @@ async def serve(settings: Settings) -> Verdict:
         tempfile.TemporaryDirectory(prefix="holdfast-served-") as folder,
         ServerProcess(f"file://{Path(folder)}/store") as server,
     ):
-        async with staged("serve", settings, url=server.address, max_attempts=_ATTEMPTS, retry=Fixed(0.1)) as stage:
+        url = f"{server.address}?operation_timeout={_PATIENCE_S}"
+        async with staged("serve", settings, url=url, max_attempts=_ATTEMPTS, retry=Fixed(0.1)) as stage:
             stage.start_workers()
             stage.start_producers(seconds=(settings.stops + settings.kills) * settings.interval + 1.0)
             await _faults(stage, server)

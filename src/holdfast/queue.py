@@ -18,7 +18,7 @@ from .events import Emitter
 from .messages import Message, envelopes, sealed, terms
 from .outcome import decide, describe
 from .queue_state import Holder, Opened, attempt_of, shown
-from .stores.base import LOOK_AGAIN_S, CallName, Store
+from .stores.base import LOOK_AGAIN_S, Store
 from .stores.records import PLAIN, Answer, Claimed, Envelope, Settlement, Stats, Status
 
 if TYPE_CHECKING:
@@ -118,11 +118,6 @@ class Queue(Generic[T]):
         options = await self._opened.options()
         messages = envelopes(self.codec, options.max_message_size, values, travel)
         return await self._opened.append(messages, connection=connection) if messages else []
-
-    async def append(self, messages: Sequence[Envelope], call: CallName | None = None) -> list[str]:
-        """Messages that are encoded and checked already; under the name of their call, if the store remembers those."""
-        await self._opened.options()
-        return await self._opened.append(messages, call=call)
 
     # ------------------------------------------------------------------ out
 

@@ -30,6 +30,7 @@ async def enqueue(
 ) -> Response[Ids]:
     """Add one message, or several: all or none. Under one Idempotency-Key they are added once within an hour."""
     found = await served_of(request).queue(queue)
+    await found._opened.options()  # looked up again now and then
     if isinstance(data.messages, UnsetType):
         made = bodies.envelopes(found, [data])
     else:
@@ -38,7 +39,7 @@ async def enqueue(
         made = bodies.envelopes(found, data.messages)
     if not made:
         return reply(request, Ids([]), status=201)
-    ids = await found.append(made, await _call(request, found, key))
+    ids = await found._opened.append(made, call=await _call(request, found, key))
     return reply(request, Ids(ids), status=201)
 
 
