@@ -25,8 +25,8 @@ from tests.stores.log.bucket.fixtures import Place
 from tests.stores.postgres.fixtures import Database
 
 TINY = bars.Scale(
-    repeats=1, bulk=2000, classic=400, drain=200, together=300, single=20, waiting=2000, retries=1500, latency=5,
-    idle=0.2, overhead=400, starts=1, batch=500, postgres=1000, settled=2000, picked_up=8,
+    repeats=1, bulk=2000, classic=400, drain=200, together=300, single=20, queues=20, waiting=2000, retries=1500,
+    latency=5, idle=0.2, overhead=400, starts=1, batch=500, postgres=1000, settled=2000, picked_up=8,
 )  # fmt: skip
 
 
@@ -165,7 +165,8 @@ def peers(monkeypatch: pytest.MonkeyPatch) -> None:
         return Answer("1.0", "as they like it", bulk=0.01, drain=0.02, single=0.03)
 
     monkeypatch.setattr("holdfast.bench.compare.ask", ask)
-    monkeypatch.setattr("benchmarks.bars.drain.ask", ask)
+    for module in ("blocking", "drain"):
+        monkeypatch.setattr(f"benchmarks.bars.{module}.ask", ask)
 
 
 # They need what peers bring from the network, or minutes; their programs run in the tests of each store.

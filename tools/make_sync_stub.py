@@ -34,6 +34,7 @@ from . import errors as _errors
 from .app import App as _App
 from .app import AppHandler as _AppHandler
 from .archive import Archive as _Archive
+from .backups import Backup, OnProgress, Restored, Url
 from .broker import Broker as _Broker
 from .codecs import Format
 from .config import QueueOptions, StoreOptions
@@ -54,6 +55,11 @@ P = ParamSpec("P")
 R = TypeVar("R")
 
 def connect(url: str | os.PathLike[str] | None = None, **options: Any) -> Broker: ...
+def backup(source: Url | Broker, target: Url, *, on_progress: OnProgress | None = None) -> Backup: ...
+def restore(
+    target: Url, url: Url, *, prefix: str = "", number: int | None = None, on_progress: OnProgress | None = None
+) -> Restored: ...
+def move(url: Url, to: Url, *, prefix: str = "", on_progress: OnProgress | None = None) -> Restored: ...
 
 class UnknownOutcome(_errors.UnknownOutcome):
     def retry(self) -> list[str]: ...  # type: ignore[override] # it blocks

@@ -8,6 +8,8 @@ from typing import Any
 
 from ..settings import Settings
 from ..verdict import Verdict
+from .backup import backup
+from .bits import bits
 from .clocks import clocks
 from .disk import disk, disk_slate
 from .frozen import frozen
@@ -143,6 +145,10 @@ RUNS = (
         Settings(seconds=1.5, quiet=True),
     ),
     Run(
+        "backup", "R22", backup, Settings(store="all", messages=20_000, stops=20),
+        Settings(messages=300, stops=3, quiet=True),
+    ),
+    Run(
         "upgrade", "R20", upgrade,
         Settings(store="all", messages=8000, producers=4, workers=4, kills=12, interval=1.5, lease=6.0, work=0.05,
                  deadline=300),
@@ -152,6 +158,10 @@ RUNS = (
     Run(
         "frozen", "R21", frozen, Settings(store="all", stops=0),
         Settings(stops=1, quiet=True),
+    ),
+    Run(
+        "bits", "R22", bits, Settings(store="all", stops=800),
+        Settings(stops=30, quiet=True),
     ),
     Run(
         "soak", "R14", soak, Settings(store="all", seconds=1800.0),

@@ -8,6 +8,11 @@ from typing import TYPE_CHECKING, Any
 if TYPE_CHECKING:
     from . import sync as sync
     from .app import App as App
+    from .backups import Backup as Backup
+    from .backups import Restored as Restored
+    from .backups import backup as backup
+    from .backups import move as move
+    from .backups import restore as restore
     from .broker import Broker as Broker
     from .broker import connect as connect
     from .config import QueueOptions as QueueOptions
@@ -53,6 +58,7 @@ __version__ = "0.1.0"
 # Where each public name lives. It is imported when first used, so that `import holdfast` costs next to nothing.
 _HOMES = {
     "app": ("App",),
+    "backups": ("Backup", "Restored", "backup", "move", "restore"),
     "broker": ("Broker", "connect"),
     "config": ("QueueOptions", "StoreOptions", "WorkerOptions"),
     "deliveries": ("Delivery", "Record"),
@@ -74,6 +80,7 @@ _HOME_OF = {name: home for home, names in _HOMES.items() for name in names}
 
 __all__ = [
     "App",
+    "Backup",
     "Broker",
     "CodecError",
     "ConfigError",
@@ -103,6 +110,7 @@ __all__ = [
     "QueueNotFound",
     "QueueOptions",
     "Record",
+    "Restored",
     "Retry",
     "Stats",
     "StoreError",
@@ -113,7 +121,10 @@ __all__ = [
     "Worker",
     "WorkerOptions",
     "__version__",
+    "backup",
     "connect",
+    "move",
+    "restore",
     "sync",
 ]
 

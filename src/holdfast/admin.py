@@ -2,10 +2,12 @@
 
 from __future__ import annotations
 
+import asyncio
+import itertools
 import time
-from collections.abc import Callable, Iterable, Sequence
+from collections.abc import AsyncIterator, Callable, Iterable, Sequence
 from datetime import UTC, datetime
-from typing import Any, Protocol
+from typing import Any, Protocol, get_args
 
 import msgspec
 
@@ -15,11 +17,11 @@ from .config import QueueOptions
 from .errors import CodecError, ConfigError, HoldfastError, MessageNotFound, QueueNotFound, StoreError
 from .queue import Queue
 from .stores import base, opening
-from .stores.base import PAGE_ROWS, Check, QueueInfo
+from .stores.base import PAGE_ROWS, Check, QueueInfo, Reread, Scrubbing
 from .stores.batches import batches_of
 from .stores.formats import Format
 from .stores.opening import Location, locate, unmade
-from .stores.records import Stats, Status
+from .stores.records import Stats, Status, View
 
 CLOCK_TOLERANCE_S = 2.0  # a wrong clock of a machine is off by more, a slow answer by less
 OLD_MESSAGE_S = 3600.0  # a message may wait so long before the doctor wonders whether a worker runs
@@ -47,6 +49,16 @@ class ConsumerReport(msgspec.Struct, frozen=True):
     tries: int  # of the oldest batch it holds
     settled: int  # messages, since it began
     lag: int  # messages that are ready, and those it holds
+
+
+class ScrubReport(msgspec.Struct, frozen=True):
+    """What a scrub has read, and what was wrong."""
+
+    objects: int
+    bytes: int
+    without_sums: int
+    seconds: float
+    wrong: list[Reread]
 
 
 class MessageReport(msgspec.Struct, frozen=True, kw_only=True):
@@ -125,6 +137,46 @@ async def maintain(broker: Broker, names: Sequence[str] | None = None) -> dict[s
     if not names:
         return await broker.maintain()
     return {name: await broker.store.maintain(name) for name in names}
+
+
+async def scrub(
+    broker: Broker,
+    queue: str | None = None,
+    *,
+    rate: float | None = None,
+    quarantine: bool = False,
+    on_progress: Callable[[int], None] = lambda count: None,
+) -> ScrubReport:
+    """Read everything again, at most `rate` bytes a second; what is wrong. `quarantine` moves what nobody can read.
+
+    A store that verifies what it keeps by itself (PostgreSQL, NATS) is read message by message.
+    """
+    store, began = broker.store, time.monotonic()
+    objects = size = without = 0
+    wrong: list[Reread] = []
+    found = store.scrub(queue, quarantine=quarantine) if isinstance(store, Scrubbing) else _rereading(broker, queue)
+    async for each in found:
+        objects, size, without = objects + bool(each.size), size + each.size, without + (not each.has_sum)
+        if each.problem:
+            wrong.append(each)
+        on_progress(1)
+        if rate is not None:
+            await asyncio.sleep(max(0.0, size / rate - (time.monotonic() - began)))
+    return ScrubReport(objects, size, without, time.monotonic() - began, wrong)
+
+
+async def _rereading(broker: Broker, queue: str | None) -> AsyncIterator[Reread]:
+    """Every message of every view, as the store gives them; what it cannot give ends its view."""
+    names = [info.name for info in await broker.queues()] if queue is None else [queue]
+    for name, view in itertools.product(names, get_args(View)):
+        after: str | None = None
+        try:
+            while page := await broker.store.scan(name, view, after=after, limit=PAGE_ROWS):
+                after = page[-1].id
+                for each in page:
+                    yield Reread(name, each.id, len(each.payload) + len(each.result or b""))
+        except StoreError as error:
+            yield Reread(name, view, 0, problem=str(error))
 
 
 async def recover(

@@ -1,4 +1,4 @@
-"""An app: handlers declared beside the functions they are, on one store that opens on first use."""
+"""An app: handlers declared where their functions are, on one store that opens on first use."""
 
 from __future__ import annotations
 

@@ -338,7 +338,7 @@ class Broker:
 def _refuse_circle(name: str, options: QueueOptions) -> None:
     """A queue that is its own dead letter queue would run what fails for ever."""
     if options.dead_letter == name:
-        raise ConfigError(f"queue {name}: dead_letter names the queue itself; True keeps dead letters beside it")
+        raise ConfigError(f"queue {name}: dead_letter names the queue itself; True keeps dead letters with it")
 
 
 # The one thing of a process that no object can own: which brokers a fork takes along, to its child's harm.

@@ -84,7 +84,7 @@ class StoreOptions(_Options, frozen=True, kw_only=True, forbid_unknown_fields=Tr
 
     # PostgreSQL
     schema: str = "holdfast"  # where our tables are
-    max_connections: int = 10  # of one process, beside the one that listens
+    max_connections: int = 10  # of one process, without the one that listens
     statement_timeout: float = 30.0  # seconds the server gives one statement
     notify: bool = True  # LISTEN/NOTIFY; False: new messages are found by polling only
 

@@ -96,10 +96,11 @@ class Unavailable(StoreError):
 class Damaged(StoreError):
     """Something the store keeps cannot be read any more: its bytes are missing, cut or changed."""
 
-    def __init__(self, message: str, *, queue: str = "", key: str = "") -> None:
+    def __init__(self, message: str, *, queue: str = "", key: str = "", why: str = "") -> None:
         super().__init__(message)
         self.queue = queue
         self.key = key
+        self.why = why or message
 
 
 class Fenced(StoreError):

@@ -96,7 +96,7 @@ class Emitter:
                 _LOG.exception("a callback of %s failed", name)
 
     def _follow(self, event: str, answer: Awaitable[object]) -> None:
-        """Let an async callback run beside us, and hear of its end."""
+        """Run an async callback concurrently, and note its end."""
         running = asyncio.ensure_future(answer)
         self._running.add(running)
 

@@ -100,7 +100,7 @@ class Opened:
 
     async def refresh(self) -> None:
         """Read the stored options again."""
-        self._read_at = time.monotonic()  # before the await: whoever else is here goes on with what we have
+        self._read_at = time.monotonic()  # before the await: other tasks go on with what we have
         info = await self.store.queue(self.info.name)
         if info is not None and info != self.info:
             self.info, self._said, self._single_until = info, None, 0.0
@@ -156,7 +156,7 @@ class Opened:
         while True:
             claims = await self._claim_once(limit, lease, wait - time.monotonic() + began, suspects)
             now = time.monotonic()
-            # What ended instead of being given, its lease over or its bytes damaged, is told at once. It may have
+            # What ended instead of being given, its lease over or its bytes damaged, is reported at once. It may have
             # stood before others, who must not be taken for absent.
             if claims is not None and (claims.messages or not claims.expired):
                 break

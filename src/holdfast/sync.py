@@ -12,7 +12,7 @@ import os
 import threading
 import types
 from collections.abc import Callable, Coroutine, Iterable, Mapping
-from typing import Any, ClassVar, TypeVar
+from typing import TYPE_CHECKING, Any, ClassVar, TypeVar
 
 from . import app as _app
 from . import archive as _archive
@@ -25,6 +25,9 @@ from . import worker as _worker
 from .loop_thread import Portal, Visit, portal
 from .worker.signals import Catcher, stopping
 from .worker.threads import Threads
+
+if TYPE_CHECKING:
+    from .backups import Backup, OnProgress, Restored, Url
 
 NAMES: dict[type, str] = {
     _broker.Broker: "url options queue create_queue queues configure_queue delete_queue stats on install uninstall"
@@ -298,7 +301,33 @@ async def _opened(url: str | os.PathLike[str] | None, options: Mapping[str, Any]
     return await _broker.connect(url, **options)
 
 
+def backup(source: Url | Broker, target: Url, *, on_progress: OnProgress | None = None) -> Backup:
+    """As `holdfast.backup`, blocking."""
+    from . import backups as _backups
+
+    if isinstance(source, Broker):
+        made: Backup = source._run(_backups.backup(source.core, target, on_progress=on_progress))
+        return made
+    return portal().run(_backups.backup(source, target, on_progress=on_progress))
+
+
+def restore(
+    target: Url, url: Url, *, prefix: str = "", number: int | None = None, on_progress: OnProgress | None = None
+) -> Restored:
+    """As `holdfast.restore`, blocking."""
+    from . import backups as _backups
+
+    return portal().run(_backups.restore(target, url, prefix=prefix, number=number, on_progress=on_progress))
+
+
+def move(url: Url, to: Url, *, prefix: str = "", on_progress: OnProgress | None = None) -> Restored:
+    """As `holdfast.move`, blocking."""
+    from . import backups as _backups
+
+    return portal().run(_backups.move(url, to, prefix=prefix, on_progress=on_progress))
+
+
 __all__ = [
     *("App", "AppHandler", "Archive", "Broker", "DeadLetters", "Delivery", "Queue", "UnknownOutcome", "Worker"),
-    "connect",
+    *("backup", "connect", "move", "restore"),
 ]

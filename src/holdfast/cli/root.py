@@ -32,7 +32,11 @@ PARTS = {
     "uninstall": Part("Remove every queue and message from the store.", "holdfast.cli.store", group=False),
     "doctor": Part("Check configuration, store and queues; say what survives what.", "holdfast.cli.store", group=False),
     "maintain": Part("Run retention and housekeeping once, now.", "holdfast.cli.store", group=False),
+    "scrub": Part("Read everything again and verify it.", "holdfast.cli.store", group=False),
     "recover": Part("Bring back messages that a bucket has set aside as late.", "holdfast.cli.store", group=False),
+    "backup": Part("Copy everything that a store keeps, while it is in use.", "holdfast.cli.backup", group=False),
+    "restore": Part("Put the queues of a backup into a store of any kind.", "holdfast.cli.backup", group=False),
+    "move": Part("Put everything of one store into another.", "holdfast.cli.backup", group=False),
     "pipeline": Part("Spark jobs: ingest, process, lake, report, replay.", "holdfast.cli.pipeline"),
     "bench": Part("Measure this machine and this store.", "holdfast.bench.cli"),
 }

@@ -14,8 +14,8 @@ Rules every engine keeps, each with a test in `holdfast.testing.contract`:
 from __future__ import annotations
 
 from asyncio import Future, Semaphore, gather
-from collections.abc import Callable, Sequence
-from typing import TYPE_CHECKING, Any, Protocol, TypeAlias, cast
+from collections.abc import AsyncIterator, Callable, Sequence
+from typing import TYPE_CHECKING, Any, Protocol, TypeAlias, cast, runtime_checkable
 
 import msgspec
 
@@ -27,6 +27,7 @@ from .formats import Format
 from .records import Answer, Claims, Envelope, Settlement, Stats, Stored, Terms, View
 
 if TYPE_CHECKING:
+    from .backups import Backups
     from .batches import Batches
 
 DEAD = "/dead"
@@ -66,6 +67,24 @@ class Recovered(msgspec.Struct, frozen=True):
         return Recovered(*(one + another for one, another in pairs))
 
 
+class Reread(msgspec.Struct, frozen=True):
+    """One thing that a scrub has read; no `problem`: it is sound."""
+
+    queue: str
+    key: str
+    size: int  # bytes
+    has_sum: bool = True
+    problem: str = ""
+
+
+@runtime_checkable
+class Scrubbing(Protocol):
+    """What a store may do besides: read everything it keeps again, and verify it."""
+
+    def scrub(self, queue: str | None, *, quarantine: bool) -> AsyncIterator[Reread]:
+        """One answer for each object, and one for each that is missing; `quarantine` moves what nobody can read."""
+
+
 class Store(Protocol):
     """An open store. Names of queues are checked before they get here."""
 
@@ -76,6 +95,10 @@ class Store(Protocol):
     @property
     def batches(self) -> Batches | None:
         """The second seam, for data pipelines; None: this store does not serve them."""
+
+    @property
+    def backups(self) -> Backups | None:
+        """The third seam, for backup and restore; None: this store does not serve them."""
 
     @property
     def format(self) -> Format | None:
@@ -200,6 +223,10 @@ class Ordinary:
 
     @property
     def batches(self) -> Batches | None:
+        return None
+
+    @property
+    def backups(self) -> Backups | None:
         return None
 
     @property
@@ -330,7 +357,7 @@ class AppendsSingly(Protocol):
 
 
 def single_append(store: Store, queue: str) -> SingleAppend | None:
-    """Asked of the store's class: whoever stands before a store and passes its calls on does not have it."""
+    """Asked of the store's class: a wrapper that forwards calls does not have it."""
     found = getattr(type(store), "single_append", None)
     return None if found is None else found(store, queue)
 

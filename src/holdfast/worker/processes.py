@@ -16,6 +16,7 @@ from .. import config
 from ..errors import ConfigError
 from ..escaping import logger_named
 from ..metrics import Metrics
+from ..retry import Exponential
 from ..stores.opening import locate
 from .child import BAD_ORDER, Order
 from .naming import named
@@ -26,7 +27,7 @@ from .waiting import opened
 Start: TypeAlias = Callable[[], Awaitable[asyncio.subprocess.Process]]
 
 _LOG = logger_named("holdfast.worker")
-_FIRST_PAUSE, _LONGEST_PAUSE = 0.5, 30.0  # seconds before a child that died is started again
+RESTART = Exponential(base=0.5, cap=30.0, jitter=False)  # seconds before a child that died is started again
 _STEADY_S = 60.0  # after which a child's death is no sequel to the one before
 
 
@@ -192,7 +193,7 @@ class Supervisor:
 
     async def keep_one(self, number: int) -> None:
         """One child at a time in this place."""
-        pause = _FIRST_PAUSE
+        deaths = 0
         while not self.stopping.is_set():
             started_at = time.monotonic()
             code = await self._run_one()
@@ -202,7 +203,8 @@ class Supervisor:
                 self.hopeless = True
                 self.stop()
                 return
-            pause = _FIRST_PAUSE if time.monotonic() - started_at > _STEADY_S else min(_LONGEST_PAUSE, pause * 2)
+            deaths = 1 if time.monotonic() - started_at > _STEADY_S else deaths + 1
+            pause = RESTART.after(deaths)
             _LOG.warning("worker process %d ended with %s; starting another in %.1f s", number, code, pause)
             await self._sleep(pause)
 

@@ -14,7 +14,7 @@ from ...errors import HoldfastError, Unavailable
 from ...ids import Ids
 from ..base import CallName
 from ..records import PLAIN, Envelope, Terms, Uniform
-from . import call_names, drafts, names, queues, rows
+from . import call_names, damage, drafts, names, queues, rows
 from .calendar import Calendar
 from .names import BlockName
 from .space import Buffer, NewFiles, Reading, Space, Transaction
@@ -390,6 +390,9 @@ def hand_out(calls: list[Call], blocks: list[Block], now: float, calendar: Calen
         call.ids = [next(rest[drafts.kind(each, now, calendar)]) for each in call.messages]
 
 
+_MARK = msgspec.msgpack.Decoder(tuple[float, str])  # of a dedup key: when it was written, and the id
+
+
 def _remembered(tx: Transaction, root: str, message: Envelope, window: float, noted: dict[str, str]) -> str | None:
     """The id that a dedup key stands for, `=key` when it is new earlier in this very write, None when it is new."""
     key = message.dedup_key
@@ -397,13 +400,18 @@ def _remembered(tx: Transaction, root: str, message: Envelope, window: float, no
         return None
     if key in noted:
         return "=" + key
-    found = tx.get(names.dedup_key(root, key))
-    if found is not None:
-        at, id = msgspec.msgpack.decode(found.data, type=tuple[float, str])
-        if tx.now < at + window:
-            return id
-    noted[key] = ""
-    return None
+    id = remembered(tx, root, key, window)
+    if id is None:
+        noted[key] = ""
+    return id
+
+
+def remembered(tx: Transaction, root: str, key: str, window: float) -> str | None:
+    """The id that a dedup key stands for; Damaged: it would be a guess whether the message is new."""
+    mark = names.dedup_key(root, key)
+    found = tx.get(mark)
+    at, id = damage.read(mark, _MARK.decode, found.data) if found is not None else (0.0, None)
+    return id if tx.now < at + window else None
 
 
 def _remember(tx: Transaction, root: str, message: Envelope, id: str) -> None:

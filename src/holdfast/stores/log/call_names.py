@@ -8,7 +8,7 @@ from typing import TypeAlias
 import msgspec
 
 from ..base import CALL_S, CallName, other_messages
-from . import names
+from . import damage, names
 from .space import Transaction
 
 _PLACE_DIGITS = 5  # of an id: the rest is its block's
@@ -27,10 +27,13 @@ class _Made(msgspec.Struct, frozen=True, array_like=True):
     runs: Runs
 
 
+_read_made = msgspec.msgpack.Decoder(_Made).decode
+
+
 def find(tx: Transaction, root: str, call: CallName) -> list[str] | None:
     """The ids that the call was answered with; None: it is new. ConfigError when it brought other messages."""
-    found = tx.get(_key(root, call))
-    made = None if found is None else msgspec.msgpack.decode(found.data, type=_Made)
+    found = tx.get(key := _key(root, call))
+    made = None if found is None else damage.read(key, _read_made, found.data)
     if made is None or made.until <= tx.now:
         return None
     if made.digest != call.digest:

@@ -22,6 +22,7 @@ from .names import ArchiveName
 from .records import State
 from .rows import Rows
 from .space import Reading, Stale
+from .tokens import result_key
 
 _PAGE = 10_000
 STATUS = {"ready": "pending", "delayed": "delayed", "processing": "processing", "retry": "retry"}
@@ -195,7 +196,11 @@ class Glance:
 
     def record(self, found: Found) -> Stored:
         seen = self.seen
-        return records.record(found.block, found.rows, found.place, found.state, seen.rules, self.view, seen.root)
+        stored = records.record(found.block, found.rows, found.place, found.state, seen.rules, self.view, seen.root)
+        key = result_key(found.state.result)
+        if key is not None and stored.result is None:
+            raise damage.missing(seen.root + key) if self._sure else Stale(seen.root + key)
+        return stored
 
     def records(self, block: Block, wanted: Callable[[State], bool]) -> Iterator[tuple[Stored, Found]]:
         """The messages of a block whose state is wanted."""

@@ -2,6 +2,7 @@
 
 queues/<name>                                   the queue's options
 swept                                           when files of no object were last looked for
+scrubbed                                        when everything was last read again, and what was wrong
 <name>@<incarnation>/head                       the only object that changes under load
 <name>@<incarnation>/inbox/<255-priority>/<block>
 <name>@<incarnation>/later/<due, ms>/<block>    by the store's clock; from DATED on: by the calendar
@@ -33,15 +34,19 @@ DATED = 500_000_000_000_000  # ms, added to instants of the calendar: the store'
 UNDATED_END = str(DATED)[0]  # what keys of the store's clock are below
 HEED = "heed-"  # beside the head: earlier versions left such objects
 LATE = "late/"  # below a log's root: copies of blocks that were set aside
+PARQUET = ".parquet"  # how archive files end
 SWEPT = "swept"  # of the whole space: until when nobody needs to look for files that crashes left
+SCRUBBED = "scrubbed"  # the same: what the last scrub found
 HINT = "hint"  # beside the head: changes with the options, so that a list of the log shows it
 
 
 _QUEUE = r"[A-Za-z0-9][A-Za-z0-9_.-]{0,127}"
 _FOLDERS = "inbox|later|archive|results|dedup|replayed|damaged|parts|late|recovered"
-_SINGLE = f"head|{HINT}|{HEED}[^/]+|maintain|scanned"
+_SINGLE = f"head|{HINT}|{HEED}[^/]+|maintain|scanned|restoring"
 # Whoever removes a store goes by this: a kind of key that is not listed here would be left behind, and told.
-_OURS = re.compile(rf"{SWEPT}|{CONFIGS}{_QUEUE}|{_QUEUE}@[0-9a-f]{{8}}/((dead|s\d{{4}})/)?({_SINGLE}|({_FOLDERS})/.+)")
+_OURS = re.compile(
+    rf"{SWEPT}|{SCRUBBED}|{CONFIGS}{_QUEUE}|{_QUEUE}@[0-9a-f]{{8}}/((dead|s\d{{4}})/)?({_SINGLE}|({_FOLDERS})/.+)"
+)
 _TOLD_MOST = 20  # names of what was left
 
 

@@ -143,6 +143,12 @@ def info(queue: str, config: Config) -> QueueInfo:
 
 def create(tx: Transaction, queue: str, options: QueueOptions) -> Config:
     config = Config(incarnation=secrets.token_hex(4), created_at=tx.calendar.wall(tx.now), options=options)
+    restore(tx, queue, config)
+    return config
+
+
+def restore(tx: Transaction, queue: str, config: Config) -> None:
+    """Make a queue whose incarnation may have messages already."""
     found = tx.get(names.config_key(queue))
     if found is not None:
         closing = decode(found.data, queue).closing
@@ -151,7 +157,6 @@ def create(tx: Transaction, queue: str, options: QueueOptions) -> Config:
         if tx.now < closing + CLOSING:
             raise Closing(closing + CLOSING - tx.now)
     tx.put(names.config_key(queue), msgspec.json.encode(config), proof=partial(_is_of, incarnation=config.incarnation))
-    return config
 
 
 def _is_of(data: bytes | None, incarnation: str) -> bool:

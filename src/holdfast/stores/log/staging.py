@@ -10,7 +10,7 @@ import msgspec
 from ... import ids
 from ...ids import Ids
 from ..batches import Staged
-from . import names, rows
+from . import append, names, rows
 from .edit import Session
 from .names import parse_block
 from .space import Space, Transaction
@@ -76,5 +76,4 @@ def _deduplicated(session: Session, each: Staged, keys: Sequence[str | None], ma
 
 
 def _is_remembered(tx: Transaction, root: str, key: str, window: float) -> bool:
-    found = tx.get(names.dedup_key(root, key))
-    return found is not None and tx.now < msgspec.msgpack.decode(found.data, type=tuple[float, str])[0] + window
+    return append.remembered(tx, root, key, window) is not None

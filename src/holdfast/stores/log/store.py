@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import asyncio
 import time
-from collections.abc import Awaitable, Callable, Sequence
+from collections.abc import AsyncIterator, Awaitable, Callable, Sequence
 from contextlib import suppress
 from functools import partial
 from typing import TypeVar, cast
@@ -16,11 +16,12 @@ from ...config import QueueOptions, StoreOptions
 from ...errors import MessageNotFound, QueueNotEmpty, QueueNotFound
 from ...ids import Ids
 from .. import formats
-from ..base import DEAD, CallName, Check, Ordinary, QueueInfo, SingleAppend, stats_one_by_one
+from ..base import DEAD, CallName, Check, Ordinary, QueueInfo, Reread, SingleAppend, stats_one_by_one
 from ..capabilities import Capabilities
 from ..formats import Format
 from ..records import Answer, Claims, Envelope, Settlement, Stats, Stored, View
-from . import counting, inspect, letters, maintenance, names, queues, tokens
+from . import counting, inspect, letters, maintenance, names, queues, scrub, tokens
+from .backups import LogBackups
 from .cache import BlockCache
 from .edit import Session
 from .head.machine import CANCELLED, EXPIRED
@@ -57,6 +58,7 @@ class LogStore(Ordinary):
         self._found_idle: dict[str, float] = {}  # by queue: when, by `time.monotonic`
         self._looked: dict[str, int] = {}  # by queue: the ticket before the last look
         self._batches = LogBatches(space, self._finder, self._fresh, self._log, options)
+        self._backups = LogBackups(space, self._fresh, self._logs_of, self._log)
 
     def _log(self, queue: str) -> Log:
         log = self._logs.get(queue)
@@ -96,6 +98,10 @@ class LogStore(Ordinary):
         return self._batches
 
     @property
+    def backups(self) -> LogBackups:
+        return self._backups
+
+    @property
     def format(self) -> Format:
         return Format(self._space.format, formats.LOG)
 
@@ -118,7 +124,11 @@ class LogStore(Ordinary):
             does()
 
     async def check(self) -> list[Check]:
-        return [*await self._space.check(), await inspect.damaged(self._space)]
+        return [*await self._space.check(), await inspect.damaged(self._space), await scrub.check(self._space)]
+
+    def scrub(self, queue: str | None, *, quarantine: bool) -> AsyncIterator[Reread]:
+        """As `base.Scrubbing`."""
+        return scrub.scrub(self._space, queue, quarantine=quarantine)
 
     async def clock(self) -> float:
         return self._space.calendar().wall(self._space.clock())

@@ -15,6 +15,7 @@ from ..formats import Format
 from ..records import Answer, Claims, Envelope, Settlement, Stats, Stored, View
 from . import deadline, doctor, faults
 from .address import Address
+from .backups import NatsBackups
 from .blobs import RECORD_BYTES, Blobs
 from .connection import Connection
 from .fast_reader import Incoming
@@ -44,6 +45,9 @@ class NatsStore(Ordinary):
         self.ids = Ids()
         self._parts: dict[str, Parts] = {}
         self._lease_thread = LeaseThread(address, options)
+        self._backups = NatsBackups(
+            self.register, lambda queue: self.parts(queue).partition, timeout=options.operation_timeout
+        )
 
     async def open(self) -> NatsStore:
         """Connect and make sure that JetStream is there; our own errors."""
@@ -114,6 +118,10 @@ class NatsStore(Ordinary):
             "three streams for every queue, when it is made",
             *upgraded,
         ]
+
+    @property
+    def backups(self) -> NatsBackups:
+        return self._backups
 
     @property
     def format(self) -> Format:

@@ -16,8 +16,8 @@ from ...errors import ConfigError, HoldfastError, Unavailable, UnknownOutcome
 from ..base import CALL_S, PAGE_ROWS, CallName, other_messages
 from ..records import Envelope
 from . import rows
+from .caller_transaction import Speaker, joined
 from .faults import Unanswered, translated
-from .joining import Speaker, joined
 from .pool import Pool
 from .statements import Statements
 
@@ -238,7 +238,7 @@ class Appender:
             self._news.tell(self._queue)
 
     async def insert(self, speaker: Speaker, batch: Batch, channel: str | None = None) -> None:
-        """One statement, on a connection of whoever speaks; with a channel, it notifies of the messages."""
+        """One statement, on the caller's connection; with a channel, it notifies of the messages."""
         ranks, delays, instants, kinds, headers, most, payloads = rows.columns(batch.messages)
         named = (self._queue, batch.call, batch.ids, ranks)
         if any(delays) or any(instants):
@@ -294,7 +294,8 @@ class Appender:
     async def _hold(self, speaker: Speaker, firsts: dict[bytes, str], window: float) -> dict[bytes, str]:
         """Take the keys that are free, for so many seconds; who holds each."""
         names = sorted(firsts)
-        await speaker.fetch(self._sql["keys_take"], self._queue, names, [firsts[key] for key in names], window)
+        held = [firsts[key] for key in names], window, [rows.hashed(key) for key in names]
+        await speaker.fetch(self._sql["keys_take"], self._queue, names, *held)
         found = await speaker.fetch(self._sql["keys_look"], self._queue, names)
         return {bytes(row[0]): str(row[1]) for row in found}
 

@@ -86,7 +86,7 @@ class Schema:
         return True
 
     async def install(self, *, dry_run: bool = False, shared: bool = False) -> list[str]:
-        """The steps (to be) taken, in words. `shared`: also beside what is not ours; ConfigError without it.
+        """The steps (to be) taken, in words. `shared`: also next to what is not ours; ConfigError without it.
 
         A schema that is there gets everything but our last migration, which versions before this one refuse.
         """
@@ -164,7 +164,7 @@ class Schema:
         if others := await self._contents(connection):
             raise ConfigError(
                 f"schema {self.name} has what is not Holdfast's ({_listed(others)}); give Holdfast a schema of its own"
-                " (option `schema`), or install beside it with `holdfast install --shared-schema`"
+                " (option `schema`), or install next to it with `holdfast install --shared-schema`"
             )
 
     async def _refuse_namesakes(self, connection: Any) -> None:

@@ -14,13 +14,14 @@ from ..base import DEAD, CallName, Check, Ordinary, QueueInfo
 from ..capabilities import Capabilities
 from ..records import Answer, Claims, Envelope, Settlement, Stats, Stored, View
 from . import doctor, maintenance
+from .backups import PostgresBackups
 from .batches import PostgresBatches
 from .first_connection import first_connection
+from .notify import Bell, Endings, Listener, Notifier
 from .partition import Topic
 from .pool import Pool, ThreadPool
 from .registry import Registry
 from .schema import Schema
-from .wake import Bell, Endings, Listener, Notifier
 
 if TYPE_CHECKING:
     from ..formats import Format
@@ -58,6 +59,7 @@ class PostgresStore(Ordinary):
             self._pool, self._registry, self._topic, self._bell, poll_interval=options.poll_interval,
             number=self._number, connect=address.connect, changed=self._changed,
         )  # fmt: skip
+        self._backups = PostgresBackups(self._schema, address.connect, self._changed)
 
     async def open(self) -> None:
         """Connect, and see that server and schema fit."""
@@ -112,6 +114,10 @@ class PostgresStore(Ordinary):
     @property
     def batches(self) -> PostgresBatches:
         return self._batches
+
+    @property
+    def backups(self) -> PostgresBackups:
+        return self._backups
 
     @property
     def format(self) -> Format:

@@ -21,6 +21,7 @@ With `SyncFace` before them the same tests run through `holdfast.sync`.
 from __future__ import annotations
 
 from .archive import Archive
+from .backups import Backups
 from .bad_input import BadInput
 from .base import StoreContract
 from .basics import Basics
@@ -48,7 +49,7 @@ from .workers import Workers
 ALL: list[type[StoreContract]] = [
     *(Basics, Leases, Concurrency, Processes, Retries, DeadLetters, Archive, DelayAndDedup),
     *(Batches, Workers, Disturbances, Events, Whole, BadInput, Limits, Receipts, Options, Reopening, Seam),
-    *(Tokens, Lifetime, Calls),
+    *(Tokens, Lifetime, Backups, Calls),
 ]
 
 
@@ -74,6 +75,7 @@ class All(
     Seam,
     Tokens,
     Lifetime,
+    Backups,
     Calls,
 ):
     """Every topic but `Network`, which is for stores that have one."""
@@ -83,6 +85,7 @@ __all__ = [
     "ALL",
     "All",
     "Archive",
+    "Backups",
     "BadInput",
     "Basics",
     "Batches",

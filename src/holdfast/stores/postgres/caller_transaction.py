@@ -11,7 +11,7 @@ from ...errors import ConfigError
 
 
 class Speaker(Protocol):
-    """Whoever takes statements: a connection of ours, or the caller's own."""
+    """What takes statements: a connection of ours, or the caller's own."""
 
     async def fetch(self, query: str, *args: Any) -> Sequence[Any]: ...
 

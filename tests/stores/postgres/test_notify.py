@@ -11,7 +11,7 @@ import psycopg
 import pytest
 
 import holdfast
-from holdfast.stores.postgres.wake import Bell, Notifier
+from holdfast.stores.postgres.notify import Bell, Notifier
 from holdfast.testing.contract.base import eventually
 from tests.servers.postgres import Server
 

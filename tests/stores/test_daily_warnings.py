@@ -8,9 +8,13 @@ from pathlib import Path
 
 import pytest
 
-from holdfast.stores import reminders
+from holdfast.stores import daily_warnings
 
-ASK = "import sys; from holdfast.stores import reminders; print(reminders.is_due('this', sys.argv[1], day=sys.argv[2]))"
+ASK = """
+import sys
+from holdfast.stores.daily_warnings import is_due
+print(is_due("this", sys.argv[1], day=sys.argv[2]))
+"""
 
 
 def asked(store: str, day: str) -> str:
@@ -26,8 +30,8 @@ def cache(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Path:
 
 
 def test_once_per_store_and_day_for_all_processes(cache: Path) -> None:
-    assert reminders.is_due("this", "a", day="20260101")
-    assert not reminders.is_due("this", "a", day="20260101")
+    assert daily_warnings.is_due("this", "a", day="20260101")
+    assert not daily_warnings.is_due("this", "a", day="20260101")
     assert asked("a", "20260101") == "False"
     assert asked("b", "20260101") == "True"
     assert asked("a", "20260102") == "True"
@@ -37,5 +41,5 @@ def test_once_per_store_and_day_for_all_processes(cache: Path) -> None:
 def test_without_a_cache_once_per_process(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     (tmp_path / "file").write_text("")
     monkeypatch.setenv("XDG_CACHE_HOME", str(tmp_path / "file"))
-    assert reminders.is_due("that", "a", day="20260101")
-    assert not reminders.is_due("that", "a", day="20260101")
+    assert daily_warnings.is_due("that", "a", day="20260101")
+    assert not daily_warnings.is_due("that", "a", day="20260101")

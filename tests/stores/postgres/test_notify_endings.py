@@ -8,7 +8,7 @@ import time
 import pytest
 
 import holdfast
-from holdfast.stores.postgres import wake
+from holdfast.stores.postgres import notify
 from holdfast.testing.contract.base import eventually
 
 from .fixtures import Database
@@ -17,7 +17,7 @@ from .fixtures import Database
 @pytest.fixture
 def no_looks(monkeypatch: pytest.MonkeyPatch) -> None:
     """Nobody looks by itself: who returns early was told."""
-    monkeypatch.setattr(wake, "_FIRST_LOOK_S", 30.0)
+    monkeypatch.setattr(notify, "_FIRST_LOOK_S", 30.0)
 
 
 async def listening(broker: holdfast.Broker) -> None:

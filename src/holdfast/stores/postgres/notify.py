@@ -16,14 +16,15 @@ from ...errors import HoldfastError
 from ...escaping import logger_named
 from ..base import DEAD
 from . import faults
-from .pool import FIRST_RECONNECT_S, LONGEST_RECONNECT_S, Pool
+from .names import IDENTIFIER_BYTES
+from .pool import RECONNECT, Pool
 
 _LOG = logger_named("holdfast.postgres")
 _NOTIFY_S = 0.005  # between two notifications of one queue: half of what a listener may notice
 _PROBE_S = 3.0  # a notification of our own may take so long
 _LISTENING_S = 30.0  # between looks whether a listening connection is there; for so long ends are told to who asked
-_FIRST_LOOK_S = 0.005  # until the first look at what another process may have settled; doubled each time
 _SPREAD_S = 0.001  # for each of those who wait for the same: not all of them look at once
+_FIRST_LOOK_S = _NOTIFY_S  # at what another process may have settled; doubled each time
 _PROBING = "?"  # begins the payload of a probe: no queue's name does
 
 
@@ -132,7 +133,7 @@ class Notifier:
             _LOG.debug("notification of %s failed: %s", queue, error)
 
     async def close(self) -> None:
-        """What is still to be told is told now: a program that sends and ends is the usual producer."""
+        """Send pending notifications now: a program that enqueues and exits is the usual producer."""
         trailing, self._trailing = self._trailing, set()
         for queue in trailing:
             self._start(queue)
@@ -147,7 +148,7 @@ class Listener:
         self._connect = connect
         self._pool = pool
         self._bell = bell
-        self.channel = f"holdfast_{schema}"[:63]
+        self.channel = f"holdfast_{schema}"[:IDENTIFIER_BYTES]
         self._probe = ""
         self._answered = asyncio.Event()
         self._task: asyncio.Task[None] | None = None
@@ -176,17 +177,17 @@ class Listener:
         await self._pool.fetch("SELECT pg_notify($1, $2)", self.channel, payload)
 
     async def _run(self) -> None:
-        pause = FIRST_RECONNECT_S
+        failed = 0
         while True:
             try:
                 await self._listen()
-                pause = FIRST_RECONNECT_S
+                failed = 0
             except Exception as error:  # noqa: BLE001 - whatever ends the listening, polling goes on and we come back
                 _LOG.debug("the listening connection is gone: %s", faults.first_line(error))
             self.backend = None
             self._bell.ring_all()  # what was notified meanwhile is found by looking
-            await asyncio.sleep(pause * random.uniform(0.5, 1.0))
-            pause = min(LONGEST_RECONNECT_S, pause * 2)
+            failed += 1
+            await asyncio.sleep(RECONNECT.after(failed))
 
     async def _listen(self) -> None:
         """Until the connection is gone."""

@@ -9,7 +9,7 @@ from pyspark.sql.datasource import CaseInsensitiveDict
 
 import holdfast
 from holdfast.spark import HoldfastSource
-from holdfast.spark.edge import HIDE, plain
+from holdfast.spark.error_text import HIDE, plain
 
 pytestmark = pytest.mark.timeout(180)
 
