@@ -13,7 +13,6 @@ from holdfast.bench.processes import drain, run
 from tests.servers.proxy import Proxy
 
 PUBLISHED = 326.0  # messages a second: the best published figure of a queue on an object store (pgqrs)
-_TIMEOUT = 1800.0
 
 
 class Shape(msgspec.Struct, frozen=True):
@@ -79,7 +78,7 @@ async def measure(proxy: Proxy, url: str, shape: Shape, *, count: int, batch: in
     proxy.latency = 0.0
     share = count // shape.shards
     for _ in range(shape.shards):  # a producer stays on its shard: as many as there are shards
-        await run("enqueue", msgspec.structs.replace(spec, count=share), timeout=_TIMEOUT)
+        await run("enqueue", msgspec.structs.replace(spec, count=share))
     total = share * shape.shards
     handlers = shape.consumers * (batch if shape.how == "worker" else 1)
     consumer = msgspec.structs.replace(spec, concurrency=handlers)
@@ -87,7 +86,7 @@ async def measure(proxy: Proxy, url: str, shape: Shape, *, count: int, batch: in
     proxy.latency = latency
     try:
         before = proxy.counts.copy()
-        reports = await drain([consumer] * shape.processes, total, timeout=_TIMEOUT, role=role)
+        reports = await drain([consumer] * shape.processes, total, role=role)
     finally:
         proxy.latency = 0.0
     requests = proxy.counts.since(before).requests.total()

@@ -140,7 +140,9 @@ class StagedWrites:
             if done is not None and done >= batch:
                 return False
             if any(each.root != str(id) for each in staged):
-                raise StoreError(f"queue {queue!r} was made anew while messages were staged for it: write them again")
+                raise StoreError(
+                    f"queue {queue!r} was created again while messages were staged for it: write them again"
+                )
             if count != expected:
                 raise StoreError(
                     f"{expected} messages were staged for queue {queue!r}, {count} are there: the server crashed, or "

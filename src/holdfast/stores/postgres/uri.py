@@ -61,7 +61,7 @@ def _check_hosts(place: str, shown: str) -> None:
 
 
 def _refuse_unless_idle(key: str, value: str, shown: str) -> None:
-    """Whoever asks for a protection must have it, or know that there is none."""
+    """A protection that the URL asks for must be there, or the connection is refused."""
     if value not in _NOT_HONOURED[key]:
         use = "put the address into host" if key == "hostaddr" else "use sslmode=verify-full and sslrootcert"
         raise ConfigError(f"{shown}: the PostgreSQL driver does not honour {key}; leave it out ({use})")

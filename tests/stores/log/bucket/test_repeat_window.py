@@ -15,6 +15,7 @@ import pytest
 
 from holdfast.config import QueueOptions
 from holdfast.errors import Damaged, HoldfastError, StoreError
+from holdfast.stores.log import sums
 from holdfast.stores.log.bucket import listing as late
 from holdfast.stores.log.bucket.store import LateStore
 from holdfast.stores.log.head import codec, repeat
@@ -217,10 +218,10 @@ async def test_several_that_begin_together_leave_the_head_to_its_owner(bucket: F
 def own(bucket: FarBucket, seconds: float) -> None:
     """Another process replaces the head, and says that it goes on for so long."""
     (key,) = bucket.named("/head")
-    head = codec.decode(bucket.objects[key][0])
+    head = codec.decode(sums.Sums().opened(key, bucket.objects[key][0]))
     head.now = max(head.now, time.time())
     signed = repeat.signed(head, "another", 1, f"another {seconds * 1000:.0f}")
-    bucket.write(key, codec.HeadWriter().encode(signed), "overwrite")
+    bucket.write(key, sums.seal(key, codec.HeadWriter().encode(signed)), "overwrite")
 
 
 async def test_a_head_is_left_to_its_owner_and_what_comes_meanwhile_shares_a_replacement(bucket: FarBucket) -> None:
@@ -320,7 +321,7 @@ async def test_a_slow_read_that_fails_in_the_end_changes_nothing(bucket: FarBuck
     either = shelf.fetch_again(key, time.monotonic() + DEADLINE, failed)
     await until(either.done)
     failed.set_exception(StoreError("too late"))
-    assert either.result().data == bucket.objects[key][0]
+    assert sums.seal(key, either.result().data) == bucket.objects[key][0]
     both = shelf.fetch_again("nowhere/head", time.monotonic() + DEADLINE, failed)
     await until(both.done)
     assert both.result() is None, "the second answer counts when the first is none"

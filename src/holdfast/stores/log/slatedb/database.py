@@ -42,6 +42,7 @@ class Opened(msgspec.Struct):
     apart: float  # and how far it was ahead of the wall clock
     is_new: bool
     format: int
+    born: int  # the format it was made with
 
 
 class Database:
@@ -99,6 +100,7 @@ class Database:
         if found.is_new:
             batch = package.WriteBatch()
             batch.put(layout.FORMAT_ROW, str(found.format).encode())
+            batch.put(layout.BORN_ROW, str(found.format).encode())
             await self._durable(batch)
         if self._disk is not None:
             self._disk.sync_everything()
@@ -134,7 +136,8 @@ class Database:
         gone = [layout.tag_of(row.key) async for row in self._rows(layout.GONE)]
         latest = layout.decode_instant(await self._db.get(layout.CLOCK_ROW))
         apart = layout.decode_instant(await self._db.get(layout.APART_ROW))
-        return Opened(entries, gone, latest, apart, is_new, formats.LOG if format is None else int(format))
+        born = formats.LOG if is_new else int(await self._db.get(layout.BORN_ROW) or formats.FIRST)
+        return Opened(entries, gone, latest, apart, is_new, formats.LOG if format is None else int(format), born)
 
     async def _rows(self, prefix: bytes, *, limit: int = _PAGE) -> Any:
         everything = slatedb().KeyRange(start=None, start_inclusive=False, end=None, end_inclusive=False)
