@@ -24,6 +24,7 @@ HEADER = '''"""The blocking face, as type checkers see it.
 Written by tools/make_sync_stub.py: change the async classes instead.
 """
 
+import builtins
 import os
 from collections.abc import Callable, Iterable, Mapping, Sequence
 from datetime import datetime
@@ -44,6 +45,9 @@ from .deliveries import Record
 from .events import Callback
 from .messages import Message
 from .queue import Queue as _Queue
+from .schedules import Schedule
+from .scheduling import ScheduleInfo
+from .scheduling import Schedules as _Schedules
 from .stores.base import Check, QueueInfo
 from .stores.records import Stats, Status
 from .worker import Worker as _Worker
@@ -53,6 +57,7 @@ NAMES: dict[type, str]
 T = TypeVar("T")
 P = ParamSpec("P")
 R = TypeVar("R")
+F = TypeVar("F")
 
 def connect(url: str | os.PathLike[str] | None = None, **options: Any) -> Broker: ...
 def backup(source: Url | Broker, target: Url, *, on_progress: OnProgress | None = None) -> Backup: ...
@@ -70,6 +75,7 @@ ATTRIBUTES = {
     (worker.Worker, "worker_id"): "str",
     (app.App, "url"): "str | os.PathLike[str] | None",
     (app.App, "handlers"): "dict[str, AppHandler[Any, Any, Any]]",
+    (app.App, "schedules"): "dict[str, Schedule]",
     (app.AppHandler, "queue_name"): "str",
 }
 

@@ -35,6 +35,7 @@ if TYPE_CHECKING:
     from .errors import QueueFull as QueueFull
     from .errors import QueueNotEmpty as QueueNotEmpty
     from .errors import QueueNotFound as QueueNotFound
+    from .errors import ScheduleNotFound as ScheduleNotFound
     from .errors import StoreError as StoreError
     from .errors import Unavailable as Unavailable
     from .errors import UnknownOutcome as UnknownOutcome
@@ -48,6 +49,8 @@ if TYPE_CHECKING:
     from .retry import Fixed as Fixed
     from .retry import Linear as Linear
     from .retry import NoRetry as NoRetry
+    from .schedules import Schedule as Schedule
+    from .scheduling import ScheduleInfo as ScheduleInfo
     from .stores.base import QueueInfo as QueueInfo
     from .stores.records import Stats as Stats
     from .worker import Context as Context
@@ -65,13 +68,16 @@ _HOMES = {
     "errors": (
         *("CodecError", "ConfigError", "Damaged", "Fenced", "HoldfastError", "InvalidPriority", "LeaseLost"),
         *("MessageError", "MessageNotFound", "MessageTooLarge", "QueueError", "QueueExists", "QueueFull"),
-        *("QueueNotEmpty", "QueueNotFound", "StoreError", "Unavailable", "UnknownOutcome", "UnsafeStore"),
+        *("QueueNotEmpty", "QueueNotFound", "ScheduleNotFound", "StoreError", "Unavailable", "UnknownOutcome"),
+        "UnsafeStore",
     ),
     "events": ("Event",),
     "messages": ("Message",),
     "outcome": ("Dead", "Retry"),
     "queue": ("Queue",),
     "retry": ("Exponential", "Fixed", "Linear", "NoRetry"),
+    "schedules": ("Schedule",),
+    "scheduling": ("ScheduleInfo",),
     "stores.base": ("QueueInfo",),
     "stores.records": ("Stats",),
     "worker": ("Context", "Worker"),
@@ -112,6 +118,9 @@ __all__ = [
     "Record",
     "Restored",
     "Retry",
+    "Schedule",
+    "ScheduleInfo",
+    "ScheduleNotFound",
     "Stats",
     "StoreError",
     "StoreOptions",

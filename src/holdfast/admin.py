@@ -7,6 +7,7 @@ import itertools
 import time
 from collections.abc import AsyncIterator, Callable, Iterable, Sequence
 from datetime import UTC, datetime
+from itertools import islice
 from typing import Any, Protocol, get_args
 
 import msgspec
@@ -14,6 +15,7 @@ import msgspec
 from . import config
 from .broker import Broker, connect
 from .config import QueueOptions
+from .cron import Times, zone
 from .errors import CodecError, ConfigError, HoldfastError, MessageNotFound, QueueNotFound, StoreError
 from .queue import Queue
 from .stores import base, opening
@@ -24,6 +26,7 @@ from .stores.opening import Location, locate, unmade
 from .stores.records import Stats, Status, View
 
 CLOCK_TOLERANCE_S = 2.0  # a wrong clock of a machine is off by more, a slow answer by less
+_NAMED_MOST = 5  # schedules in one line
 OLD_MESSAGE_S = 3600.0  # a message may wait so long before the doctor wonders whether a worker runs
 
 
@@ -320,7 +323,7 @@ async def doctor(url: str | None = None) -> list[Check]:
             took = (time.monotonic() - started) * 1000
             checks.append(Check("store", "ok", f"{broker.url or location.scheme} opened in {took:.0f} ms"))
             checks.append(_survives(location))
-            checks += await _look_into(broker)
+            checks += await look_into(broker)
     except HoldfastError as error:
         checks.append(Check("store", "fail", str(error) or type(error).__name__))
     return checks
@@ -342,7 +345,8 @@ def _survives(location: Location) -> Check:
     return Check("survives", "warn" if process.startswith("no") else "ok", detail)
 
 
-async def _look_into(broker: Broker) -> list[Check]:
+async def look_into(broker: Broker) -> list[Check]:
+    """The checks of a store that is open."""
     own = await broker.check()
     checks = own if any(check.name == "clock" for check in own) else [*own, await _clock(broker)]
     checks += _format(broker)
@@ -350,7 +354,53 @@ async def _look_into(broker: Broker) -> list[Check]:
         reports = await overview(broker)
     except StoreError as error:  # one that cannot be read; the lines of the store say more
         return [*checks, Check("queues", "fail", str(error))]
-    return [*checks, *(_queue_check(reports)), _age(reports), _dead(reports), *await _consumers(broker)]
+    return [
+        *checks,
+        *(_queue_check(reports)),
+        _age(reports),
+        _dead(reports),
+        *await _consumers(broker),
+        *await _schedules(broker),
+    ]
+
+
+async def _schedules(broker: Broker) -> list[Check]:
+    if broker.store.schedules is None or not (found := await broker.schedules.list()):
+        return []
+    missed = [f"{each.schedule.name} ({each.missed:,})" for each in found if each.missed]
+    orphans = [each.schedule.name for each in found if each.orphaned]
+    said = [f"missed slots: {_named(missed)}"] if missed else []
+    said += [f"no longer declared, and still firing: {_named(orphans)}"] if orphans else []
+    return [Check("schedules", "warn" if said else "ok", "; ".join(said) or f"{len(found):,}, none missed a slot")]
+
+
+def _named(names: list[str]) -> str:
+    more = len(names) - _NAMED_MOST
+    return ", ".join(names[:_NAMED_MOST]) + (f" and {more:,} more" if more > 0 else "")
+
+
+def preview(
+    *,
+    cron: str | None,
+    every: float | None = None,
+    tz: str = "UTC",
+    start: datetime | None = None,
+    end: datetime | None = None,
+    count: int = 10,
+    after: datetime | None = None,
+) -> list[dict[str, Any]]:
+    """The next slots: as instants, in their time zone, and what daylight saving did to them. ConfigError."""
+    ends = [None if each is None else each.timestamp() for each in (start, end)]
+    times = Times(cron=cron, every=every, tz=tz, start=ends[0], end=ends[1])
+    local, rows = zone(tz), []
+    before = (after or datetime.now(UTC)).astimezone(local)
+    for slot in islice(times.after(before.timestamp()), count):
+        moment = datetime.fromtimestamp(slot, UTC).astimezone(local)
+        changed = moment.utcoffset() != before.utcoffset()
+        note = f"clocks have changed: UTC{moment:%z}" if changed else ""
+        rows.append({"slot": moment.astimezone(UTC), "local": moment.isoformat(), "note": note})
+        before = moment
+    return rows
 
 
 def _format(broker: Broker) -> list[Check]:

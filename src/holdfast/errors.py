@@ -7,7 +7,8 @@ HoldfastError
 │  ├─ QueueNotFound
 │  ├─ QueueExists
 │  ├─ QueueFull
-│  └─ QueueNotEmpty
+│  ├─ QueueNotEmpty
+│  └─ ScheduleNotFound
 ├─ MessageError
 │  ├─ MessageNotFound
 │  ├─ MessageTooLarge   .actual, .limit
@@ -58,6 +59,10 @@ class QueueFull(QueueError):
 
 class QueueNotEmpty(QueueError):
     """The queue still holds messages; delete it with force=True."""
+
+
+class ScheduleNotFound(QueueError):
+    """There is no schedule of this name."""
 
 
 class MessageError(HoldfastError):

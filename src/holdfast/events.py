@@ -23,6 +23,8 @@ LEVELS = {
     "message.failed": logging.WARNING,
     "message.recovered": logging.WARNING,
     "lease.lost": logging.WARNING,
+    "schedule.fired": logging.DEBUG,
+    "schedule.missed": logging.WARNING,
     "workers.started": logging.INFO,
     "workers.stopped": logging.INFO,
 }

@@ -23,10 +23,11 @@ import msgspec
 from ..errors import StoreError
 
 FIRST = 1  # also of stores from before the number was kept
-LOG = 3  # folders, SlateDB, buckets. 2: a retry says which worker failed it. 3: every object has a sum
+LOG = 3  # folders, SlateDB, buckets. 2: a retry says which worker failed it. 3: every object has a sum; schedules
 NATS = 2  # 2: the number itself
 RETRIES_NAME_WORKERS = 2  # from this one on, in LOG
 SUMS = 3  # from this one on, in LOG
+SCHEDULES = 3  # the same: a queue or head that has some says so
 
 
 class Format(msgspec.Struct, frozen=True):

@@ -319,6 +319,8 @@ def stats(lives: list[Glance], dead: list[Glance], files: list[ArchiveName]) -> 
         sum(head.completed for head in heads),
         sum(head.failed for head in heads),
         now - oldest if counts["pending"] else None,
+        slots_fired=sum(mark.fired for head in heads for mark in head.schedules.values()),
+        slots_missed=sum(mark.missed for head in heads for mark in head.schedules.values()),
         set_aside=sum(each.set_aside() for each in (*lives, *dead)),
     )
 
@@ -330,7 +332,7 @@ def _counted(glance: Glance, block: Block, now: float) -> Iterator[tuple[str, in
 
 def _states(glance: Glance, block: Block, now: float) -> Iterator[tuple[str, int, float]]:
     """(status, places, since when it has waited) for the live messages of a block; -1: all of them."""
-    born = max(ids.born_at(int(block.name.lowest, 16)), block.due)
+    born = max(ids.born_at(int(block.name.block, 16)), block.due)  # an id of its own may tell of a time long past
     if not block.no:
         yield records.fresh_state(block, now).status, -1, born
         return

@@ -20,7 +20,10 @@ _STILL_THERE = "SELECT nspname::text FROM pg_catalog.pg_namespace WHERE nspname 
 _SHOWN_NAMES = 5  # of what is not ours, in an error
 # What all queues share. Tables of a queue begin with a letter and "_".
 TABLES = frozenset(
-    ("migrations", "queues", "calls", "settled", "keys", "deltas", "consumers", "batches", "sinks", "staged")
+    (
+        *("migrations", "queues", "calls", "settled", "keys", "deltas", "consumers", "batches", "sinks", "staged"),
+        "holdfast_schedules",
+    )
 )
 MARK = "holdfast_mark"
 

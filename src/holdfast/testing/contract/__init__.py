@@ -26,6 +26,7 @@ from .bad_input import BadInput
 from .base import StoreContract
 from .basics import Basics
 from .batches import Batches
+from .calls import Calls
 from .concurrency import Concurrency
 from .dead_letters import DeadLetters
 from .delay import DelayAndDedup
@@ -41,6 +42,7 @@ from .processes import Processes
 from .receipts import Receipts, Tokens
 from .reopening import Reopening
 from .retries import Retries
+from .schedules import Schedules
 from .seam import Seam
 from .whole import Whole
 from .workers import Workers
@@ -48,7 +50,7 @@ from .workers import Workers
 ALL: list[type[StoreContract]] = [
     *(Basics, Leases, Concurrency, Processes, Retries, DeadLetters, Archive, DelayAndDedup),
     *(Batches, Workers, Disturbances, Events, Whole, BadInput, Limits, Receipts, Options, Reopening, Seam),
-    *(Tokens, Lifetime, Backups),
+    *(Tokens, Lifetime, Schedules, Backups, Calls),
 ]
 
 
@@ -74,7 +76,9 @@ class All(
     Seam,
     Tokens,
     Lifetime,
+    Schedules,
     Backups,
+    Calls,
 ):
     """Every topic but `Network`, which is for stores that have one."""
 
@@ -87,6 +91,7 @@ __all__ = [
     "BadInput",
     "Basics",
     "Batches",
+    "Calls",
     "Concurrency",
     "DeadLetters",
     "DelayAndDedup",
@@ -101,6 +106,7 @@ __all__ = [
     "Receipts",
     "Reopening",
     "Retries",
+    "Schedules",
     "Seam",
     "StoreContract",
     "SyncFace",
