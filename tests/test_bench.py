@@ -19,7 +19,7 @@ from holdfast.bench import chart, compare, environment, latency, measure, queue,
 from holdfast.bench.cli import app
 from holdfast.bench.measure import Result, Sample, Side
 from holdfast.bench.opponents import Answer
-from holdfast.bench.show import Bar
+from holdfast.bench.show import Bar, as_table
 from holdfast.errors import ConfigError
 from tests.stores.log.bucket.fixtures import Place
 from tests.stores.postgres.fixtures import Database
@@ -234,6 +234,13 @@ def test_a_chart_stays_inside_its_frame() -> None:
 
 
 # ---------------------------------------------------------------------- the command line
+
+
+def test_no_cell_of_a_table_in_a_file_is_cut(capsys: pytest.CaptureFixture[str]) -> None:
+    cells = ["slatedb", "a long name " * 8, "ours " * 8, "other " * 8, "0.97 (0.93–1.02)", "≥ 0.45", "≥ 0.8", "FAIL?"]
+    as_table("bars", bars.COLUMNS, [cells, cells])
+    shown = capsys.readouterr().out
+    assert [shown.count(cell.strip()) for cell in cells] == [2] * len(cells)
 
 
 def test_the_commands_say_what_they_do() -> None:

@@ -175,7 +175,7 @@ def test_defaults_in_brackets_are_those_of_the_options(page: Path) -> None:
     assert [(name, value) for name, value in told if DEFAULTS.get(name, float(value)) != float(value)] == []
 
 
-TOPICS = ("buckets", "folder", "log-engine", "nats", "postgres", "slatedb", "spark")
+TOPICS = ("backups", "buckets", "folder", "log-engine", "nats", "postgres", "schedules", "server", "slatedb", "spark")
 RESULTS = ("compare", "file", "nats", "postgres", "s3", "slatedb", "spark")
 MOST_WORDS = 40  # of the glossary: what a new engineer has to learn
 

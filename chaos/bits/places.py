@@ -155,11 +155,13 @@ class Bucket:
             self._server.items[full] = Item(data, f'"{hash(data):x}"', item.written)
 
     def can_vanish(self, key: str) -> bool:
-        """A dedup key that is absent is a new one, and of a block that no head has absorbed only its producer knows."""
+        """Nothing names an archive file, a dedup key or a head, and of a block that no head has absorbed only its
+        producer knows: without them a bucket looks like one that never had them.
+        """
         if kind_of(key) in ("block", "delayed block", "retries", "dead letters"):
             heads = [data for each, data in self.objects().items() if each.endswith("/head")]
             return any(key.partition("/")[2].encode() in data for data in heads)
-        return kind_of(key) != "dedup key"
+        return kind_of(key) not in ("archive file", "dedup key", "head", "head of dead letters")
 
 
 @contextmanager

@@ -26,6 +26,7 @@ from .restore import restore
 from .retries import retries
 from .s3 import s3
 from .schedules import schedules
+from .serve import serve
 from .simulate import simulate
 from .slate import slate
 from .soak import soak
@@ -99,6 +100,11 @@ RUNS = (
     Run(
         "failover", "", failover, Settings(stops=5, kills=10, interval=2.5, work=0.05),
         Settings(messages=400, producers=2, workers=2, stops=1, kills=1, interval=0.8, work=0.05, deadline=60,
+                 quiet=True),
+    ),
+    Run(
+        "serve", "", serve, Settings(stops=20, kills=5, interval=2.0, work=0.05),
+        Settings(messages=400, producers=2, workers=2, stops=2, kills=1, interval=0.7, work=0.05, deadline=60,
                  quiet=True),
     ),
     Run(

@@ -323,7 +323,7 @@ async def doctor(url: str | None = None) -> list[Check]:
             took = (time.monotonic() - started) * 1000
             checks.append(Check("store", "ok", f"{broker.url or location.scheme} opened in {took:.0f} ms"))
             checks.append(_survives(location))
-            checks += await _look_into(broker)
+            checks += await look_into(broker)
     except HoldfastError as error:
         checks.append(Check("store", "fail", str(error) or type(error).__name__))
     return checks
@@ -345,7 +345,8 @@ def _survives(location: Location) -> Check:
     return Check("survives", "warn" if process.startswith("no") else "ok", detail)
 
 
-async def _look_into(broker: Broker) -> list[Check]:
+async def look_into(broker: Broker) -> list[Check]:
+    """The checks of a store that is open."""
     own = await broker.check()
     checks = own if any(check.name == "clock" for check in own) else [*own, await _clock(broker)]
     checks += _format(broker)

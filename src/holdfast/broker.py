@@ -8,7 +8,7 @@ import weakref
 from collections.abc import Awaitable, Callable, Generator, Mapping
 from contextlib import suppress
 from types import TracebackType
-from typing import Any, TypeVar, overload
+from typing import TYPE_CHECKING, Any, TypeVar, overload
 
 from . import config
 from .codecs import Format, codec_for
@@ -24,6 +24,9 @@ from .stores import base
 from .stores.base import Check, QueueInfo, Store, sharing
 from .stores.opening import WINDING_UP_S, locate, open_store, redact, store_options
 from .stores.records import Stats
+
+if TYPE_CHECKING:
+    from .worker import Worker
 
 T = TypeVar("T")
 
@@ -104,6 +107,11 @@ class Broker:
     def store(self) -> Store:
         """The open store; ConfigError in another event loop than the broker's, and once the broker is closed."""
         return self._life.store
+
+    @property
+    def workers(self) -> list[Worker]:
+        """Those that run."""
+        return list(self._life.workers)
 
     @property
     def gone(self) -> str | None:

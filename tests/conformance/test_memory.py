@@ -51,6 +51,7 @@ class TestMemoryWithManualClock(
     contract.Reopening,
     contract.Seam,
     contract.Tokens,
+    contract.Calls,
 ):
     """Topics that wait for nothing but the clock."""
 

@@ -19,7 +19,7 @@ from ..config import QueueOptions
 from ..errors import Damaged, StoreError
 from ..stores.consumers import Consumer
 
-FORMAT = 1
+FORMAT = 1  # of manifests
 _FILE = re.compile(r"data/([0-9a-f]{32})-([0-9]{4})(e?)-([0-9]+)-([0-9a-f]{8})\.parquet")
 _MANIFEST = re.compile(r"manifest-([0-9]{6})\.json")
 _SUM = b"\ncrc32 "

@@ -22,7 +22,7 @@ if TYPE_CHECKING:
     import pyarrow as pa
 
 _EXPIRED = "lease expired"
-_VERIFIED_AT_ONCE = 4
+_VERIFIED_AT_ONCE = 4  # files: each is in memory whole
 _ORDER = ("archive", "dead", "open", "keys")
 
 

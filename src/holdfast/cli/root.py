@@ -27,6 +27,7 @@ PARTS = {
     "archive": Part("Look at finished messages, replay or purge them.", "holdfast.cli.archive"),
     "schedule": Part("Enqueue messages by cron text or at intervals.", "holdfast.cli.schedule"),
     "worker": Part("Run the handlers of an app.", "holdfast.cli.worker"),
+    "serve": Part("Serve stores over HTTP: API, http:// store, metrics.", "holdfast.cli.serve", group=False),
     "install": Part("Make what the store needs; harmless to repeat.", "holdfast.cli.store", group=False),
     "grants": Part("PostgreSQL: print or apply what a worker's role needs.", "holdfast.cli.store", group=False),
     "uninstall": Part("Remove every queue and message from the store.", "holdfast.cli.store", group=False),

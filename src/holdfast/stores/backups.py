@@ -1,7 +1,7 @@
 """The third seam: what a backup needs of a store. Everything it keeps, read off one snapshot, and put back in one step.
 
 Rows travel as columns of one schema, whatever their state and store: `Row` says what they mean. A plan is read part by
-part; a part that left the store meanwhile is `Changed`, and whoever copies plans again: what was copied before is known
+part; a part that left the store meanwhile is `Changed`, and the caller plans again: what was copied before is known
 by the origin of its part. A restored queue is seen by nobody before all of it is there.
 """
 
@@ -26,7 +26,7 @@ if TYPE_CHECKING:
 
 Section: TypeAlias = Literal["open", "dead", "archive", "keys"]
 MARK = "restored-from:"  # what a restored queue remembers the backup under, among the marks of sinks
-_SHOWN = 5  # names in an error
+_SHOWN_NAMES = 5  # in an error
 _INSTANTS = ("enqueued_at", "due", "claimed_at", "finished_at")
 
 
@@ -152,8 +152,9 @@ def kept(found: dict[str, Consumer]) -> dict[str, Consumer]:
 
 def in_the_way(taken: Sequence[str]) -> str:
     """Queues that a restore would have to replace, in words."""
-    listed = ", ".join(map(repr, taken[:_SHOWN])) + (f" and {len(taken) - _SHOWN} more" if len(taken) > _SHOWN else "")
-    return f"the store has queues of these names already: {listed}; restore beside them with a prefix (--as PREFIX)"
+    more = f" and {len(taken) - _SHOWN_NAMES} more" if len(taken) > _SHOWN_NAMES else ""
+    listed = ", ".join(map(repr, taken[:_SHOWN_NAMES])) + more
+    return f"the store has queues of these names already: {listed}; restore next to them with a prefix (--as PREFIX)"
 
 
 # Columns.

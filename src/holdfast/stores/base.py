@@ -21,6 +21,7 @@ import msgspec
 
 from ..config import QueueOptions
 from ..errors import ConfigError, QueueNotFound
+from ..limits import SHOWN_CHARS
 from .capabilities import Capabilities
 from .formats import Format
 from .records import Answer, Claims, Envelope, Settlement, Stats, Stored, Terms, View
@@ -33,6 +34,7 @@ if TYPE_CHECKING:
 DEAD = "/dead"
 _CALLS_AT_ONCE = 32  # when every queue is counted by a call of its own
 PAGE_ROWS = 1000  # of one call where nobody says how many: fewer cost a trip each, more only memory
+CALL_S = 3600.0  # for which a named call is remembered: longer than anybody repeats one
 LOOK_AGAIN_S = 1.0  # between two looks at what nobody announces; how long a look is believed
 
 
@@ -322,6 +324,32 @@ async def raise_format(store: Store, *, dry_run: bool = False) -> list[str]:
     if not dry_run:
         await store.raise_format()
     return [step]
+
+
+class CallName(msgspec.Struct, frozen=True):
+    """What an append is known by when it is repeated; `digest` tells whether it brings the same messages."""
+
+    name: str
+    digest: str = ""
+
+
+class RemembersCalls(Protocol):
+    """A store that keeps the name of a call in the same step as its messages."""
+
+    async def append_call(self, queue: str, messages: Sequence[Envelope], call: CallName) -> list[str]:
+        """As `Store.append`; the same call within an hour answers the same ids and adds nothing.
+
+        ConfigError when it brought other messages.
+        """
+
+
+def remembering(store: Store) -> RemembersCalls | None:
+    """The store as one that remembers calls; None where it does not."""
+    return cast(RemembersCalls, store) if store.capabilities.remembers_calls else None
+
+
+def other_messages(call: CallName) -> ConfigError:
+    return ConfigError(f"the call {call.name[:SHOWN_CHARS]!r} was made before, with other messages")
 
 
 SingleAppend: TypeAlias = Callable[[bytes, str, Terms], "Future[str] | None"]

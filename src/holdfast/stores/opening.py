@@ -65,6 +65,12 @@ _POSTGRES = Scheme(
     credentials="PGPASSWORD (or PGPASSFILE)",
     survives=("yes", "yes, while fsync is on", "with a replica or a backup"),
 )
+_HTTP = Scheme(
+    opens="http:open_http",
+    takes_apart="http:take_apart",
+    extra="server",
+    survives=("yes, also a kill of the server", "as the served store", "as the served store"),
+)
 _NATS = Scheme(
     opens="nats:open_nats",
     takes_apart="nats:take_apart",
@@ -95,8 +101,9 @@ SCHEMES = {
     "slatedb+s3": _SLATE,
     "slatedb+gs": _SLATE,
     "slatedb+az": _SLATE,
+    "http": _HTTP,
+    "https": _HTTP,
 }
-LATER = ("http", "https")  # what the contract names and this version does not have
 
 
 class Location(msgspec.Struct, frozen=True):
@@ -159,11 +166,8 @@ def _located(url: str | os.PathLike[str]) -> Location:
     if match is None:
         return Location("file", _path(url), {})
     scheme = match[1].lower()
-    if scheme in LATER:
-        have = "file://, memory://, s3://, postgresql://, nats:// and slatedb+file://"
-        raise ConfigError(f"{scheme}:// stores are not part of this version of Holdfast yet; it has {have}")
     if scheme not in SCHEMES:
-        raise ConfigError(config.unknown(f"{_shown(url)}: unknown scheme", scheme, (*SCHEMES, *LATER)))
+        raise ConfigError(config.unknown(f"{_shown(url)}: unknown scheme", scheme, SCHEMES))
     return _take_apart(scheme, url)
 
 

@@ -6,14 +6,16 @@ import asyncio
 import signal
 import sys
 import time
-from collections.abc import Awaitable, Callable, Sequence
-from typing import Any, Protocol, TypeAlias, runtime_checkable
+from collections.abc import Awaitable, Callable, Iterator, Sequence
+from contextlib import contextmanager
+from typing import Any, Literal, Protocol, TypeAlias, runtime_checkable
 
 import msgspec
 
 from .. import config
 from ..errors import ConfigError
 from ..escaping import logger_named
+from ..metrics import Metrics
 from ..retry import Exponential
 from ..stores.opening import locate
 from .child import BAD_ORDER, Order
@@ -40,6 +42,8 @@ class App(Protocol):
 
     async def open(self) -> Any: ...
 
+    async def broker(self) -> Any: ...
+
     async def run(self, queues: Sequence[str] | None = None, **options: Any) -> None: ...
 
     async def close(self) -> None: ...
@@ -53,12 +57,16 @@ def run_app(
     processes: int = 1,
     queues: Sequence[str] = (),
     wait: bool = True,
+    metrics_port: int | None = None,
+    log_format: Literal["text", "json"] = "text",
 ) -> None:
     """Run the workers of `MODULE:APP` until SIGTERM or SIGINT; SystemExit when they did not end well.
 
-    `wait`: a store that is not there is waited for; else Unavailable.
+    `wait`: a store that is not there is waited for; else Unavailable. `metrics_port`: of the first process, the others
+    have those above it.
     """
-    order = Order(spec, url, concurrency, tuple(queues), wait)
+    ports = () if metrics_port is None else tuple(range(metrics_port, metrics_port + processes))
+    order = Order(spec, url, concurrency, tuple(queues), wait, ports, log_format)
     app = load_app(spec)  # also when children do the work: what is wrong is said once, here
     app.choose(queues)
     if processes > 1:
@@ -95,9 +103,30 @@ def run_here(order: Order) -> None:
 async def _run(app: App, order: Order) -> None:
     try:
         if await opened(app, wait=order.wait):
-            await app.run(order.queues or None, concurrency=order.concurrency)
+            with _measured(await app.broker(), order.metrics_ports):
+                await app.run(order.queues or None, concurrency=order.concurrency)
     finally:
         await app.close()
+
+
+@contextmanager
+def _measured(broker: Any, ports: Sequence[int]) -> Iterator[None]:
+    """Metrics on the first of the ports that is free; ConfigError when none is."""
+    if not ports:
+        yield
+        return
+    metrics = Metrics(broker)
+    try:
+        for port in ports:
+            try:
+                metrics.serve(port)
+                break
+            except ConfigError:
+                if port == ports[-1]:
+                    raise
+        yield
+    finally:
+        metrics.close()
 
 
 def _direct(app: App, order: Order) -> None:

@@ -102,6 +102,11 @@ class Run:
             calls=_CLAIM_CALLS if self._queue.store.capabilities.prefetch else 1,
         )
 
+    @property
+    def busy(self) -> int:
+        """Messages whose handler runs."""
+        return self._in_flight.open - len(self._in_flight.buffer)
+
     def _make_slots(self, handler: Handler, options: WorkerOptions, settlements: Settlements) -> Slots:
         site = Site(self._queue, self._worker_id, lease=self._lease, extend=self._extend)
         call = Call(handler, site, timeout=options.timeout, threads=self._threads)

@@ -14,6 +14,7 @@ scrubbed                                        when everything was last read ag
 
 from __future__ import annotations
 
+import hashlib
 import math
 import re
 from collections.abc import Iterable
@@ -254,3 +255,8 @@ def plain(id: str) -> str:
 def dashed(plain: str) -> str:
     """An id as users see it."""
     return f"{plain[:8]}-{plain[8:12]}-{plain[12:16]}-{plain[16:20]}-{plain[20:]}"
+
+
+def dedup_key(root: str, key: str) -> str:
+    """Where it is noted that a message, or a call, has been here."""
+    return f"{root}dedup/{hashlib.blake2b(key.encode(), digest_size=16).hexdigest()}"

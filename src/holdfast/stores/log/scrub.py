@@ -39,7 +39,7 @@ class Last(msgspec.Struct, frozen=True):
 async def scrub(space: Space, queue: str | None, *, quarantine: bool) -> AsyncIterator[Reread]:
     """One answer for each object, then what is missing."""
     scrubbing = _Scrub(space, quarantine=quarantine)
-    prefixes = [""] if queue is None else [names.config_key(queue), f"{queue}@"]
+    prefixes = [""] if queue is None else [f"{queue}@", names.config_key(queue)]
     told: list[Reread] = []
     count = size = without = 0
     try:
@@ -78,15 +78,16 @@ class _Scrub:
         self._quarantine = quarantine
         self._without = space.sums.without = set[str]()
         self._named: dict[str, str] = {}  # what must be there: the key, and who names it
-        self._strays: dict[str, int] = {}  # roots of no queue, and how many objects they have
+        self._strays: dict[str, int | None] = {}  # how many objects a root of no queue has; None: it has its queue
 
     async def everything(self, prefixes: list[str]) -> AsyncIterator[Reread]:
         for prefix in prefixes:
             after = ""
             while keys := await self._space.read(partial(_page, prefix, after)):
                 after = keys[-1]
-                for start in range(0, len(keys), _AT_ONCE):
-                    for each in await self._looked_at(keys[start : start + _AT_ONCE]):
+                wanted = [key for key in keys if not prefix or names.queue_of(key) == names.queue_of(prefix)]
+                for start in range(0, len(wanted), _AT_ONCE):
+                    for each in await self._looked_at(wanted[start : start + _AT_ONCE]):
                         yield each
         async for each in self._missing():
             yield each
@@ -97,7 +98,7 @@ class _Scrub:
                 yield Reread(names.queue_of(key), key, 0, problem=f"it is missing, {by} names it")
         for root, count in self._strays.items():
             name = root.partition("@")[0]
-            if await self._space.read(partial(_is_stray, root=root)):
+            if count and await self._space.read(partial(_is_stray, root=root)):
                 yield Reread(name, root, 0, problem=f"{count:,} objects, but the options of the queue are not there")
         if isinstance(self._space, Verifying):
             for said in await self._space.verify():
@@ -107,8 +108,8 @@ class _Scrub:
         found = await self._space.read(partial(self._read, keys=keys))
         again = [each.key for each in found if each.problem]
         if again:
-            sure = {each.key: each for each in await self._space.read(partial(self._read, keys=again))}
-            found = [sure.get(each.key, each) for each in found]
+            sound = [each for each in found if not each.problem]
+            found = sound + await self._space.read(partial(self._read, keys=again))
         if self._quarantine:
             found = [await self._set_aside(each) if each.problem else each for each in found]
         return found
@@ -166,11 +167,13 @@ class _Scrub:
 
     def _stray(self, view: Reading, key: str) -> None:
         root = key[: key.index("/") + 1]
-        if root in self._strays or _is_stray(view, root):
-            self._strays[root] = self._strays.get(root, 0) + 1
+        if root not in self._strays:
+            self._strays[root] = 0 if _is_stray(view, root) else None
+        count = self._strays[root]
+        self._strays[root] = None if count is None else count + 1
 
     async def _set_aside(self, wrong: Reread) -> Reread:
-        """What nobody can read; blocks are left to the next claim, which ends their messages as dead."""
+        """What nobody can read; not blocks, which the next claim ends as dead, nor bundles, whose parts are sound."""
         if not await self._space.transact(partial(_move, key=wrong.key)):
             return wrong
         return msgspec.structs.replace(wrong, problem=f"moved to {damage.KEPT}: {wrong.problem}")
@@ -223,7 +226,7 @@ def _move(tx: Transaction, key: str) -> bool:
     relative = key.removeprefix(names.log_of(key)) if "/" in key else key
     if relative == "head" or key.startswith(names.CONFIGS) or relative.startswith(damage.KEPT):
         return False
-    if "/" not in key or (names.is_block(key) and not bundles.is_bundle(key)):
+    if "/" not in key or names.is_block(key):
         return False
     left = damage.left(tx, key)
     if left is not None:

@@ -16,7 +16,8 @@ from ...config import QueueOptions, StoreOptions
 from ...errors import MessageNotFound, QueueNotEmpty, QueueNotFound
 from ...ids import Ids
 from .. import formats
-from ..base import DEAD, Check, Ordinary, QueueInfo, Reread, SingleAppend, stats_one_by_one
+from ..base import DEAD, CallName, Check, Ordinary, QueueInfo, Reread, SingleAppend, stats_one_by_one
+from ..capabilities import Capabilities
 from ..formats import Format
 from ..records import Answer, Claims, Envelope, Settlement, Stats, Stored, View
 from . import counting, inspect, letters, maintenance, names, queues, scrub, tokens
@@ -40,6 +41,8 @@ _RESTS = 600.0  # seconds after which an idle queue is looked at again: retentio
 
 class LogStore(Ordinary):
     """See `stores/base.py` for the promises."""
+
+    capabilities = Capabilities(remembers_calls=True)
 
     def __init__(
         self, space: Space, options: StoreOptions, *, steps: Callable[[str], Awaitable[None]] | None = None
@@ -209,6 +212,9 @@ class LogStore(Ordinary):
     async def append(self, queue: str, messages: Sequence[Envelope]) -> list[str]:
         return await self._log(queue).appender.append(messages)
 
+    async def append_call(self, queue: str, messages: Sequence[Envelope], call: CallName) -> list[str]:
+        return await self._log(queue).appender.append(messages, call)
+
     def single_append(self, queue: str) -> SingleAppend | None:
         return self._log(queue).appender.append_one
 
@@ -246,7 +252,8 @@ class LogStore(Ordinary):
         answer = await log.committer.ask(Claim(token, limit, lease))
         taken = cast(list[Taken], answer.results[0])
         gone = tokens.expired(answer, EXPIRED) if answer.expired else []
-        return Claims(tokens.claimed(answer, taken, token), gone), answer.next_due
+        claims = Claims(tokens.claimed(answer, taken, token), gone)
+        return claims, None if taken else answer.next_due()
 
     async def extend(self, queue: str, held: Sequence[tuple[str, str]], seconds: float) -> list[float | None]:
         intents, where = tokens.extend_intents(held, seconds)

@@ -40,8 +40,8 @@ from .wire import Post
 if TYPE_CHECKING:
     import pyarrow as pa
 
-_TABLE_ROWS = 10_000
-_TABLE_BYTES = 16 << 20
+_FILE_ROWS_MOST = 10_000  # of one file of a backup
+_TABLE_BYTES = 16 << 20  # the same for large messages: a table is in memory whole
 _MARK = "holdfast_restored_from"  # in the metadata of the stream of tasks
 
 
@@ -96,7 +96,7 @@ class _Spool:
     def add(self, row: Row) -> None:
         self._waiting.append(row)
         self._size += len(row.value) + len(row.result or b"")
-        if len(self._waiting) >= _TABLE_ROWS or self._size >= _TABLE_BYTES:
+        if len(self._waiting) >= _FILE_ROWS_MOST or self._size >= _TABLE_BYTES:
             self.write()
 
     def write(self) -> None:

@@ -14,7 +14,7 @@ from ..records import JSON, Claimed, Envelope, Settlement, Stored
 
 _TOKEN_BITS = 60  # fit into an int8
 _END_CHARS = 12  # of an id in a token: those that tell the messages of one claim apart
-_HASH_BYTES = 16
+_HASH_BYTES = 16  # of a dedup key that stands as its hash
 HASH_MARK = b"\xff"
 TRIP_BYTES = 4 << 20  # of one statement or answer; beyond it the trip is the smaller part of its time
 ACTIONS = {"complete": 0, "retry": 1, "dead": 2, "release": 3}

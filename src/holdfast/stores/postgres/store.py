@@ -10,7 +10,7 @@ from typing import TYPE_CHECKING, Any
 from ...config import QueueOptions, StoreOptions
 from ...errors import HoldfastError
 from ...ids import Ids
-from ..base import DEAD, Check, Ordinary, QueueInfo
+from ..base import DEAD, CallName, Check, Ordinary, QueueInfo
 from ..capabilities import Capabilities
 from ..records import Answer, Claims, Envelope, Settlement, Stats, Stored, View
 from ..scheduling import counted
@@ -35,7 +35,9 @@ _HEARD_S = 10.0  # after which a smaller lead is believed too: the server's cloc
 class PostgresStore(Ordinary):
     """See `stores/base.py` for the promises."""
 
-    capabilities = Capabilities(transactional=True, shares_schema=True, grants_roles=True, batch_size=1000)
+    capabilities = Capabilities(
+        transactional=True, shares_schema=True, grants_roles=True, batch_size=1000, remembers_calls=True
+    )
 
     def __init__(self, address: Address, options: StoreOptions) -> None:
         self._options = options
@@ -192,6 +194,18 @@ class PostgresStore(Ordinary):
 
     # Messages in and out.
 
+    async def append_call(self, queue: str, messages: Sequence[Envelope], call: CallName) -> list[str]:
+        if not messages:
+            await self._registry.must(queue)
+            return []
+        ids = await self._topic(queue).appender.append_call(messages, call)
+        self._appended(queue)
+        return ids
+
+    def _appended(self, queue: str) -> None:
+        self._topic(queue).claimer.bounds.reset()
+        self._bell.ring(queue)
+
     async def append(self, queue: str, messages: Sequence[Envelope], *, connection: Any = None) -> list[str]:
         """With a connection of the caller's, the messages are part of its transaction; no notification then."""
         appender = self._topic(queue).appender
@@ -201,8 +215,7 @@ class PostgresStore(Ordinary):
         if connection is not None:
             return await appender.append_within(connection, messages)
         ids = await appender.append(messages)
-        self._topic(queue).claimer.bounds.reset()
-        self._bell.ring(queue)
+        self._appended(queue)
         return ids
 
     async def claim(self, queue: str, limit: int, lease: float, *, wait: float = 0.0) -> Claims:

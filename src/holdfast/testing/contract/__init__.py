@@ -26,6 +26,7 @@ from .bad_input import BadInput
 from .base import StoreContract
 from .basics import Basics
 from .batches import Batches
+from .calls import Calls
 from .concurrency import Concurrency
 from .dead_letters import DeadLetters
 from .delay import DelayAndDedup
@@ -49,7 +50,7 @@ from .workers import Workers
 ALL: list[type[StoreContract]] = [
     *(Basics, Leases, Concurrency, Processes, Retries, DeadLetters, Archive, DelayAndDedup),
     *(Batches, Workers, Disturbances, Events, Whole, BadInput, Limits, Receipts, Options, Reopening, Seam),
-    *(Tokens, Lifetime, Schedules, Backups),
+    *(Tokens, Lifetime, Schedules, Backups, Calls),
 ]
 
 
@@ -77,6 +78,7 @@ class All(
     Lifetime,
     Schedules,
     Backups,
+    Calls,
 ):
     """Every topic but `Network`, which is for stores that have one."""
 
@@ -89,6 +91,7 @@ __all__ = [
     "BadInput",
     "Basics",
     "Batches",
+    "Calls",
     "Concurrency",
     "DeadLetters",
     "DelayAndDedup",

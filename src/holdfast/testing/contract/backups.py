@@ -14,14 +14,13 @@ from ...errors import Damaged, QueueExists
 from ...messages import Message
 from ...queue import Queue
 from ...retry import Fixed, NoRetry
-from ...stores.base import Store
+from ...stores.base import PAGE_ROWS, Store
 from ...stores.records import Stored, View
 from .base import LONG_S, SHORT_S, StoreContract, eventually, working
 
 _VIEWS: tuple[View, ...] = ("ready", "delayed", "processing", "retry", "dead", "archive")
-_PAGE = 500
 _SOON_S = 1.0  # instants that may differ: a bucket lets neighbours share a block
-_LATE = 0.03  # and the part of a delay
+_LATE_S = 0.03 * LONG_S  # and the part of a delay
 
 
 class Backups(StoreContract):
@@ -250,7 +249,7 @@ async def records(store: Store, queue: str) -> dict[str, tuple[View, Stored]]:
     found: dict[str, tuple[View, Stored]] = {}
     for view in _VIEWS:
         after = None
-        while page := await store.scan(queue, view, after=after, limit=_PAGE):
+        while page := await store.scan(queue, view, after=after, limit=PAGE_ROWS):
             after = page[-1].id
             for each in page:
                 assert each.id not in found, f"{each.id} is {found[each.id][0]} and {view}"
@@ -269,7 +268,7 @@ async def must_be_alike(store: Store, queue: str, other: Store, copy: str) -> No
         for name in ("enqueued_at", "finished_at", "claimed_at"):
             assert _near(getattr(one, name), getattr(two, name), 0.002), (name, one, two)
         if view in ("delayed", "retry"):
-            assert _near(one.visible_at, two.visible_at, _SOON_S + _LATE * LONG_S), (one, two)
+            assert _near(one.visible_at, two.visible_at, _SOON_S + _LATE_S), (one, two)
 
 
 def _said(one: Stored) -> tuple[Any, ...]:

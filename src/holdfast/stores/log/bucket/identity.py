@@ -34,7 +34,7 @@ class Identity(msgspec.Struct, frozen=True, kw_only=True):
     epoch: float = 0.0
     lineage: int = 0
     born: int = formats.FIRST  # the format it was made with, as far as that was noted
-    sum: int = 0  # of all of this, a CRC-32; 0: of an earlier version
+    sum: int = 0  # a CRC-32 of all that stands before it; 0: of an earlier version
 
 
 class IdentityKeeper:
@@ -129,11 +129,16 @@ class IdentityKeeper:
 def _decoded(data: bytes, place: str) -> Identity:
     identity = msgspec.json.decode(data, type=Identity)
     formats.checked(identity.format, formats.LOG, place, oldest=formats.LOG_OLDEST)
-    if identity.sum and _encoded(identity) != data:
+    if identity.sum and identity.sum != _sum(data):
         raise ValueError("its bytes do not match its sum")
     return identity
 
 
 def _encoded(identity: Identity) -> bytes:
-    plain = msgspec.structs.replace(identity, sum=0)
-    return msgspec.json.encode(msgspec.structs.replace(plain, sum=crc32(msgspec.json.encode(plain)) or 1))
+    plain = msgspec.json.encode(msgspec.structs.replace(identity, sum=0))
+    return msgspec.json.encode(msgspec.structs.replace(identity, sum=_sum(plain)))
+
+
+def _sum(data: bytes) -> int:
+    """Of all that stands before the sum itself, whatever a later version adds there."""
+    return crc32(data[: data.rindex(b'"sum":')]) or 1
