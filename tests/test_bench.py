@@ -19,14 +19,14 @@ from holdfast.bench import chart, compare, environment, latency, measure, queue,
 from holdfast.bench.cli import app
 from holdfast.bench.measure import Result, Sample, Side
 from holdfast.bench.opponents import Answer
-from holdfast.bench.show import Bar
+from holdfast.bench.show import Bar, as_table
 from holdfast.errors import ConfigError
 from tests.stores.log.bucket.fixtures import Place
 from tests.stores.postgres.fixtures import Database
 
 TINY = bars.Scale(
-    repeats=1, bulk=2000, classic=400, drain=200, together=300, single=20, waiting=2000, retries=1500, latency=5,
-    idle=0.2, overhead=400, starts=1, batch=500, postgres=1000, settled=2000, picked_up=8,
+    repeats=1, bulk=2000, classic=400, drain=200, together=300, single=20, queues=20, waiting=2000, retries=1500,
+    latency=5, idle=0.2, overhead=400, starts=1, batch=500, postgres=1000, settled=2000, picked_up=8,
 )  # fmt: skip
 
 
@@ -165,7 +165,8 @@ def peers(monkeypatch: pytest.MonkeyPatch) -> None:
         return Answer("1.0", "as they like it", bulk=0.01, drain=0.02, single=0.03)
 
     monkeypatch.setattr("holdfast.bench.compare.ask", ask)
-    monkeypatch.setattr("benchmarks.bars.drain.ask", ask)
+    for module in ("blocking", "drain"):
+        monkeypatch.setattr(f"benchmarks.bars.{module}.ask", ask)
 
 
 # They need what peers bring from the network, or minutes; their programs run in the tests of each store.
@@ -233,6 +234,13 @@ def test_a_chart_stays_inside_its_frame() -> None:
 
 
 # ---------------------------------------------------------------------- the command line
+
+
+def test_no_cell_of_a_table_in_a_file_is_cut(capsys: pytest.CaptureFixture[str]) -> None:
+    cells = ["slatedb", "a long name " * 8, "ours " * 8, "other " * 8, "0.97 (0.93–1.02)", "≥ 0.45", "≥ 0.8", "FAIL?"]
+    as_table("bars", bars.COLUMNS, [cells, cells])
+    shown = capsys.readouterr().out
+    assert [shown.count(cell.strip()) for cell in cells] == [2] * len(cells)
 
 
 def test_the_commands_say_what_they_do() -> None:

@@ -10,7 +10,7 @@ import pytest
 
 import holdfast
 from holdfast.errors import ConfigError
-from holdfast.retry import Exponential, Fixed, Linear, policy_from
+from holdfast.retry import Exponential, Fixed, Linear, RetryPolicy, policy_from
 
 PLACES = [(Fixed, "delay"), (Linear, "step"), (Linear, "cap"), (Exponential, "base"), (Exponential, "cap")]
 NO_SECONDS = [-1, math.nan, math.inf, 1e300, True, "5", None, Decimal(5)]
@@ -34,6 +34,11 @@ def test_a_factor_below_one_and_a_jitter_that_is_no_choice_are_refused() -> None
         Exponential(factor=0.5)
     with pytest.raises(ConfigError, match="True or False"):
         Exponential(jitter=0.5)  # type: ignore[arg-type]  # that is the point
+
+
+@pytest.mark.parametrize("policy", [Fixed(5), Linear(5, cap=60), Exponential(cap=60), Exponential(jitter=False)])
+def test_huge_attempt_numbers_do_not_overflow(policy: RetryPolicy) -> None:
+    assert 0 <= (policy.after(2**31) or 0) <= 300
 
 
 def test_huge_attempts_take_no_time_whatever_numbers_the_code_wrote() -> None:

@@ -90,14 +90,40 @@ async def test_no_error_of_opening_shows_a_credential_that_is_not_encoded(scheme
     with pytest.raises(HoldfastError) as caught:
         await holdfast.connect(f"{scheme}://user:CANA{odd}RYBIRD@127.0.0.1:1/db", connect_timeout=0.3)
     assert not is_shown(all_of(caught.value))
+    with pytest.raises(HoldfastError) as caught:
+        await holdfast.connect(f"{scheme}://user:x@y{odd}CANA:RYBIRD@127.0.0.1:1/db", connect_timeout=0.3)
+    assert not is_shown(all_of(caught.value))
 
 
 @pytest.mark.parametrize(
-    "key", ["require_auth=scram-sha-256", "channel_binding=require", "requirepeer=postgres", "gssencmode=require"]
+    "key",
+    [
+        "require_auth=scram-sha-256",
+        "channel_binding=require",
+        "requirepeer=postgres",
+        "gssencmode=require",
+        "hostaddr=1.2.3.4",
+        "requiressl=1",
+    ],
 )
 def test_a_protection_that_the_driver_does_not_give_is_refused(key: str) -> None:
     with pytest.raises(ConfigError, match="does not honour"):
         locate(f"postgresql://host/db?{key}")
+
+
+def test_what_does_not_tell_of_credentials_is_said() -> None:
+    """Though it has a word in common with them."""
+    with pytest.raises(ConfigError, match="does not honour require_auth"):
+        locate("postgresql://postgres:db@127.0.0.1/postgres?require_auth=scram-sha-256")
+    with pytest.raises(ConfigError, match="at least 3 letters"):
+        locate("s3://b/p?region=eu&secret_access_key=letters")
+    with pytest.raises(ConfigError, match="is not shown"):
+        locate("memory://letters:digits@x")
+
+
+def test_a_port_that_is_no_number_is_said() -> None:
+    with pytest.raises(ConfigError, match=r"postgresql://\*\*\*@h:12x/db: a port is a number"):
+        locate("postgresql://u:secret@h:12x/db")
 
 
 def test_a_protection_that_is_turned_off_is_none() -> None:

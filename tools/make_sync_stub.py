@@ -24,6 +24,7 @@ HEADER = '''"""The blocking face, as type checkers see it.
 Written by tools/make_sync_stub.py: change the async classes instead.
 """
 
+import builtins
 import os
 from collections.abc import Callable, Iterable, Mapping, Sequence
 from datetime import datetime
@@ -34,6 +35,7 @@ from . import errors as _errors
 from .app import App as _App
 from .app import AppHandler as _AppHandler
 from .archive import Archive as _Archive
+from .backups import Backup, OnProgress, Restored, Url
 from .broker import Broker as _Broker
 from .codecs import Format
 from .config import QueueOptions, StoreOptions
@@ -43,6 +45,9 @@ from .deliveries import Record
 from .events import Callback
 from .messages import Message
 from .queue import Queue as _Queue
+from .schedules import Schedule
+from .scheduling import ScheduleInfo
+from .scheduling import Schedules as _Schedules
 from .stores.base import Check, QueueInfo
 from .stores.records import Stats, Status
 from .worker import Worker as _Worker
@@ -52,8 +57,14 @@ NAMES: dict[type, str]
 T = TypeVar("T")
 P = ParamSpec("P")
 R = TypeVar("R")
+F = TypeVar("F")
 
 def connect(url: str | os.PathLike[str] | None = None, **options: Any) -> Broker: ...
+def backup(source: Url | Broker, target: Url, *, on_progress: OnProgress | None = None) -> Backup: ...
+def restore(
+    target: Url, url: Url, *, prefix: str = "", number: int | None = None, on_progress: OnProgress | None = None
+) -> Restored: ...
+def move(url: Url, to: Url, *, prefix: str = "", on_progress: OnProgress | None = None) -> Restored: ...
 
 class UnknownOutcome(_errors.UnknownOutcome):
     def retry(self) -> list[str]: ...  # type: ignore[override] # it blocks
@@ -64,6 +75,7 @@ ATTRIBUTES = {
     (worker.Worker, "worker_id"): "str",
     (app.App, "url"): "str | os.PathLike[str] | None",
     (app.App, "handlers"): "dict[str, AppHandler[Any, Any, Any]]",
+    (app.App, "schedules"): "dict[str, Schedule]",
     (app.AppHandler, "queue_name"): "str",
 }
 

@@ -5,6 +5,7 @@ from __future__ import annotations
 import os
 import subprocess
 import sys
+from contextlib import AbstractContextManager, nullcontext
 
 import pythons
 from suite import ROOT, Suite, run
@@ -14,10 +15,17 @@ AT_ONCE = "8"  # tests wait for clocks, disks and servers more than they compute
 
 def main() -> int:
     pytest = [sys.executable, "-m", "pytest"]
-    whole = Suite("", pytest, ["-n", AT_ONCE, *sys.argv[1:]], folder=ROOT / "build" / "tests", env=os.environ)
-    with subprocess.Popen([*pytest, "--collect-only", "-q"], cwd=ROOT, stdout=subprocess.DEVNULL):
-        others = pythons.suites()  # meanwhile one process compiles the tests, or each of ours would
+    folder = ROOT / "build" / "tests"
+    is_first = not folder.exists()
+    whole = Suite("", pytest, ["-n", AT_ONCE, *sys.argv[1:]], folder=folder, env=os.environ)
+    with compiling(pytest) if is_first else nullcontext():
+        others = pythons.suites()
     return run([whole, *others])
+
+
+def compiling(pytest: list[str]) -> AbstractContextManager[object]:
+    """One process compiles the tests, once; or each of ours would."""
+    return subprocess.Popen([*pytest, "--collect-only", "-q"], cwd=ROOT, stdout=subprocess.DEVNULL)
 
 
 if __name__ == "__main__":

@@ -12,7 +12,7 @@ from holdfast.bench.measure import Result
 from holdfast.bench.show import rate
 from holdfast.errors import ConfigError
 
-from . import backlog, drain, enqueue, nats, pickup, postgres, s3, slate, spark, startup
+from . import backlog, blocking, drain, enqueue, nats, pickup, postgres, queues, s3, slate, spark, startup
 from .context import QUICK, Bench, Line, Scale
 
 
@@ -28,6 +28,8 @@ BARS = {
     "drain": Bar("file", drain.against_peer),
     "together": Bar("file", enqueue.together),
     "single": Bar("file", enqueue.single),
+    "sync": Bar("file", blocking.blocking),
+    "queues": Bar("file", queues.many_queues),
     "waiting": Bar("file", backlog.waiting),
     "retries": Bar("file", backlog.retries),
     "pickup": Bar("file", pickup.pickup),

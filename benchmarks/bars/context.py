@@ -21,6 +21,7 @@ class Scale(msgspec.Struct, frozen=True, kw_only=True):
     drain: int = 50_000
     together: int = 100_000
     single: int = 2000
+    queues: int = 10_000
     waiting: int = 1_000_000
     retries: int = 200_000
     latency: int = 500
@@ -44,9 +45,9 @@ class Scale(msgspec.Struct, frozen=True, kw_only=True):
 
 
 QUICK = Scale(
-    bulk=50_000, classic=100_000, drain=10_000, together=20_000, single=500, waiting=100_000, retries=20_000,
-    latency=100, idle=3.0, overhead=20_000, starts=5, postgres=4000, settled=50_000, picked_up=80, nats=4000,
-    bucket=4000, far=1000, far_turns=1, lone=1, idle_bucket=30.0, spark=50_000,
+    bulk=50_000, classic=100_000, drain=10_000, together=20_000, single=500, queues=2000, waiting=100_000,
+    retries=20_000, latency=100, idle=3.0, overhead=20_000, starts=5, postgres=4000, settled=50_000, picked_up=80,
+    nats=4000, bucket=4000, far=1000, far_turns=1, lone=1, idle_bucket=30.0, spark=50_000,
 )  # fmt: skip
 
 

@@ -17,7 +17,6 @@ from holdfast.stores.log.bucket.store import LateStore
 from tests.servers.proxy import Proxy
 
 PUBLISHED = 326.0  # messages a second: the best published figure of a queue on an object store (pgqrs)
-_TIMEOUT = 1800.0
 
 
 class Shape(msgspec.Struct, frozen=True):
@@ -90,7 +89,7 @@ async def measure(proxy: Proxy, url: str, shape: Shape, *, count: int, batch: in
     proxy.latency = latency
     try:
         before = proxy.counts.copy()
-        reports = await drain([consumer] * shape.processes, total, timeout=_TIMEOUT, role=role)
+        reports = await drain([consumer] * shape.processes, total, role=role)
     finally:
         proxy.latency = 0.0
     requests = proxy.counts.since(before).requests.total()

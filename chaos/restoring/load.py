@@ -19,10 +19,11 @@ _GRACE = 30.0  # seconds in which a thread must end
 class Load:
     """While the context lasts, or until `stop`. Instants are by the monotonic clock."""
 
-    def __init__(self, broker: Broker, *, seed: int, pause: float) -> None:
+    def __init__(self, broker: Broker, *, seed: int, pause: float, large: int = 100_000) -> None:
         self._queue: Queue[Any] = broker.queue(QUEUE, create=False)
         self._seed = seed
         self._pause = pause  # seconds at most between two calls of a thread
+        self._large = large  # bytes of every fourth message
         self._over = threading.Event()
         self._threads = [
             threading.Thread(target=self._repeat, args=(do, number), daemon=True)
@@ -57,7 +58,7 @@ class Load:
             self._over.wait(self._pause * chance.random())
 
     def _send(self, chance: random.Random) -> None:
-        values = [{"body": "x" * chance.choice((10, 10, 10, 100_000))} for _ in range(chance.randint(1, 6))]
+        values = [{"body": "x" * chance.choice((10, 10, 10, self._large))} for _ in range(chance.randint(1, 6))]
         ids = self._queue.enqueue_many(values, priority=chance.choice((0, 7)), delay=chance.choice((0, 0, 0, 1)))
         self.sent |= dict.fromkeys(ids, time.monotonic())
 

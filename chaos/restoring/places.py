@@ -113,6 +113,10 @@ class Bucket:
         found = [each["path"] for page in driver.list() for each in page]
         return driver, sorted(found, key=lambda key: (key.endswith("head"), key))
 
+    def another(self, name: str) -> str:
+        """An empty place beside it."""
+        return self._server.url(name)
+
     def copy(self) -> str:
         self._copies += 1
         self._write("store", f"copy{self._copies}")
@@ -163,6 +167,11 @@ class Database:
     def _run(self, text: str, *names: str) -> None:
         with psycopg.connect(self._server.url(), autocommit=True) as admin:
             admin.execute(sql.SQL(text).format(*(sql.Identifier(name) for name in names)))
+
+    def another(self, name: str) -> str:
+        """An empty place beside it."""
+        self._run("CREATE DATABASE {}", name)
+        return self._server.url(name)
 
     def copy(self) -> str:
         self._copies += 1

@@ -8,6 +8,8 @@ from typing import Any
 
 from ..settings import Settings
 from ..verdict import Verdict
+from .backup import backup
+from .bits import bits
 from .clocks import clocks
 from .disk import disk, disk_slate
 from .frozen import frozen
@@ -23,6 +25,8 @@ from .queues import queues
 from .restore import restore
 from .retries import retries
 from .s3 import s3
+from .schedules import schedules
+from .serve import serve
 from .simulate import simulate
 from .slate import slate
 from .soak import soak
@@ -99,6 +103,11 @@ RUNS = (
                  quiet=True),
     ),
     Run(
+        "serve", "", serve, Settings(stops=20, kills=5, interval=2.0, work=0.05),
+        Settings(messages=400, producers=2, workers=2, stops=2, kills=1, interval=0.7, work=0.05, deadline=60,
+                 quiet=True),
+    ),
+    Run(
         "nats", "R7", nats, Settings(kills=20, producer_kills=10, stops=4, interval=1.5, work=0.05),
         Settings(messages=500, producers=2, workers=2, kills=2, producer_kills=2, stops=1, interval=0.5, work=0.03,
                  deadline=60, quiet=True),
@@ -137,6 +146,10 @@ RUNS = (
         Settings(seconds=1.5, quiet=True),
     ),
     Run(
+        "backup", "R22", backup, Settings(store="all", messages=20_000, stops=20),
+        Settings(messages=300, stops=3, quiet=True),
+    ),
+    Run(
         "upgrade", "R20", upgrade,
         Settings(store="all", messages=8000, producers=4, workers=4, kills=12, interval=1.5, lease=6.0, work=0.05,
                  deadline=300),
@@ -148,8 +161,16 @@ RUNS = (
         Settings(stops=1, quiet=True),
     ),
     Run(
+        "bits", "R22", bits, Settings(store="all", stops=800),
+        Settings(stops=30, quiet=True),
+    ),
+    Run(
         "soak", "R14", soak, Settings(store="all", seconds=1800.0),
         Settings(seconds=6.0, quiet=True),
+    ),
+    Run(
+        "schedules", "", schedules, Settings(store="all", messages=200, workers=6, kills=30, seconds=60.0),
+        Settings(messages=20, workers=3, kills=3, seconds=10.0, strict=False, quiet=True),
     ),
     Run(
         "spark-process", "", spark_process,

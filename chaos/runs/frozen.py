@@ -11,6 +11,7 @@ import time
 from collections.abc import Awaitable, Callable
 from dataclasses import dataclass, field
 from importlib import import_module
+from pathlib import Path
 from typing import Any
 
 import holdfast
@@ -26,6 +27,7 @@ _BACK_WITHIN = 5.0  # seconds after the fault until work must go on
 _HANG = 60.0  # seconds after which a call counts as one that never ends
 _TOUCHED = 0.25  # seconds: who took so long, or failed, was hit by the fault
 _AT_ONCE = 6  # queues that are made at the same time
+_TRIES = 5  # to make one, before the fault
 _SILENT = ("stopped", "gone", "hung")
 _OUT_OF_REACH = (*_SILENT, "slow", "restarted")
 # A folder on a quick disk commits single calls in the thread of their caller, which may be an event loop: the first
@@ -51,7 +53,8 @@ class Row:
     wrong: list[str] = field(default_factory=list)
     lost: list[str] = field(default_factory=list)
     back: float = float("inf")  # seconds until work went on
-    lag: float = 0.0  # seconds, the longest that the event loop itself was held up
+    lag: float = 0.0  # seconds, the longest that the event loop itself was late
+    held: float = 0.0  # the same without the time in which the system let others run
 
 
 async def frozen(settings: Settings) -> Verdict:
@@ -128,6 +131,9 @@ async def _stocks(broker: holdfast.Broker, prefix: str) -> dict[str, Stock]:
 
     async def made(number: int) -> Stock:
         async with some:
+            for again in range(_TRIES):  # short timeouts on a busy machine: this is not what is judged
+                with contextlib.suppress(holdfast.StoreError):
+                    return await stock(broker, f"{prefix}-{number}-{again}")
             return await stock(broker, f"{prefix}-{number}")
 
     names = [*VERBS, *BROKER_VERBS]
@@ -166,9 +172,18 @@ async def _timed(name: str, call: Callable[[], Awaitable[Any]]) -> Result:
 
 async def _tick(row: Row) -> None:
     while True:
-        began = time.monotonic()
+        began, queued = time.monotonic(), _queued_seconds()
         await asyncio.sleep(0.01)
-        row.lag = max(row.lag, time.monotonic() - began - 0.01)
+        lag = time.monotonic() - began - 0.01
+        row.lag, row.held = max(row.lag, lag), max(row.held, lag - (_queued_seconds() - queued))
+
+
+def _queued_seconds() -> float:
+    """How long this thread could run and did not, so far: a machine with much to do is no fault of a store's."""
+    try:
+        return int(Path("/proc/thread-self/schedstat").read_text().split()[1]) / 1e9
+    except OSError:  # not Linux
+        return 0.0
 
 
 def _weigh(row: Row, results: list[Result]) -> None:
@@ -227,8 +242,14 @@ async def _clear(row: Row, broker: holdfast.Broker) -> None:
 
     async def remove(name: str) -> None:
         async with some:
-            with contextlib.suppress(holdfast.QueueNotFound):
-                await broker.delete_queue(name, force=True)
+            for last in (False, True):  # short timeouts on a busy machine
+                try:
+                    return await broker.delete_queue(name, force=True)
+                except holdfast.QueueNotFound:
+                    return
+                except (holdfast.Unavailable, holdfast.UnknownOutcome):
+                    if last:
+                        raise
 
     try:
         await asyncio.gather(*(remove(info.name) for info in await broker.queues()))
@@ -255,7 +276,7 @@ def _told(row: Row) -> str:
     return (
         f"{row.calls} verbs, {row.hit} hit, slowest {row.excess:+.2f} s, "
         f"of many steps {row.longest[0]:.1f} s ({row.longest[1]}), wrong errors {len(row.wrong)}, "
-        f"lost {len(row.lost)}, back after {row.back:.1f} s, loop held up {row.lag:.2f} s"
+        f"lost {len(row.lost)}, back after {row.back:.1f} s, loop held up {row.held:.2f} s"
     )
 
 
@@ -271,6 +292,6 @@ def _judge(verdict: Verdict, store: str, rows: list[Row]) -> None:
         verdict.failures += [f"{where}: {late}" for late in row.late]
         verdict.expect(row.back <= _BACK_WITHIN, f"{where}: work went on after {row.back:.1f} s")
         if row.fault not in _MAY_HOLD_UP_A_LOOP:
-            verdict.expect(row.lag <= _ALLOWED_EXCESS, f"{where}: the event loop was held up for {row.lag:.1f} s")
+            verdict.expect(row.held <= _ALLOWED_EXCESS, f"{where}: the event loop was held up for {row.held:.1f} s")
         verdict.failures += [f"{where}: {wrong}" for wrong in row.wrong]
         verdict.failures += [f"{where}: lost {lost}" for lost in row.lost[:5]]

@@ -16,11 +16,11 @@ from obstore.exceptions import AlreadyExistsError, GenericError, NotModifiedErro
 from holdfast.stores.log import names
 from holdfast.stores.log.bucket import identity
 from holdfast.stores.log.bucket.transaction import WINDOW
-from holdfast.stores.log.head import codec
 
 from . import faults
 from .baton import EPOCH, Bell, World
 from .faults import Dice
+from .heads import stored_head
 
 Bytes = bytes  # `bytes` is a method below
 _SLOW_LIST_S = 12.0  # at most
@@ -129,7 +129,7 @@ class Bucket:
             key.removesuffix("head") + block.key
             for key in self.keys
             if key.endswith("/head")
-            for block in codec.decode(self.objects[key].data).blocks.values()
+            for block in stored_head(key, self.objects[key].data).blocks.values()
         }
         self.remove([key for key in self.keys if _is_late(key, self.objects[key].written) and key not in held])
 

@@ -21,6 +21,7 @@ from holdfast.stores.log.memory import _Objects, _View
 from holdfast.stores.log.repeat_window import Atomic, Home, RepeatWindow
 from holdfast.stores.log.space import Found
 from holdfast.stores.log.store import LogStore
+from holdfast.stores.log.sums import Sums
 from holdfast.stores.log.topics import Topics, deliver
 
 from . import faults
@@ -90,6 +91,7 @@ class DatabaseSpace:
 
     request_costs = False
     format = formats.LOG
+    sums = Sums()
 
     def __init__(self, base: OnDatabase, process: Process, options: StoreOptions) -> None:
         self.file_threshold: int | None = base.plan.file_threshold

@@ -6,6 +6,7 @@ from collections.abc import Callable, Container
 
 from holdfast.stores.log.head import codec
 from holdfast.stores.log.head.state import Head
+from holdfast.stores.log.sums import Sums
 
 _ONE_CONTENT = ("/archive/", "/inbox/", "/later/")
 
@@ -36,8 +37,8 @@ class Heads:
         root = key.removesuffix("head")
         data, old = self._last.get(key, (None, Head()))
         if data != before:
-            old = codec.decode(before) if before is not None else Head()
-        new = codec.decode(after)
+            old = stored_head(key, before) if before is not None else Head()
+        new = stored_head(key, after)
         self._last[key] = (after, new)
         held, was = _blocks(new), _blocks(old)
         finished = self._finished.setdefault(root, set())
@@ -53,6 +54,11 @@ class Heads:
             self._breach(f"the counters of {key} go back")
         if new.beyond.forgets < old.beyond.forgets:
             self._breach(f"{key} counts fewer forgettings")
+
+
+def stored_head(key: str, data: bytes) -> Head:
+    """A head from its bytes as they lie there, with a sum or without."""
+    return codec.decode(Sums().opened(key, data))
 
 
 def _blocks(head: Head) -> set[str]:

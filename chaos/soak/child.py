@@ -10,13 +10,14 @@ import gc
 import os
 import sys
 import time
+from contextlib import suppress
 
 import msgspec
 import psutil
 
 import holdfast
 
-from .judging import Sample
+from .judging import CONNECTION, Sample
 
 _FIND_OUT_SECONDS = 3.0
 _BATCH = 20
@@ -54,8 +55,17 @@ class Load:
         times, self._times = sorted(self._times[-_KEPT:]), []
         p99 = times[int(len(times) * 0.99)] if times else 0.0
         return Sample(
-            time.monotonic() - began, process.memory_info().rss / 2**20, process.num_fds(), p99, self.sent, self.done
+            time.monotonic() - began, process.memory_info().rss / 2**20, _handles(process), p99, self.sent, self.done
         )
+
+
+def _handles(process: psutil.Process) -> list[str]:
+    peers = {each.fd: CONNECTION + "{}:{}".format(*each.raddr) for each in process.net_connections() if each.raddr}
+    found = []
+    for handle in os.listdir("/proc/self/fd"):
+        with suppress(FileNotFoundError):  # the listing itself
+            found.append(peers.get(int(handle)) or os.readlink(f"/proc/self/fd/{handle}").split(":[")[0])
+    return sorted(found)
 
 
 async def main(url: str, seconds: float) -> None:

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from collections import Counter
 from collections.abc import Sequence
 from itertools import groupby
 from statistics import fmean, median
@@ -12,27 +13,33 @@ WARM_UP = 1 / 3  # of the time: ten minutes of thirty
 MEMORY_MB_A_MINUTE = 1.0
 CLAIMS_SLOWER = 2.0
 ENOUGH_SECONDS = 300.0  # below, memory that comes and goes tells nothing about growth
+CONNECTION = "connection to "
 _PART = 10  # the first and the last tenth are compared
 
 
 class Sample(msgspec.Struct, frozen=True, array_like=True):
     at: float  # seconds since the beginning
     memory: float  # MB
-    handles: int
+    handles: list[str]  # files by their path, connections by where they lead
     claim_p99: float  # seconds, since the sample before
     sent: int
     done: int
     machine: float = 0.0  # seconds: what a process beside it takes for the same little work (p99), as busy as all are
 
+    @property
+    def connections(self) -> int:
+        return sum(each.startswith(CONNECTION) for each in self.handles)
+
 
 class Finding(msgspec.Struct, frozen=True):
     memory: float  # MB a minute
-    handles: int  # more in the last third than in the first, at the least: pools open and close some
+    handles: int  # more in the last third than in the first
     first_p99: float  # seconds
     last_p99: float
     megabytes: float  # in the end
     judged: float  # seconds
     busier: float  # times as long for the same work in the end: others keep the machine busy
+    opened: list[str]  # handles of the last sample that the first has not
 
 
 def finding(samples: Sequence[Sample]) -> Finding:
@@ -43,13 +50,21 @@ def finding(samples: Sequence[Sample]) -> Finding:
     first, last = judged[:part], judged[-part:]
     return Finding(
         slope(judged) * 60,
-        min(each.handles for each in judged[-third:]) - min(each.handles for each in judged[:third]),
+        _more_handles(judged[:third], judged[-third:]),
         median(each.claim_p99 for each in first),
         median(each.claim_p99 for each in last),
         samples[-1].memory,
         end - judged[0].at,
         _times(median(each.machine for each in first), median(each.machine for each in last)),
+        sorted((Counter(judged[-1].handles) - Counter(judged[0].handles)).elements()),
     )
+
+
+def _more_handles(first: Sequence[Sample], last: Sequence[Sample]) -> int:
+    """At the least in the end beside the least before; of a pool's connections, which come and go, beside the most."""
+    was, now = ([each.connections for each in some] for some in (first, last))
+    files_was, files_now = ([len(each.handles) - each.connections for each in some] for some in (first, last))
+    return min(files_now) - min(files_was) + max(0, min(now) - max(was))
 
 
 def _times(first: float, last: float) -> float:
@@ -71,7 +86,7 @@ def failures(found: Finding, samples: Sequence[Sample]) -> list[str]:
     if found.judged >= ENOUGH_SECONDS and found.memory >= MEMORY_MB_A_MINUTE:
         said.append(f"memory grew by {found.memory:.2f} MB a minute")
     if found.handles > 0:
-        said.append(f"{found.handles} handles more in the end")
+        said.append(f"{found.handles} handles more in the end: {', '.join(found.opened)}")
     if found.judged >= ENOUGH_SECONDS and found.last_p99 > CLAIMS_SLOWER * found.busier * found.first_p99:
         said.append(f"claims took {found.first_p99 * 1e3:.1f} ms (p99) at first, {found.last_p99 * 1e3:.1f} in the end")
     if last.done < last.sent:

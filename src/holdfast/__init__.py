@@ -8,6 +8,11 @@ from typing import TYPE_CHECKING, Any
 if TYPE_CHECKING:
     from . import sync as sync
     from .app import App as App
+    from .backups import Backup as Backup
+    from .backups import Restored as Restored
+    from .backups import backup as backup
+    from .backups import move as move
+    from .backups import restore as restore
     from .broker import Broker as Broker
     from .broker import connect as connect
     from .config import QueueOptions as QueueOptions
@@ -30,6 +35,7 @@ if TYPE_CHECKING:
     from .errors import QueueFull as QueueFull
     from .errors import QueueNotEmpty as QueueNotEmpty
     from .errors import QueueNotFound as QueueNotFound
+    from .errors import ScheduleNotFound as ScheduleNotFound
     from .errors import StoreError as StoreError
     from .errors import Unavailable as Unavailable
     from .errors import UnknownOutcome as UnknownOutcome
@@ -43,6 +49,8 @@ if TYPE_CHECKING:
     from .retry import Fixed as Fixed
     from .retry import Linear as Linear
     from .retry import NoRetry as NoRetry
+    from .schedules import Schedule as Schedule
+    from .scheduling import ScheduleInfo as ScheduleInfo
     from .stores.base import QueueInfo as QueueInfo
     from .stores.records import Stats as Stats
     from .worker import Context as Context
@@ -53,19 +61,23 @@ __version__ = "0.1.0"
 # Where each public name lives. It is imported when first used, so that `import holdfast` costs next to nothing.
 _HOMES = {
     "app": ("App",),
+    "backups": ("Backup", "Restored", "backup", "move", "restore"),
     "broker": ("Broker", "connect"),
     "config": ("QueueOptions", "StoreOptions", "WorkerOptions"),
     "deliveries": ("Delivery", "Record"),
     "errors": (
         *("CodecError", "ConfigError", "Damaged", "Fenced", "HoldfastError", "InvalidPriority", "LeaseLost"),
         *("MessageError", "MessageNotFound", "MessageTooLarge", "QueueError", "QueueExists", "QueueFull"),
-        *("QueueNotEmpty", "QueueNotFound", "StoreError", "Unavailable", "UnknownOutcome", "UnsafeStore"),
+        *("QueueNotEmpty", "QueueNotFound", "ScheduleNotFound", "StoreError", "Unavailable", "UnknownOutcome"),
+        "UnsafeStore",
     ),
     "events": ("Event",),
     "messages": ("Message",),
     "outcome": ("Dead", "Retry"),
     "queue": ("Queue",),
     "retry": ("Exponential", "Fixed", "Linear", "NoRetry"),
+    "schedules": ("Schedule",),
+    "scheduling": ("ScheduleInfo",),
     "stores.base": ("QueueInfo",),
     "stores.records": ("Stats",),
     "worker": ("Context", "Worker"),
@@ -74,6 +86,7 @@ _HOME_OF = {name: home for home, names in _HOMES.items() for name in names}
 
 __all__ = [
     "App",
+    "Backup",
     "Broker",
     "CodecError",
     "ConfigError",
@@ -103,7 +116,11 @@ __all__ = [
     "QueueNotFound",
     "QueueOptions",
     "Record",
+    "Restored",
     "Retry",
+    "Schedule",
+    "ScheduleInfo",
+    "ScheduleNotFound",
     "Stats",
     "StoreError",
     "StoreOptions",
@@ -113,7 +130,10 @@ __all__ = [
     "Worker",
     "WorkerOptions",
     "__version__",
+    "backup",
     "connect",
+    "move",
+    "restore",
     "sync",
 ]
 

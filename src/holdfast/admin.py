@@ -2,26 +2,31 @@
 
 from __future__ import annotations
 
+import asyncio
+import itertools
 import time
-from collections.abc import Callable, Iterable, Sequence
+from collections.abc import AsyncIterator, Callable, Iterable, Sequence
 from datetime import UTC, datetime
-from typing import Any, Protocol
+from itertools import islice
+from typing import Any, Protocol, get_args
 
 import msgspec
 
 from . import config
 from .broker import Broker, connect
 from .config import QueueOptions
+from .cron import Times, zone
 from .errors import CodecError, ConfigError, HoldfastError, MessageNotFound, QueueNotFound, StoreError
 from .queue import Queue
 from .stores import base, opening
-from .stores.base import PAGE_ROWS, Check, QueueInfo
+from .stores.base import PAGE_ROWS, Check, QueueInfo, Reread, Scrubbing
 from .stores.batches import batches_of
 from .stores.formats import Format
 from .stores.opening import Location, locate, unmade
-from .stores.records import Stats, Status
+from .stores.records import Stats, Status, View
 
 CLOCK_TOLERANCE_S = 2.0  # a wrong clock of a machine is off by more, a slow answer by less
+_NAMED_MOST = 5  # schedules in one line
 OLD_MESSAGE_S = 3600.0  # a message may wait so long before the doctor wonders whether a worker runs
 
 
@@ -47,6 +52,16 @@ class ConsumerReport(msgspec.Struct, frozen=True):
     tries: int  # of the oldest batch it holds
     settled: int  # messages, since it began
     lag: int  # messages that are ready, and those it holds
+
+
+class ScrubReport(msgspec.Struct, frozen=True):
+    """What a scrub has read, and what was wrong."""
+
+    objects: int
+    bytes: int
+    without_sums: int
+    seconds: float
+    wrong: list[Reread]
 
 
 class MessageReport(msgspec.Struct, frozen=True, kw_only=True):
@@ -125,6 +140,46 @@ async def maintain(broker: Broker, names: Sequence[str] | None = None) -> dict[s
     if not names:
         return await broker.maintain()
     return {name: await broker.store.maintain(name) for name in names}
+
+
+async def scrub(
+    broker: Broker,
+    queue: str | None = None,
+    *,
+    rate: float | None = None,
+    quarantine: bool = False,
+    on_progress: Callable[[int], None] = lambda count: None,
+) -> ScrubReport:
+    """Read everything again, at most `rate` bytes a second; what is wrong. `quarantine` moves what nobody can read.
+
+    A store that verifies what it keeps by itself (PostgreSQL, NATS) is read message by message.
+    """
+    store, began = broker.store, time.monotonic()
+    objects = size = without = 0
+    wrong: list[Reread] = []
+    found = store.scrub(queue, quarantine=quarantine) if isinstance(store, Scrubbing) else _rereading(broker, queue)
+    async for each in found:
+        objects, size, without = objects + bool(each.size), size + each.size, without + (not each.has_sum)
+        if each.problem:
+            wrong.append(each)
+        on_progress(1)
+        if rate is not None:
+            await asyncio.sleep(max(0.0, size / rate - (time.monotonic() - began)))
+    return ScrubReport(objects, size, without, time.monotonic() - began, wrong)
+
+
+async def _rereading(broker: Broker, queue: str | None) -> AsyncIterator[Reread]:
+    """Every message of every view, as the store gives them; what it cannot give ends its view."""
+    names = [info.name for info in await broker.queues()] if queue is None else [queue]
+    for name, view in itertools.product(names, get_args(View)):
+        after: str | None = None
+        try:
+            while page := await broker.store.scan(name, view, after=after, limit=PAGE_ROWS):
+                after = page[-1].id
+                for each in page:
+                    yield Reread(name, each.id, len(each.payload) + len(each.result or b""))
+        except StoreError as error:
+            yield Reread(name, view, 0, problem=str(error))
 
 
 async def recover(
@@ -268,7 +323,7 @@ async def doctor(url: str | None = None) -> list[Check]:
             took = (time.monotonic() - started) * 1000
             checks.append(Check("store", "ok", f"{broker.url or location.scheme} opened in {took:.0f} ms"))
             checks.append(_survives(location))
-            checks += await _look_into(broker)
+            checks += await look_into(broker)
     except HoldfastError as error:
         checks.append(Check("store", "fail", str(error) or type(error).__name__))
     return checks
@@ -290,7 +345,8 @@ def _survives(location: Location) -> Check:
     return Check("survives", "warn" if process.startswith("no") else "ok", detail)
 
 
-async def _look_into(broker: Broker) -> list[Check]:
+async def look_into(broker: Broker) -> list[Check]:
+    """The checks of a store that is open."""
     own = await broker.check()
     checks = own if any(check.name == "clock" for check in own) else [*own, await _clock(broker)]
     checks += _format(broker)
@@ -298,7 +354,53 @@ async def _look_into(broker: Broker) -> list[Check]:
         reports = await overview(broker)
     except StoreError as error:  # one that cannot be read; the lines of the store say more
         return [*checks, Check("queues", "fail", str(error))]
-    return [*checks, *(_queue_check(reports)), _age(reports), _dead(reports), *await _consumers(broker)]
+    return [
+        *checks,
+        *(_queue_check(reports)),
+        _age(reports),
+        _dead(reports),
+        *await _consumers(broker),
+        *await _schedules(broker),
+    ]
+
+
+async def _schedules(broker: Broker) -> list[Check]:
+    if broker.store.schedules is None or not (found := await broker.schedules.list()):
+        return []
+    missed = [f"{each.schedule.name} ({each.missed:,})" for each in found if each.missed]
+    orphans = [each.schedule.name for each in found if each.orphaned]
+    said = [f"missed slots: {_named(missed)}"] if missed else []
+    said += [f"no longer declared, and still firing: {_named(orphans)}"] if orphans else []
+    return [Check("schedules", "warn" if said else "ok", "; ".join(said) or f"{len(found):,}, none missed a slot")]
+
+
+def _named(names: list[str]) -> str:
+    more = len(names) - _NAMED_MOST
+    return ", ".join(names[:_NAMED_MOST]) + (f" and {more:,} more" if more > 0 else "")
+
+
+def preview(
+    *,
+    cron: str | None,
+    every: float | None = None,
+    tz: str = "UTC",
+    start: datetime | None = None,
+    end: datetime | None = None,
+    count: int = 10,
+    after: datetime | None = None,
+) -> list[dict[str, Any]]:
+    """The next slots: as instants, in their time zone, and what daylight saving did to them. ConfigError."""
+    ends = [None if each is None else each.timestamp() for each in (start, end)]
+    times = Times(cron=cron, every=every, tz=tz, start=ends[0], end=ends[1])
+    local, rows = zone(tz), []
+    before = (after or datetime.now(UTC)).astimezone(local)
+    for slot in islice(times.after(before.timestamp()), count):
+        moment = datetime.fromtimestamp(slot, UTC).astimezone(local)
+        changed = moment.utcoffset() != before.utcoffset()
+        note = f"clocks have changed: UTC{moment:%z}" if changed else ""
+        rows.append({"slot": moment.astimezone(UTC), "local": moment.isoformat(), "note": note})
+        before = moment
+    return rows
 
 
 def _format(broker: Broker) -> list[Check]:

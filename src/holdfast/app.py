@@ -1,4 +1,4 @@
-"""An app: handlers declared beside the functions they are, on one store that opens on first use."""
+"""An app: handlers declared where their functions are, on one store that opens on first use."""
 
 from __future__ import annotations
 
@@ -11,17 +11,20 @@ from typing import Any, Generic, ParamSpec, TypeVar, overload
 
 from . import config
 from .broker import Broker, connect
-from .codecs import Codec, Format
+from .codecs import Codec, Format, codec_for
 from .config import QueueOptions, StoreOptions, WorkerOptions
 from .errors import ConfigError
 from .messages import Message
 from .queue import Queue
+from .schedules import Schedule, check
+from .scheduling import from_mapping
 from .worker import Worker, signals
 from .worker.handler import Handler
 
 T = TypeVar("T")
 P = ParamSpec("P")
 R = TypeVar("R")
+F = TypeVar("F")
 
 _CALLBACKS = ("on_error", "on_complete", "worker_id")
 _WORKER_KEYS = (*WorkerOptions.__struct_fields__, *_CALLBACKS)
@@ -91,6 +94,7 @@ class App:
         config.options(StoreOptions, options, where="App")
         self.url = url
         self.handlers: dict[str, AppHandler[Any, Any, Any]] = {}
+        self.schedules: dict[str, Schedule] = {}
         self._options = options
         self._broker: Broker | None = None
         self._loop: asyncio.AbstractEventLoop | None = None
@@ -123,6 +127,35 @@ class App:
             return declared
 
         return declare
+
+    def schedule(
+        self, queue: str, cron: str | None = None, *, name: str | None = None, **said: Any
+    ) -> Callable[[F], F]:
+        """Declare a schedule, by itself or above a handler; it is applied when the app's workers start.
+
+        `said` are the fields of `Schedule`; without a `name` it is the queue's.
+        """
+        schedule = from_mapping(
+            name or queue, {"queue": queue, "cron": cron, **said}, where=f"schedule {name or queue}"
+        )
+        check(schedule)
+        if schedule.name in self.schedules:
+            raise ConfigError(f"there is a schedule {schedule.name!r} already; give this one a name of its own")
+        self.schedules[schedule.name] = schedule
+        return lambda function: function
+
+    async def _declare(self, queues: Iterable[str]) -> None:
+        """Apply the schedules of this app and of holdfast.yaml; those that are gone from both are orphans."""
+        book = (await self.broker()).schedules
+        written = [(schedule, codec_for(None, None)) for schedule in book.written()]
+        if twice := {schedule.name for schedule, _ in written} & set(self.schedules):
+            raise ConfigError(f"schedule {min(twice)!r} is declared both in {config.FILE} and in the app")
+        declared = [(schedule, self._codec(schedule.queue)) for schedule in self.schedules.values()]
+        await book.declare([*declared, *written], queues)
+
+    def _codec(self, queue: str) -> Codec[Any]:
+        handler = self.handlers.get(queue)
+        return codec_for(None, None) if handler is None else Codec(handler._type, handler._codec)
 
     # ------------------------------------------------------------------ the store
 
@@ -193,7 +226,11 @@ class App:
 
     async def workers(self, queues: Iterable[str] | None = None, **options: Any) -> list[Worker]:
         """A worker for each handler, or for those of these queues; nothing runs yet."""
-        return [await handler.worker(**options) for handler in self.choose(queues)]
+        chosen = self.choose(queues)
+        workers = [await handler.worker(**options) for handler in chosen]
+        if (await self.broker()).store.schedules is not None:
+            await self._declare([handler.queue_name for handler in chosen])
+        return workers
 
     async def run(self, queues: Iterable[str] | None = None, **options: Any) -> None:
         """Run the workers until SIGTERM or SIGINT; a second signal stops at once. Options win over the decorators'."""

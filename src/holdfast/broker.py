@@ -8,7 +8,7 @@ import weakref
 from collections.abc import Awaitable, Callable, Generator, Mapping
 from contextlib import suppress
 from types import TracebackType
-from typing import Any, TypeVar, overload
+from typing import TYPE_CHECKING, Any, TypeVar, overload
 
 from . import config
 from .codecs import Format, codec_for
@@ -19,10 +19,14 @@ from .events import Callback, Emitter
 from .lifetime import CLOSING_S, Lifetime
 from .queue import Queue
 from .queue_state import Opened
+from .scheduling import Schedules
 from .stores import base
 from .stores.base import Check, QueueInfo, Store, sharing
 from .stores.opening import WINDING_UP_S, locate, open_store, redact, store_options
 from .stores.records import Stats
+
+if TYPE_CHECKING:
+    from .worker import Worker
 
 T = TypeVar("T")
 
@@ -74,6 +78,7 @@ class Broker:
 
     url: str  # as given, without credentials
     options: StoreOptions
+    schedules: Schedules
 
     def __init__(
         self,
@@ -95,12 +100,18 @@ class Broker:
         self.options = options or StoreOptions()
         self._settings = settings or Settings()
         self._queues: dict[str, Opened] = {}
+        self.schedules = Schedules(self._life, self.events, self._settings.schedules)
         _open_brokers.add(self)
 
     @property
     def store(self) -> Store:
         """The open store; ConfigError in another event loop than the broker's, and once the broker is closed."""
         return self._life.store
+
+    @property
+    def workers(self) -> list[Worker]:
+        """Those that run."""
+        return list(self._life.workers)
 
     @property
     def gone(self) -> str | None:
@@ -330,7 +341,7 @@ class Broker:
 def _refuse_circle(name: str, options: QueueOptions) -> None:
     """A queue that is its own dead letter queue would run what fails for ever."""
     if options.dead_letter == name:
-        raise ConfigError(f"queue {name}: dead_letter names the queue itself; True keeps dead letters beside it")
+        raise ConfigError(f"queue {name}: dead_letter names the queue itself; True keeps dead letters with it")
 
 
 # The one thing of a process that no object can own: which brokers a fork takes along, to its child's harm.

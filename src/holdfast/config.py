@@ -30,7 +30,7 @@ _NAME = re.compile(r"[A-Za-z0-9][A-Za-z0-9_.-]{0,127}")
 _SCHEMA = re.compile(r"[A-Za-z_][A-Za-z0-9_]{0,47}")
 MOST_ATTEMPTS = 2**31 - 1  # what every store can count to
 _MOST_HANDLERS = 100_000  # each has its slot from the start
-_SECTIONS = ("url", "store", "worker", "queues", "log_level")
+_SECTIONS = ("url", "store", "worker", "queues", "schedules", "log_level")
 
 S = TypeVar("S", bound="_Options")
 
@@ -84,7 +84,7 @@ class StoreOptions(_Options, frozen=True, kw_only=True, forbid_unknown_fields=Tr
 
     # PostgreSQL
     schema: str = "holdfast"  # where our tables are
-    max_connections: int = 10  # of one process, beside the one that listens
+    max_connections: int = 10  # of one process, without the one that listens
     statement_timeout: float = 30.0  # seconds the server gives one statement
     notify: bool = True  # LISTEN/NOTIFY; False: new messages are found by polling only
 
@@ -140,6 +140,7 @@ class Settings(msgspec.Struct, frozen=True, kw_only=True):
     worker: dict[str, Any] = {}
     queue: dict[str, Any] = {}  # the environment's, for every queue
     queues: dict[str, dict[str, Any]] = {}  # the file's, by name
+    schedules: dict[str, dict[str, Any]] = {}  # the file's, by name; checked by whoever applies them
     log_level: str | None = None
 
     def __repr__(self) -> str:
@@ -170,6 +171,7 @@ def load(env: Mapping[str, str] | None = None, folder: Path | None = None) -> Se
         worker={**written.worker, **said.worker},
         queue=said.queue,
         queues=written.queues,
+        schedules=written.schedules,
         log_level=said.log_level or written.log_level,
     )
 
@@ -318,6 +320,10 @@ def _settings(content: Mapping[str, Any], where: str) -> Settings:
     for name, values in queues.items():
         queue_name(name, what=f"{where}: queues: bad queue name")
         options(QueueOptions, _mapping(values, f"{where}: queues: {name}"), where=f"{where}: queues: {name}")
+    schedules = _mapping(content.get("schedules"), f"{where}: schedules")
+    for name, values in schedules.items():
+        queue_name(name, what=f"{where}: schedules: bad name")
+        _mapping(values, f"{where}: schedules: {name}")
     url, level = content.get("url"), content.get("log_level")
     if url is not None and not isinstance(url, str):
         raise ConfigError(f"{where}: url must be text")
@@ -326,6 +332,7 @@ def _settings(content: Mapping[str, Any], where: str) -> Settings:
         store=dict(store),
         worker=dict(worker),
         queues={name: dict(values or {}) for name, values in queues.items()},
+        schedules={name: dict(values or {}) for name, values in schedules.items()},
         log_level=None if level is None else log_level(level, where),
     )
 

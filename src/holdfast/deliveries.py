@@ -46,7 +46,7 @@ class Delivery(msgspec.Struct, Generic[T], eq=False, gc=False):
 
     @property
     def token(self) -> str:
-        """The lease's own word: whoever settles must know it."""
+        """The token of the lease; settling requires it."""
         return self._claimed.token
 
     @property

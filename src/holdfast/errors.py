@@ -7,7 +7,8 @@ HoldfastError
 │  ├─ QueueNotFound
 │  ├─ QueueExists
 │  ├─ QueueFull
-│  └─ QueueNotEmpty
+│  ├─ QueueNotEmpty
+│  └─ ScheduleNotFound
 ├─ MessageError
 │  ├─ MessageNotFound
 │  ├─ MessageTooLarge   .actual, .limit
@@ -60,6 +61,10 @@ class QueueNotEmpty(QueueError):
     """The queue still holds messages; delete it with force=True."""
 
 
+class ScheduleNotFound(QueueError):
+    """There is no schedule of this name."""
+
+
 class MessageError(HoldfastError):
     """Something about one message."""
 
@@ -96,10 +101,11 @@ class Unavailable(StoreError):
 class Damaged(StoreError):
     """Something the store keeps cannot be read any more: its bytes are missing, cut or changed."""
 
-    def __init__(self, message: str, *, queue: str = "", key: str = "") -> None:
+    def __init__(self, message: str, *, queue: str = "", key: str = "", why: str = "") -> None:
         super().__init__(message)
         self.queue = queue
         self.key = key
+        self.why = why or message
 
 
 class Fenced(StoreError):

@@ -32,7 +32,7 @@ def _written_out(found: re.Match[str]) -> str:
 
 
 class _Escaping(logging.Filter):
-    """Of a logger, so that it holds whoever handles its records."""
+    """Of a logger, so that it applies to every handler of its records."""
 
     def filter(self, record: logging.LogRecord) -> bool:
         if isinstance(record.args, tuple):

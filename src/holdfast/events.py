@@ -23,6 +23,8 @@ LEVELS = {
     "message.failed": logging.WARNING,
     "message.recovered": logging.WARNING,
     "lease.lost": logging.WARNING,
+    "schedule.fired": logging.DEBUG,
+    "schedule.missed": logging.WARNING,
     "workers.started": logging.INFO,
     "workers.stopped": logging.INFO,
 }
@@ -96,7 +98,7 @@ class Emitter:
                 _LOG.exception("a callback of %s failed", name)
 
     def _follow(self, event: str, answer: Awaitable[object]) -> None:
-        """Let an async callback run beside us, and hear of its end."""
+        """Run an async callback concurrently, and note its end."""
         running = asyncio.ensure_future(answer)
         self._running.add(running)
 

@@ -103,3 +103,9 @@ def derived(number: int, purpose: str) -> int:
     block = block_of(number)
     digest = hashlib.blake2b(block.to_bytes(16) + purpose.encode(), digest_size=8).digest()
     return (number & ~_RANDOM_MASK) | (int.from_bytes(digest) << 20 & _RANDOM_MASK) | _CARRIED_BIT
+
+
+def named(instant: float, priority: int, digest: int) -> int:
+    """The id of what has a name of its own: an instant, and 128 bits that stand for it."""
+    number = int(instant * 1000) << 80 | _UUID7 | (digest >> 64 & 0xFFF) << 64
+    return number | priority << _PRIORITY_SHIFT | _CARRIED_BIT | digest & _RANDOM_MASK

@@ -24,7 +24,6 @@ CUT_MARK = " … (cut)"
 _READER_FRAMES = 100  # who reads JSON is deeper in calls than who wrote it; the parser counts these as well
 _SURE_LEVELS = 512  # what every parser reads, wherever it is called: half of Python's usual 1,000 levels
 SURE_BYTES = 2 * _SURE_LEVELS  # a payload that is no longer has not the brackets to be nested deeper
-_MOST_LEVELS = 1 << 20  # beyond any payload's
 SHOWN_CHARS = 100  # of a name or an id that is not ours to know, in an error
 _skim = msgspec.json.Decoder(msgspec.Raw).decode  # finds the end of a value and makes nothing of it
 
@@ -110,13 +109,18 @@ def _below(frames: int, call: Callable[[], T]) -> T:
 
 def _deepest() -> int:
     """How many levels of JSON can be read from here. Only for words: it is asked when something is too deep."""
-    fits, fails = 0, _MOST_LEVELS
+    fits, fails = 0, _SURE_LEVELS
+    while _reads(fails):
+        fits, fails = fails, 2 * fails
     while fails - fits > 1:
         levels = (fits + fails) // 2
-        try:
-            _below(_READER_FRAMES, lambda: _skim(b"[" * levels + b"]" * levels))  # noqa: B023  called at once
-        except RecursionError:
-            fails = levels
-        else:
-            fits = levels
+        fits, fails = (levels, fails) if _reads(levels) else (fits, levels)
     return fits
+
+
+def _reads(levels: int) -> bool:
+    try:
+        _below(_READER_FRAMES, lambda: _skim(b"[" * levels + b"]" * levels))
+    except RecursionError:
+        return False
+    return True

@@ -174,7 +174,7 @@ def _got(answer: SimpleQueue[T]) -> T:
     """The answer, once it is there.
 
     Python calls signal handlers in the main thread, when that runs. A signal that comes just before the wait begins, or
-    that the system gives to another thread, does not end the wait; so it is begun anew now and then.
+    that the system gives to another thread, does not end the wait; so it is restarted now and then.
     """
     if threading.current_thread() is not threading.main_thread():
         return answer.get()

@@ -1,4 +1,4 @@
-"""Which event tells what happened? Pure: from claims, settlements and answers, the same whoever held the message."""
+"""Which event tells what happened? Pure: from claims, settlements and answers, the same for every kind of holder."""
 
 from __future__ import annotations
 

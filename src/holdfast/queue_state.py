@@ -18,7 +18,17 @@ from .ids import is_id
 from .lifetime import Lifetime
 from .limits import SHOWN_CHARS
 from .repeats import Repeats
-from .stores.base import DEAD, LOOK_AGAIN_S, QueueInfo, SingleAppend, Store, single_append, transactional
+from .stores.base import (
+    DEAD,
+    LOOK_AGAIN_S,
+    CallName,
+    QueueInfo,
+    SingleAppend,
+    Store,
+    remembering,
+    single_append,
+    transactional,
+)
 from .stores.records import Answer, Claims, Envelope, Settlement
 
 if TYPE_CHECKING:
@@ -90,7 +100,7 @@ class Opened:
 
     async def refresh(self) -> None:
         """Read the stored options again."""
-        self._read_at = time.monotonic()  # before the await: whoever else is here goes on with what we have
+        self._read_at = time.monotonic()  # before the await: other tasks go on with what we have
         info = await self.store.queue(self.info.name)
         if info is not None and info != self.info:
             self.info, self._said, self._single_until = info, None, 0.0
@@ -110,28 +120,32 @@ class Opened:
             self._single = single_append(self.store, self.name) if self._has_nothing_to_add() else None
         return self._single
 
-    def append(self, messages: Sequence[Envelope], *, connection: Any = None) -> Awaitable[list[str]]:
+    def append(
+        self, messages: Sequence[Envelope], *, connection: Any = None, call: CallName | None = None
+    ) -> Awaitable[list[str]]:
         """Their ids; no coroutine of ours in between where there is nothing to add: single calls are many."""
-        if connection is None and self._has_nothing_to_add():
+        if connection is None and call is None and self._has_nothing_to_add():
             return self.store.append(self.name, messages)
-        return self._append(messages, connection)
+        return self._append(messages, connection, call)
 
     def _has_nothing_to_add(self) -> bool:
         """To what the store does: neither a limit to keep nor anybody to tell."""
         return self.info.options.max_messages is None and not self.events.wants("message.enqueued")
 
-    async def _append(self, messages: Sequence[Envelope], connection: Any) -> list[str]:
+    async def _append(self, messages: Sequence[Envelope], connection: Any, call: CallName | None) -> list[str]:
         limit = self.info.options.max_messages
         if limit is None:
-            ids = await self._append_now(messages, connection)
+            ids = await self._append_now(messages, connection, call)
         else:
             async with self._room.for_these(self.store, self.name, len(messages), limit=limit):
-                ids = await self._append_now(messages, connection)
+                ids = await self._append_now(messages, connection, call)
         if self.events.wants("message.enqueued"):
             self._tell(*(message_events.enqueued(self.name, id) for id in ids))
         return ids
 
-    async def _append_now(self, messages: Sequence[Envelope], connection: Any) -> list[str]:
+    async def _append_now(self, messages: Sequence[Envelope], connection: Any, call: CallName | None) -> list[str]:
+        if call is not None and (store := remembering(self.store)) is not None:
+            return await store.append_call(self.name, messages, call)
         if connection is None:
             return await self.store.append(self.name, messages)
         return await transactional(self.store).append(self.name, messages, connection=connection)
@@ -142,7 +156,7 @@ class Opened:
         while True:
             claims = await self._claim_once(limit, lease, wait - time.monotonic() + began, suspects)
             now = time.monotonic()
-            # What ended instead of being given, its lease over or its bytes damaged, is told at once. It may have
+            # What ended instead of being given, its lease over or its bytes damaged, is reported at once. It may have
             # stood before others, who must not be taken for absent.
             if claims is not None and (claims.messages or not claims.expired):
                 break

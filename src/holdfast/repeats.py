@@ -18,7 +18,7 @@ _EMPTY = array("q")
 
 
 class _Generation:
-    """Marks of a time, in order; whoever looks for one sorts those into buckets that came since the last look."""
+    """Marks of a period, in order; a lookup first sorts those into buckets that came since the last one."""
 
     def __init__(self) -> None:
         self.marks = array("q")

@@ -28,8 +28,8 @@ class Exponential(msgspec.Struct, frozen=True, tag_field="policy", tag="exponent
         if not isinstance(self.jitter, bool):
             raise ConfigError(f"Exponential: jitter is True or False, not {self.jitter!r}")
 
-    def after(self, attempt: int) -> float | None:
-        """Seconds from the failure of this attempt (the first is 1) to the next try; None: no further try."""
+    def after(self, attempt: int) -> float:
+        """Seconds from the failure of this attempt (the first is 1) to the next try."""
         try:
             full = min(self.cap, self.base * float(self.factor) ** (attempt - 1))
         except OverflowError:
@@ -45,7 +45,7 @@ class Fixed(msgspec.Struct, frozen=True, tag_field="policy", tag="fixed", forbid
     def __post_init__(self) -> None:
         seconds("Fixed: delay", self.delay)
 
-    def after(self, attempt: int) -> float | None:
+    def after(self, attempt: int) -> float:
         return self.delay
 
 
@@ -59,7 +59,7 @@ class Linear(msgspec.Struct, frozen=True, tag_field="policy", tag="linear", forb
         seconds("Linear: step", self.step)
         seconds("Linear: cap", self.cap)
 
-    def after(self, attempt: int) -> float | None:
+    def after(self, attempt: int) -> float:
         return min(self.cap, self.step * attempt)
 
 
@@ -67,6 +67,7 @@ class NoRetry(msgspec.Struct, frozen=True, tag_field="policy", tag="none", forbi
     """One run; the first failure is the last."""
 
     def after(self, attempt: int) -> float | None:
+        """None: no further try."""
         return None
 
 

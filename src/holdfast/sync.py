@@ -12,7 +12,7 @@ import os
 import threading
 import types
 from collections.abc import Callable, Coroutine, Iterable, Mapping
-from typing import Any, ClassVar, TypeVar
+from typing import TYPE_CHECKING, Any, ClassVar, TypeVar
 
 from . import app as _app
 from . import archive as _archive
@@ -21,22 +21,27 @@ from . import dead_letters as _dead_letters
 from . import deliveries as _deliveries
 from . import errors as _errors
 from . import queue as _queue
+from . import scheduling as _scheduling
 from . import worker as _worker
 from .loop_thread import Portal, Visit, portal
 from .worker.signals import Catcher, stopping
 from .worker.threads import Threads
 
+if TYPE_CHECKING:
+    from .backups import Backup, OnProgress, Restored, Url
+
 NAMES: dict[type, str] = {
     _broker.Broker: "url options queue create_queue queues configure_queue delete_queue stats on install uninstall"
-    " check maintain close",
+    " check maintain close schedules",
     _queue.Queue: "name options dead archive enqueue enqueue_many dequeue dequeue_many complete complete_many fail"
     " fail_many release kill extend cancel wait status get stats refresh pause resume cleanup purge worker",
     _deliveries.Delivery: "id token value payload content_type headers priority attempt max_attempts enqueued_at"
     " expires_at receipt complete fail release kill extend",
     _dead_letters.DeadLetters: "list count replay delete purge worker",
     _archive.Archive: "list count replay delete purge",
+    _scheduling.Schedules: "put get list pause resume trigger backfill delete tick",
     _worker.Worker: "worker_id queue concurrency is_running start stop wait run",
-    _app.App: "url handlers handler broker queue open close workers run choose",
+    _app.App: "url handlers schedules handler schedule broker queue open close workers run choose",
     _app.AppHandler: "queue_name queue enqueue enqueue_many worker",
 }
 
@@ -207,6 +212,7 @@ Queue = _face(_queue.Queue)
 Delivery = _face(_deliveries.Delivery)
 DeadLetters = _face(_dead_letters.DeadLetters)
 Archive = _face(_archive.Archive)
+Schedules = _face(_scheduling.Schedules)
 
 
 class Worker(_face(_worker.Worker)):  # type: ignore[misc] # made above
@@ -282,6 +288,7 @@ _FACES.update(
         _deliveries.Delivery: Delivery,
         _dead_letters.DeadLetters: DeadLetters,
         _archive.Archive: Archive,
+        _scheduling.Schedules: Schedules,
         _worker.Worker: Worker,
         _app.AppHandler: AppHandler,
     }
@@ -298,7 +305,33 @@ async def _opened(url: str | os.PathLike[str] | None, options: Mapping[str, Any]
     return await _broker.connect(url, **options)
 
 
+def backup(source: Url | Broker, target: Url, *, on_progress: OnProgress | None = None) -> Backup:
+    """As `holdfast.backup`, blocking."""
+    from . import backups as _backups
+
+    if isinstance(source, Broker):
+        made: Backup = source._run(_backups.backup(source.core, target, on_progress=on_progress))
+        return made
+    return portal().run(_backups.backup(source, target, on_progress=on_progress))
+
+
+def restore(
+    target: Url, url: Url, *, prefix: str = "", number: int | None = None, on_progress: OnProgress | None = None
+) -> Restored:
+    """As `holdfast.restore`, blocking."""
+    from . import backups as _backups
+
+    return portal().run(_backups.restore(target, url, prefix=prefix, number=number, on_progress=on_progress))
+
+
+def move(url: Url, to: Url, *, prefix: str = "", on_progress: OnProgress | None = None) -> Restored:
+    """As `holdfast.move`, blocking."""
+    from . import backups as _backups
+
+    return portal().run(_backups.move(url, to, prefix=prefix, on_progress=on_progress))
+
+
 __all__ = [
-    *("App", "AppHandler", "Archive", "Broker", "DeadLetters", "Delivery", "Queue", "UnknownOutcome", "Worker"),
-    "connect",
+    *("App", "AppHandler", "Archive", "Broker", "DeadLetters", "Delivery", "Queue", "Schedules", "UnknownOutcome"),
+    *("Worker", "backup", "connect", "move", "restore"),
 ]

@@ -3,6 +3,7 @@
 Written by tools/make_sync_stub.py: change the async classes instead.
 """
 
+import builtins
 import os
 from collections.abc import Callable, Iterable, Mapping, Sequence
 from datetime import datetime
@@ -13,6 +14,7 @@ from . import errors as _errors
 from .app import App as _App
 from .app import AppHandler as _AppHandler
 from .archive import Archive as _Archive
+from .backups import Backup, OnProgress, Restored, Url
 from .broker import Broker as _Broker
 from .codecs import Format
 from .config import QueueOptions, StoreOptions
@@ -22,6 +24,9 @@ from .deliveries import Record
 from .events import Callback
 from .messages import Message
 from .queue import Queue as _Queue
+from .schedules import Schedule
+from .scheduling import ScheduleInfo
+from .scheduling import Schedules as _Schedules
 from .stores.base import Check, QueueInfo
 from .stores.records import Stats, Status
 from .worker import Worker as _Worker
@@ -31,8 +36,14 @@ NAMES: dict[type, str]
 T = TypeVar("T")
 P = ParamSpec("P")
 R = TypeVar("R")
+F = TypeVar("F")
 
 def connect(url: str | os.PathLike[str] | None = None, **options: Any) -> Broker: ...
+def backup(source: Url | Broker, target: Url, *, on_progress: OnProgress | None = None) -> Backup: ...
+def restore(
+    target: Url, url: Url, *, prefix: str = "", number: int | None = None, on_progress: OnProgress | None = None
+) -> Restored: ...
+def move(url: Url, to: Url, *, prefix: str = "", on_progress: OnProgress | None = None) -> Restored: ...
 
 class UnknownOutcome(_errors.UnknownOutcome):
     def retry(self) -> list[str]: ...  # type: ignore[override] # it blocks
@@ -79,6 +90,8 @@ class Broker:
     def check(self) -> list[Check]: ...
     def maintain(self) -> dict[str, dict[str, int]]: ...
     def close(self) -> None: ...
+    @property
+    def schedules(self) -> Schedules: ...
     def __enter__(self) -> Self: ...
     def __exit__(
         self, kind: type[BaseException] | None, error: BaseException | None, traceback: TracebackType | None
@@ -199,6 +212,18 @@ class Archive(Generic[T]):
     def delete(self, ids: Iterable[str]) -> int: ...
     def purge(self) -> int: ...
 
+class Schedules:
+    core: _Schedules
+    def put(self, schedule: Schedule) -> None: ...
+    def get(self, name: str) -> ScheduleInfo: ...
+    def list(self) -> builtins.list[ScheduleInfo]: ...
+    def pause(self, name: str, until: datetime | None = None) -> None: ...
+    def resume(self, name: str) -> None: ...
+    def trigger(self, name: str) -> str: ...
+    def backfill(self, name: str, since: datetime, until: datetime) -> builtins.list[str]: ...
+    def delete(self, name: str) -> None: ...
+    def tick(self, *, limit: int | None = None, deadline: float | None = None) -> int: ...
+
 class Worker:
     core: _Worker
     @property
@@ -225,6 +250,8 @@ class App:
     def url(self) -> str | os.PathLike[str] | None: ...
     @property
     def handlers(self) -> dict[str, AppHandler[Any, Any, Any]]: ...
+    @property
+    def schedules(self) -> dict[str, Schedule]: ...
     @overload
     def handler(
         self, name: str, type: type[T], *, codec: str | Format | None = None, **options: Any
@@ -233,6 +260,9 @@ class App:
     def handler(
         self, name: str, type: Any = None, *, codec: str | Format | None = None, **options: Any
     ) -> Callable[[Callable[P, R]], AppHandler[Any, P, R]]: ...
+    def schedule(
+        self, queue: str, cron: str | None = None, *, name: str | None = None, **said: Any
+    ) -> Callable[[F], F]: ...
     def broker(self) -> Broker: ...
     @overload
     def queue(

@@ -10,7 +10,7 @@ import pytest
 import typer
 
 from holdfast.cli import values
-from holdfast.cli.lines import Lines
+from holdfast.cli.message_input import Lines
 from holdfast.cli.output import shown
 
 

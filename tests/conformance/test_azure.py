@@ -11,11 +11,12 @@ import holdfast
 from holdfast.broker import Broker
 from holdfast.testing import contract
 from tests.servers import azure
+from tests.servers.shared import shared
 
 
 @pytest.fixture(scope="module")
-def server() -> Iterator[azure.Server]:
-    with azure.Server() as server:
+def server(tmp_path_factory: pytest.TempPathFactory) -> Iterator[azure.Server]:
+    with shared(tmp_path_factory, "azure", lambda: azure.Server().__enter__()) as server:
         yield server
 
 

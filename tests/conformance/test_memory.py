@@ -22,6 +22,7 @@ class TestMemory(
     contract.Leases,
     contract.DelayAndDedup,
     contract.Reopening,
+    contract.Schedules,
 ):
     """Topics in which time matters, in real time."""
 
@@ -50,6 +51,7 @@ class TestMemoryWithManualClock(
     contract.Reopening,
     contract.Seam,
     contract.Tokens,
+    contract.Calls,
 ):
     """Topics that wait for nothing but the clock."""
 

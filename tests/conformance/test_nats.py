@@ -12,6 +12,7 @@ import holdfast
 from holdfast.broker import Broker
 from holdfast.testing import contract
 from tests.servers.nats import Server, free_port
+from tests.servers.shared import shared
 
 pytest.importorskip("nats", reason="the extra nats is not installed")
 
@@ -19,17 +20,15 @@ LOCKED = 'authorization: {user: "anna", password: "right"}'
 
 
 @pytest.fixture(scope="module")
-def server() -> Iterator[Server]:
-    server = Server().start()
-    yield server
-    server.close()
+def server(tmp_path_factory: pytest.TempPathFactory) -> Iterator[Server]:
+    with shared(tmp_path_factory, "nats", lambda: Server().start()) as server:
+        yield server
 
 
 @pytest.fixture(scope="module")
-def locked() -> Iterator[Server]:
-    server = Server(LOCKED).start()
-    yield server
-    server.close()
+def locked(tmp_path_factory: pytest.TempPathFactory) -> Iterator[Server]:
+    with shared(tmp_path_factory, "nats-locked", lambda: Server(LOCKED).start()) as server:
+        yield server
 
 
 class Place:

@@ -49,6 +49,7 @@ class TestS3Shards(
     contract.Reopening,
     contract.Seam,
     contract.Tokens,
+    contract.Schedules,
 ):
     """Four heads: what is created without saying so has four shards. Order is strict per shard."""
 

@@ -12,7 +12,7 @@ if TYPE_CHECKING:
     from .bucket import Bucket
     from .head import Head, Settle
 
-BLOCKS = ("inbox", "later", "parts")
+BLOCKS = ("inbox", "later", "parts", "staged")
 
 
 class Violation(Exception):
@@ -299,6 +299,8 @@ class Ghost:
         head = self.bucket.head(key.log)
         if head is not None and key in head["blocks"]:
             return bool(head["blocks"][key][place].kind != "dropped")
+        if key.folder == "staged":
+            return False
         if key.folder == "parts":
             key = key.manifest
         known = head is not None and (key in head["graveyard"] or key in head["aside"])

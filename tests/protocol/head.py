@@ -76,6 +76,12 @@ class Claim(NamedTuple):
     limit: int
 
 
+class Fire(NamedTuple):
+    slot: int
+    seen: int  # the mark as it was when this was decided
+    key: Key
+
+
 class Freeze(NamedTuple):
     flush: int
     file: tuple[int, ...]
@@ -107,6 +113,7 @@ def fresh_head() -> Head:
         "purges": 0,
         "purged_at": 0,
         "frozen": None,
+        "slot": 0,  # the mark of a schedule: its last slot
         "cursors": {},  # only without A2
         "ended": 0,  # the counter of stats(): messages completed, dead or moved
     }
@@ -280,6 +287,18 @@ def _purge(work: _Work, intent: Purge) -> bool:
     return True
 
 
+def _fire(work: _Work, intent: Fire) -> str:
+    """S1: mark and message in one swap. S2: only if nobody has moved the mark."""
+    head = work.head
+    if work.rules.S2_mark_compared and head["slot"] != intent.seen:
+        return "refused"
+    head["slot"] = max(head["slot"], intent.slot)
+    if intent.key.folder == "staged":
+        head["blocks"][intent.key] = (State("new"),)
+    work.changed = True
+    return "stored"
+
+
 def _expire(work: _Work) -> None:
     """A lease is over and its attempts are used up: dead."""
     for key, states in list(work.head["blocks"].items()):
@@ -369,6 +388,7 @@ _VERBS: dict[type, Any] = {
     SetAside: _set_aside,
     Bury: _bury,
     Purge: _purge,
+    Fire: _fire,
     Claim: _claim,
     Freeze: _freeze,
     Renew: _renew,

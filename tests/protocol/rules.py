@@ -73,6 +73,9 @@ class Rules:
     delete_window: bool = True  # off: a closed queue is removed at once, its head first
     replay_once: bool = True  # off: each replay makes a block of its own
 
+    S1_one_swap: bool = True  # off: a slot's block is admitted by anybody, and the mark moved after
+    S2_mark_compared: bool = True  # off: a late writer moves the mark whatever it is by then
+
     def without(self, name: str) -> Rules:
         return replace(self, **{name: False})
 

@@ -46,6 +46,10 @@ class Dice:
 
 def shape_of(seed: int) -> Shape:
     """Each seed has its own mix of features."""
+    return replace(_shape_of(seed), schedules=Random(f"{seed}/schedules").random() < 0.3)
+
+
+def _shape_of(seed: int) -> Shape:
     rng = Random(-seed - 1)
 
     def perhaps(chance: float) -> bool:
@@ -125,6 +129,7 @@ class Script:
 
 
 SMALL = Shape(producers=2, consumers=2, messages=1, failures=False, lazy=0.0, steps=70, steady=True)
+SCHEDULED = replace(SMALL, schedules=True)
 DEVIATIONS = (*FAULTS, "switch", "jump")
 
 

@@ -9,7 +9,7 @@ import pytest
 
 from .controls import SHAPES, find
 from .rules import NAMES, Rules
-from .search import SMALL, broken_by, plans, scripted, world_of
+from .search import SCHEDULED, SMALL, broken_by, plans, scripted, world_of
 from .world import World
 
 
@@ -29,6 +29,11 @@ def test_the_shapes_of_the_controls_are_good_with_all_rules(rule: str) -> None:
 def test_every_single_deviation_of_a_small_configuration() -> None:
     for plan in plans(SMALL.steps, 1):
         assert broken_by(scripted(plan, Rules())) is None, plan
+
+
+def test_every_single_deviation_where_a_schedule_fires() -> None:
+    for plan in plans(SCHEDULED.steps, 1):
+        assert broken_by(scripted(plan, Rules(), SCHEDULED)) is None, plan
 
 
 def test_some_of_the_schedules_with_two_deviations() -> None:
@@ -85,6 +90,7 @@ def _what_happened(world: World) -> dict[str, int]:
         "dedup": sum(key.dedup.startswith("key") for key in keys),
         "purges": sum(call["applied"] is not None for call in ghost.purge_calls),
         "deletes": len(ghost.deleted_at),
+        "slots": sum(key.folder == "staged" for key in ghost.absorbed),
         "second shard": sum(key.log[1] == "s1" for key in ghost.absorbed),
         "lease lost": len(ghost.denied),
         "touched": len(ghost.touched),

@@ -14,7 +14,7 @@ from .rules import CACHE, E, R
 if TYPE_CHECKING:
     from .world import Client
 
-FOLDERS = ("dedup", "parts", "inbox", "later", "late", "archive")
+FOLDERS = ("dedup", "parts", "staged", "inbox", "later", "late", "archive")
 
 
 def bury(client: Client, log: Log) -> Steps:

@@ -16,6 +16,7 @@ from .keys import CONFIG, IDENTITY, Log
 from .producer import append, append_once, replay
 from .quarantine import bring_back, identify, keep_aside
 from .rules import CACHE, R, Rules
+from .scheduler import fire
 from .upkeep import bury, create_queue, delete_queue, purge, remove_leftovers, sweep, waste
 
 FAULTS = ("fail", "lose", "late", "crash", "sleep")
@@ -46,6 +47,7 @@ class Shape:
     purge: bool = False
     delete: bool = False
     replay: bool = False
+    schedules: bool = False
     retries: bool = False  # producers repeat what is unknown
     touches: float = 0.0  # steps after which some blocks are rewritten
     copies: float = 0.0  # steps after which the whole bucket is a copy
@@ -170,7 +172,7 @@ def consume(client: Client) -> Steps:
             yield "wait", 3
             continue
         if shape.steady:
-            for chore in (_work, flush, bury):
+            for chore in (_work, flush, bury, *([fire] if shape.schedules else [])):
                 yield from chore(client, (incarnation, "s0"))
             continue
         logs = [*client.shards(incarnation), (incarnation, "dead")]
@@ -190,6 +192,8 @@ def _upkeep(shape: Shape, log: Log) -> list[Any]:
         chores.append(purge)
     if shape.replay and main:
         chores += [replay, replay]
+    if shape.schedules and main:
+        chores += [fire, fire]
     if shape.delete:
         chores.append(lambda client, log: remove_leftovers(client))
     if shape.touches or shape.copies:

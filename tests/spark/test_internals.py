@@ -16,7 +16,7 @@ from pyspark.sql.streaming import python_streaming_source_runner as runner
 from pyspark.sql.worker import plan_data_source_read
 
 import holdfast
-from holdfast.spark import HoldfastSource, options, pushing
+from holdfast.spark import HoldfastSource, options, pushdown
 from holdfast.spark.link import link
 from holdfast.spark.streaming import StreamReader
 from holdfast.spark.writing import BATCH_ID, QUERY_ID
@@ -26,9 +26,9 @@ pytestmark = pytest.mark.timeout(180)
 
 def test_filters_are_planned_by_a_program_of_their_own():
     """By its name we know that Spark asks for them; and the other program refuses a reader that offers to."""
-    assert importlib.util.find_spec(pushing.ASKING) is not None
+    assert importlib.util.find_spec(pushdown.ASKING) is not None
     told = inspect.getsource(plan_data_source_read)
-    assert pushing.ASKING.rpartition(".")[2] not in told
+    assert pushdown.ASKING.rpartition(".")[2] not in told
     assert "DATA_SOURCE_PUSHDOWN_DISABLED" in told
 
 

@@ -11,7 +11,7 @@ from pyspark.sql.types import StringType, StructType
 
 import holdfast
 from holdfast.errors import ConfigError, QueueNotFound
-from holdfast.spark import HoldfastSource, pushing
+from holdfast.spark import HoldfastSource, pushdown
 from holdfast.stores.batches import Filter
 
 pytestmark = pytest.mark.timeout(180)
@@ -135,8 +135,8 @@ def test_what_is_not_there(url, tmp_path):
 
 def test_filters_we_take_and_filters_we_hand_back():
     columns = ("id", "queue", "priority", "enqueued_at", "attempt")
-    assert pushing.ours(EqualTo(("priority",), 3), columns) == Filter("priority", "=", 3)
-    assert pushing.ours(In(("id",), ("a", "b")), columns) == Filter("id", "in", ["a", "b"])
+    assert pushdown.ours(EqualTo(("priority",), 3), columns) == Filter("priority", "=", 3)
+    assert pushdown.ours(In(("id",), ("a", "b")), columns) == Filter("id", "in", ["a", "b"])
     handed_back = [
         EqualTo(("attempt",), 1),
         EqualTo(("status",), "dead"),
@@ -147,15 +147,15 @@ def test_filters_we_take_and_filters_we_hand_back():
         StringStartsWith(("id",), "0"),
         GreaterThan(("enqueued_at",), "2020-01-01"),
     ]
-    assert [pushing.ours(each, columns) for each in handed_back] == [None] * len(handed_back)
+    assert [pushdown.ours(each, columns) for each in handed_back] == [None] * len(handed_back)
 
 
 def test_a_reader_pushes_only_when_spark_asks(url, monkeypatch):
     made = source(url)
-    monkeypatch.delitem(sys.modules, pushing.ASKING, raising=False)
+    monkeypatch.delitem(sys.modules, pushdown.ASKING, raising=False)
     quiet = made.reader(made.schema())
     assert type(quiet).pushFilters is DataSourceReader.pushFilters
-    monkeypatch.setitem(sys.modules, pushing.ASKING, object())
+    monkeypatch.setitem(sys.modules, pushdown.ASKING, object())
     asked = made.reader(made.schema())
     ours, theirs = EqualTo(("priority",), 4), EqualTo(("attempt",), 0)
     assert list(asked.pushFilters([ours, theirs])) == [theirs]
@@ -166,13 +166,13 @@ def test_a_reader_pushes_only_when_spark_asks(url, monkeypatch):
 
 
 @pytest.fixture(params=["false", "true"], ids=["pushdown off", "pushdown on"])
-def pushdown(spark, request):
+def filters(spark, request):
     spark.conf.set("spark.sql.python.filterPushdown.enabled", request.param)
     yield request.param
     spark.conf.unset("spark.sql.python.filterPushdown.enabled")
 
 
-def test_views_through_spark(spark, url, pushdown):
+def test_views_through_spark(spark, url, filters):
     read = spark.read.format("holdfast").option("url", url)
     assert read.option("view", "archive").load("emails").count() == 10
     ready = read.option("view", "ready").load("emails")
@@ -187,12 +187,12 @@ def test_views_through_spark(spark, url, pushdown):
     assert [tuple(row) for row in by_queue] == [("other", 1)]
 
 
-def test_spark_pushes_down_what_we_take(spark, url, pushdown):
+def test_spark_pushes_down_what_we_take(spark, url, filters):
     ready = spark.read.format("holdfast").option("url", url).load("emails").filter("priority > 3 and attempt = 0")
     plan = ready._jdf.queryExecution().executedPlan().toString()
     kept = [line for line in plan.splitlines() if "Filter" in line and "RuntimeFilters" not in line]
     assert "attempt" in kept[0]
-    assert ("priority#" in kept[0].replace("isnotnull(priority#", "")) == (pushdown == "false")
+    assert ("priority#" in kept[0].replace("isnotnull(priority#", "")) == (filters == "false")
 
 
 def test_errors_come_at_planning_time(spark, url):

@@ -146,8 +146,8 @@ async def test_a_folder_of_the_first_format_is_written_in_it(tmp_path: Path) -> 
             assert record is not None
             held_back.append((await number(url), record.worker, await head_number(broker)))
     assert held_back == [
-        (formats.Format(1, 2), None, codec.PLAIN),
-        (formats.Format(2, 2), "w", codec.FORMAT),
+        (formats.Format(1, formats.LOG), None, codec.PLAIN),
+        (formats.Format(formats.LOG, formats.LOG), "w", codec.FORMAT),
     ]
 
 
@@ -190,5 +190,5 @@ def test_the_command_asks_or_is_told(tmp_path: Path, next_version: Next, monkeyp
 
 def test_more_than_one_format_apart_needs_the_versions_between() -> None:
     assert [formats.checked(number, 5, "here") for number in (4, 5)] == [4, 5]
-    with pytest.raises(StoreError, match="here has format 3, this Holdfast knows 4 and 5: first run"):
+    with pytest.raises(StoreError, match="here has format 3, this Holdfast knows 4 to 5: first run"):
         formats.checked(3, 5, "here")

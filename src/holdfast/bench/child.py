@@ -23,7 +23,7 @@ from .measure import PROGRESS_S
 
 
 class Spec(msgspec.Struct, frozen=True, kw_only=True):
-    """What a child is told."""
+    """The order of a child."""
 
     url: str
     queue: str = "bench"

@@ -13,7 +13,7 @@ from ..errors import HoldfastError
 from ..escaping import one_line
 
 app = typer.Typer(
-    no_args_is_help=True, rich_markup_mode=None, help="Measure: rates and latencies, always beside something."
+    no_args_is_help=True, rich_markup_mode=None, help="Measure rates and latencies, always compared with something."
 )
 
 Url = Annotated[str | None, typer.Option(help="The store to measure; else as configured, else a temporary folder.")]

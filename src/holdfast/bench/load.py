@@ -76,7 +76,7 @@ async def enqueue_together(queue: Queue[Any], count: int, concurrency: int, size
             begun = time.perf_counter()
             await queue.enqueue(body)
             calls.append(time.perf_counter() - begun)
-            done(min(_TIMED_ONE_IN, concurrency - first, count - number))  # and those beside
+            done(min(_TIMED_ONE_IN, concurrency - first, count - number))  # and the callers without a clock
 
     start = time.perf_counter()
     await asyncio.gather(*((caller if each % _TIMED_ONE_IN else timing_caller)(each) for each in range(concurrency)))

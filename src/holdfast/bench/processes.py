@@ -12,7 +12,6 @@ import msgspec
 from ..errors import HoldfastError
 from .child import Report, Spec
 
-_LINE_BYTES = 256 << 20  # a result carries the time of every call
 _START_S = 60.0  # for a child to open its store
 Progress = Callable[[int], None]
 
@@ -62,7 +61,7 @@ async def children(role: str, specs: Sequence[Spec]) -> AsyncIterator[list[Child
             process = await asyncio.create_subprocess_exec(
                 sys.executable, "-m", "holdfast.bench.child", role, msgspec.json.encode(spec).decode(),
                 stdin=asyncio.subprocess.PIPE, stdout=asyncio.subprocess.PIPE, stderr=asyncio.subprocess.PIPE,
-                limit=_LINE_BYTES,
+                limit=sys.maxsize,  # a result carries the time of every call
             )  # fmt: skip
             started.append(Child(process))
         for child in started:
@@ -73,17 +72,15 @@ async def children(role: str, specs: Sequence[Spec]) -> AsyncIterator[list[Child
             await child.end()
 
 
-async def run(role: str, spec: Spec, *, timeout: float = 3600.0, progress: Progress | None = None) -> Report:
+async def run(role: str, spec: Spec, *, progress: Progress | None = None) -> Report:
     """One child from start to end."""
-    (report,) = await run_all(role, [spec], timeout=timeout, progress=progress)
+    (report,) = await run_all(role, [spec], progress=progress)
     return report
 
 
-async def run_all(
-    role: str, specs: Sequence[Spec], *, timeout: float = 3600.0, progress: Progress | None = None
-) -> list[Report]:
+async def run_all(role: str, specs: Sequence[Spec], *, progress: Progress | None = None) -> list[Report]:
     """Children that go together, each until its own part is done."""
-    async with children(role, specs) as group, asyncio.timeout(timeout):
+    async with children(role, specs) as group:
         for child in group:
             child.tell()
         reports = [asyncio.ensure_future(_result(child, group, progress)) for child in group]
@@ -91,10 +88,10 @@ async def run_all(
 
 
 async def drain(
-    specs: Sequence[Spec], total: int, *, timeout: float, progress: Progress | None = None, role: str = "drain"
+    specs: Sequence[Spec], total: int, *, progress: Progress | None = None, role: str = "drain"
 ) -> list[Report]:
     """Workers that share a queue, told to stop when together they have handled `total`."""
-    async with children(role, specs) as group, asyncio.timeout(timeout):
+    async with children(role, specs) as group:
         for child in group:
             child.tell()
         reports = [asyncio.ensure_future(_result(child, group, progress)) for child in group]

@@ -22,7 +22,6 @@ from .show import Bar, milliseconds, rate
 
 SINGLE_CALLS = 2000  # awaited one by one: enough for a p99, and a fsync each
 CONCURRENT_CALLS = 20_000  # of many callers
-RUN_S = 4 * 3600.0  # for one phase: a million messages on a slow disk take hours
 COLUMNS = (
     "phase",
     "messages",
@@ -106,7 +105,7 @@ async def measure(load: Load, bar: Bar) -> list[Phase]:
     ):
         bar.note(name)
         spec = _spec(load, queue="bench-single" if role != "together" else "bench-together", count=count)
-        report = await run(role, spec, timeout=RUN_S, progress=bar.above(base))
+        report = await run(role, spec, progress=bar.above(base))
         phases.append(_phase(name, [report]))
         base += count
     phases.append(await _drain(load, bar, base))
@@ -120,7 +119,7 @@ async def _enqueue(load: Load, bar: Bar) -> Phase:
     name = f"enqueue_many × {load.batch}" + (f", {load.processes} processes" if load.processes > 1 else "")
     bar.note(name)
     specs = [_spec(load, count=count) for count in shares(load.count, load.processes)]
-    return _phase(name, await run_all("enqueue", specs, timeout=RUN_S, progress=bar.to))
+    return _phase(name, await run_all("enqueue", specs, progress=bar.to))
 
 
 async def _drain(load: Load, bar: Bar, base: int) -> Phase:
@@ -128,9 +127,9 @@ async def _drain(load: Load, bar: Bar, base: int) -> Phase:
     bar.note(name)
     specs = [_spec(load, count=load.count) for _ in range(load.processes)]
     if load.processes == 1:
-        reports = [await run("work", specs[0], timeout=RUN_S, progress=bar.above(base))]
+        reports = [await run("work", specs[0], progress=bar.above(base))]
     else:
-        reports = await drain(specs, load.count, timeout=RUN_S, progress=bar.above(base))
+        reports = await drain(specs, load.count, progress=bar.above(base))
     return _phase(name, reports)
 
 
@@ -198,9 +197,9 @@ async def waiting(base: Load, backlogs: Sequence[int], bar: Bar) -> list[Point]:
     for backlog in backlogs:
         bar.note(f"{backlog} waiting")
         spec = _spec(base, count=backlog, queue=f"bench-waiting-{backlog}")
-        await run("enqueue", spec, timeout=RUN_S)
+        await run("enqueue", spec)
         claims = max(1, min(50, backlog // 20))
-        report = await run("claims", msgspec.structs.replace(spec, count=claims, batch=10), timeout=RUN_S)
+        report = await run("claims", msgspec.structs.replace(spec, count=claims, batch=10))
         seconds = sum(report.calls)
         claim = Phase("claim of 10", 10 * claims, seconds, 10 * claims / seconds, latency(report.calls))
         points.append(Point(backlog, [claim], report.memory))

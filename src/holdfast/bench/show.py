@@ -12,7 +12,7 @@ import msgspec
 
 from .measure import PROGRESS_S
 
-_FILE_CHARS = 150  # of a line, when nobody's terminal says otherwise
+_FILE_CHARS = 1000  # of a line that no terminal shows: wider than any table, whose cells would be cut
 
 
 def as_json(value: Any) -> None:
@@ -28,7 +28,7 @@ def as_table(title: str, columns: Sequence[str], rows: Sequence[Sequence[str]]) 
 
     table = Table(title=title, title_justify="left", box=box.SIMPLE_HEAD, pad_edge=False)
     for place, column in enumerate(columns):
-        table.add_column(column, justify="left" if place == 0 else "right", overflow="fold", no_wrap=place > 0)
+        table.add_column(column, justify="left" if place == 0 else "right", overflow="fold")
     for row in rows:
         table.add_row(*row)
     Console(width=None if sys.stdout.isatty() else _FILE_CHARS).print(table)

@@ -35,7 +35,7 @@ async def send(
     JSON and @FILE are one message; - and @FILE.jsonl are one per line. A missing queue is created.
     """
     from .. import admin, messages
-    from .lines import Lines
+    from .message_input import Lines
 
     settings: dict[str, Any] = {"priority": priority, "delay": values.seconds(delay), "dedup_key": dedup_key}
     settings["headers"] = values.pairs(header or [], what="a header") or None

@@ -64,7 +64,7 @@ class Output:
         typer.echo(many_lines(sentence))
 
     def note(self, sentence: str) -> None:
-        """Something a person may want to know, beside the answer."""
+        """Something a person may want to know, in addition to the answer."""
         typer.echo(one_line(sentence), err=True)
 
     def document(self, value: Any) -> None:

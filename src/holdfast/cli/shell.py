@@ -7,7 +7,7 @@ import os
 import sys
 from collections.abc import AsyncIterator, Callable, Iterator
 from contextlib import asynccontextmanager, contextmanager
-from typing import TYPE_CHECKING, Annotated, Any
+from typing import TYPE_CHECKING, Annotated, Any, Literal
 
 import typer
 
@@ -23,6 +23,8 @@ Json = Annotated[bool, typer.Option("--json", help="Answer with one JSON documen
 Verbose = Annotated[bool, typer.Option("--verbose", "-v", help="Log what happens; show tracebacks.")]
 Yes = Annotated[bool, typer.Option("--yes", "-y", help="Do not ask.")]
 
+LogFormat = Annotated[Literal["text", "json"], typer.Option(help="Of the log on stderr.")]
+
 LOG_LEVEL = "HOLDFAST_LOG_LEVEL"
 COMMON: dict[str, tuple[Any, Any]] = {"url": (Url, None), "json": (Json, False), "verbose": (Verbose, False)}
 
@@ -34,6 +36,15 @@ class Shell(Output):
         super().__init__(json=json)
         self.url = url
         self.verbose = verbose
+
+    def log_as(self, format: str) -> None:
+        """The log on stderr as `text` or `json`."""
+        import logging
+
+        from ..log_lines import formatter
+
+        for handler in logging.getLogger("holdfast").handlers:
+            handler.setFormatter(formatter(format))
 
     @asynccontextmanager
     async def broker(self) -> AsyncIterator[Broker]:
@@ -68,14 +79,16 @@ def command(app: typer.Typer, name: str) -> Callable[[Callable[..., Any]], Calla
 
     def register(function: Callable[..., Any]) -> Callable[..., Any]:
         _, *own = inspect.signature(function, eval_str=True).parameters.values()
+        mine = {one.name for one in own}  # a command may have a --url of its own
         common = [
             inspect.Parameter(key, inspect.Parameter.KEYWORD_ONLY, default=default, annotation=annotation)
             for key, (annotation, default) in COMMON.items()
+            if key not in mine
         ]
         parameters = [*(one.replace(kind=inspect.Parameter.KEYWORD_ONLY) for one in own), *common]
 
         def run(**values: Any) -> None:
-            shell = Shell(**{key: values.pop(key) for key in COMMON})
+            shell = Shell(**{key: default if key in mine else values.pop(key) for key, (_, default) in COMMON.items()})
             _run(shell, function, values)
 
         run.__doc__ = function.__doc__
@@ -111,12 +124,14 @@ def log_on_stderr(*, verbose: bool) -> Iterator[None]:
     """Holdfast's log on stderr: all of it when verbose, else as configured, else warnings. Undone afterwards."""
     import logging
 
+    from ..log_lines import formatter
+
     before = os.environ.get(LOG_LEVEL)
     if verbose:  # in the environment, where worker processes find it too
         os.environ[LOG_LEVEL] = "debug"
     logger = logging.getLogger("holdfast")
     level, handler = logger.level, logging.StreamHandler()
-    handler.setFormatter(logging.Formatter("%(asctime)s %(levelname)s %(name)s %(message)s"))
+    handler.setFormatter(formatter("text"))
     logger.addHandler(handler)
     try:
         logger.setLevel(_level().upper())

@@ -1,4 +1,4 @@
-"""holdfast install, grants, uninstall, doctor, maintain, recover."""
+"""holdfast install, grants, uninstall, doctor, scrub, maintain, recover."""
 
 from __future__ import annotations
 
@@ -83,6 +83,31 @@ async def doctor(shell: Shell) -> None:
         for one in checks:
             shell.done(f"{one.state:4}  {one.name:{width}}  {one.detail}")
     if any(one.state == "fail" for one in checks):
+        raise typer.Exit(1)
+
+
+@command(app, "scrub")
+async def scrub(
+    shell: Shell,
+    rate: Annotated[float | None, typer.Option("--rate", metavar="MB/s", help="Read no faster.", min=0.001)] = None,
+    queue: Annotated[str | None, typer.Option("--queue", help="Only this one.")] = None,
+    quarantine: Annotated[bool, typer.Option("--quarantine", help="Move what nobody can read to damaged/.")] = False,
+) -> None:
+    """Read everything again and verify it; a table of what is wrong, and exit 1 when something is."""
+    from .. import admin
+
+    per_second = None if rate is None else rate * 1e6
+    async with shell.broker() as broker:
+        with shell.progress("reading") as advance:
+            found = await admin.scrub(broker, queue, rate=per_second, quarantine=quarantine, on_progress=advance)
+    if shell.json:
+        shell.document(found)
+    else:
+        rows = [{"queue": each.queue, "key": each.key, "problem": each.problem} for each in found.wrong]
+        shell.table(rows, ("queue", "key", "problem"), empty="nothing is wrong")
+        told = f"{found.objects:,} objects, {found.bytes / 1e6:,.1f} MB in {found.seconds:.1f} s"
+        shell.note(f"{told}; {found.without_sums:,} of them have no sum yet" if found.without_sums else told)
+    if found.wrong:
         raise typer.Exit(1)
 
 

@@ -6,7 +6,7 @@ from typing import Annotated
 
 import typer
 
-from .shell import Shell, command, group
+from .shell import LogFormat, Shell, command, group
 
 app = group("Run the handlers of an app.")
 
@@ -19,6 +19,10 @@ def run(
     processes: Annotated[int, typer.Option(min=1, help="Worker processes.")] = 1,
     queue: Annotated[list[str] | None, typer.Option(help="Only this queue; may be repeated.")] = None,
     no_wait: Annotated[bool, typer.Option("--no-wait", help="Fail when the store is not there.")] = False,
+    metrics_port: Annotated[
+        int | None, typer.Option(min=1, max=65535, help="Prometheus metrics here; further processes: the ports above.")
+    ] = None,
+    log_format: LogFormat = "text",
 ) -> None:
     """Work until SIGTERM or Ctrl-C.
 
@@ -27,6 +31,7 @@ def run(
     """
     from ..worker.processes import run_app
 
+    shell.log_as(log_format)
     run_app(
         target,
         url=shell.url,
@@ -34,6 +39,8 @@ def run(
         processes=processes,
         queues=tuple(queue or ()),
         wait=not no_wait,
+        metrics_port=metrics_port,
+        log_format=log_format,
     )
 
 

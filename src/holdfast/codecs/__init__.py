@@ -134,6 +134,8 @@ class Codec(Generic[T]):
             value: T = decode(payload)
         except CodecError:
             raise
+        except RecursionError:  # newer versions of Python read, and so accept, deeper ones than older do
+            raise CodecError(f"cannot decode {content_type}: nested deeper than this version of Python reads") from None
         except Exception as error:
             raise CodecError(f"cannot decode {content_type} as {name_of(self.type)}: {error}") from error
         return value

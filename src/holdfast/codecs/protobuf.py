@@ -13,7 +13,7 @@ HEADER = "protobuf_message"  # the full name, such as orders.v1.Order
 
 
 def is_message(type_: Any) -> bool:
-    """Whether a type is a generated message class. Whoever has one has protobuf."""
+    """Whether a type is a generated message class. With such a class, protobuf is installed."""
     return isinstance(type_, type) and hasattr(type_, "DESCRIPTOR") and hasattr(type_, "SerializeToString")
 
 

@@ -14,13 +14,13 @@ from ..errors import Fenced, HoldfastError
 from ..escaping import logger_named
 from ..lifetime import CLOSING_S
 from ..loop_thread import portal
+from ..stores.base import LOOK_AGAIN_S
 from ..stores.batches import Ownership, Taken
 from . import holder
 from .link import Link
 from .options import Streaming
 
 logger = logger_named("holdfast.spark")
-_OWN_AGAIN_S = 0.2  # between two tries while another owner may be alive
 _OWNER_GRACE_S = 5.0  # beyond the lease of an owner that may be dead
 
 
@@ -57,7 +57,7 @@ class Owner:
                 if instead_of is None:
                     if time.monotonic() > deadline:
                         raise
-                    time.sleep(_OWN_AGAIN_S)
+                    time.sleep(LOOK_AGAIN_S)
 
     async def _beat(self) -> None:
         while True:

@@ -12,8 +12,8 @@ from pyspark.sql.types import StructType
 
 from ..errors import QueueNotFound
 from ..stores.batches import Filter, Slice, columns, may_pass
-from . import pushing, schema
-from .edge import plain
+from . import pushdown, schema
+from .error_text import plain
 from .link import Link, link
 from .options import Place, Reading
 
@@ -79,7 +79,7 @@ class PushingReader(Reader):
     def pushFilters(self, filters: list[SparkFilter]) -> Iterable[SparkFilter]:
         known = ("queue",) if self._options.stats else columns(self._options.view)
         for each in filters:
-            found = pushing.ours(each, known)
+            found = pushdown.ours(each, known)
             if found is None:
                 yield each
             else:
@@ -93,7 +93,7 @@ def check(place: Place) -> None:
 
 
 def reader(options: Reading, wanted: StructType) -> Reader:
-    return (PushingReader if pushing.asked() else Reader)(options, wanted)
+    return (PushingReader if pushdown.asked() else Reader)(options, wanted)
 
 
 async def _queues(at: Link, name: str | None, filters: list[Filter]) -> list[str]:

@@ -26,7 +26,8 @@ from ..stores.records import Stats, View
 if TYPE_CHECKING:
     import pyarrow as pa
 
-_COUNTS = tuple(name for name in Stats.__struct_fields__ if name not in ("oldest_age", "exact", "usage", "set_aside"))
+_NOT_COUNTED = ("oldest_age", "exact", "usage", "set_aside", "slots_fired", "slots_missed")
+_COUNTS = tuple(name for name in Stats.__struct_fields__ if name not in _NOT_COUNTED)
 
 
 def of_view(view: View) -> StructType:

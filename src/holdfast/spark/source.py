@@ -13,7 +13,7 @@ from pyspark.sql.types import StructType
 
 from ..errors import HoldfastError
 from . import options, schema
-from .edge import in_worker, plain
+from .error_text import in_worker, plain
 from .reading import check, reader
 from .streaming import Refused, StreamReader
 from .writing import BatchWriter, StreamWriter, refuse_overwrite

@@ -21,7 +21,7 @@ from ..stores.base import LOOK_AGAIN_S
 from ..stores.batches import Batch, BatchLost, ConsumerInfo, Ownership
 from ..stores.consumers import NEW_CHECKPOINT
 from . import schema
-from .edge import plain
+from .error_text import plain
 from .link import Link, link
 from .options import Streaming
 from .owning import Owner

@@ -14,7 +14,7 @@ from ..codecs.types import adapter, uses_pydantic
 from ..config import unknown
 from ..errors import CodecError, ConfigError
 from . import shapes
-from .edge import plain
+from .error_text import plain
 from .portable import Portable
 
 if TYPE_CHECKING:

@@ -17,7 +17,7 @@ from pyspark.sql.types import StructType
 from ..errors import ConfigError
 from ..stores.batches import Staged, Stager
 from . import sinking
-from .edge import plain
+from .error_text import plain
 from .link import Link, link
 from .options import Writing
 

@@ -14,23 +14,27 @@ Rules every engine keeps, each with a test in `holdfast.testing.contract`:
 from __future__ import annotations
 
 from asyncio import Future, Semaphore, gather
-from collections.abc import Callable, Sequence
-from typing import TYPE_CHECKING, Any, Protocol, TypeAlias, cast
+from collections.abc import AsyncIterator, Callable, Sequence
+from typing import TYPE_CHECKING, Any, Protocol, TypeAlias, cast, runtime_checkable
 
 import msgspec
 
 from ..config import QueueOptions
 from ..errors import ConfigError, QueueNotFound
+from ..limits import SHOWN_CHARS
 from .capabilities import Capabilities
 from .formats import Format
 from .records import Answer, Claims, Envelope, Settlement, Stats, Stored, Terms, View
 
 if TYPE_CHECKING:
+    from .backups import Backups
     from .batches import Batches
+    from .scheduling import Schedules
 
 DEAD = "/dead"
 _CALLS_AT_ONCE = 32  # when every queue is counted by a call of its own
 PAGE_ROWS = 1000  # of one call where nobody says how many: fewer cost a trip each, more only memory
+CALL_S = 3600.0  # for which a named call is remembered: longer than anybody repeats one
 LOOK_AGAIN_S = 1.0  # between two looks at what nobody announces; how long a look is believed
 
 
@@ -64,6 +68,24 @@ class Recovered(msgspec.Struct, frozen=True):
         return Recovered(*(one + another for one, another in pairs))
 
 
+class Reread(msgspec.Struct, frozen=True):
+    """One thing that a scrub has read; no `problem`: it is sound."""
+
+    queue: str
+    key: str
+    size: int  # bytes
+    has_sum: bool = True
+    problem: str = ""
+
+
+@runtime_checkable
+class Scrubbing(Protocol):
+    """What a store may do besides: read everything it keeps again, and verify it."""
+
+    def scrub(self, queue: str | None, *, quarantine: bool) -> AsyncIterator[Reread]:
+        """One answer for each object, and one for each that is missing; `quarantine` moves what nobody can read."""
+
+
 class Store(Protocol):
     """An open store. Names of queues are checked before they get here."""
 
@@ -74,6 +96,14 @@ class Store(Protocol):
     @property
     def batches(self) -> Batches | None:
         """The second seam, for data pipelines; None: this store does not serve them."""
+
+    @property
+    def schedules(self) -> Schedules | None:
+        """Where schedules are kept; None: this store does not keep any."""
+
+    @property
+    def backups(self) -> Backups | None:
+        """The third seam, for backup and restore; None: this store does not serve them."""
 
     @property
     def format(self) -> Format | None:
@@ -201,6 +231,14 @@ class Ordinary:
         return None
 
     @property
+    def schedules(self) -> Schedules | None:
+        return None
+
+    @property
+    def backups(self) -> Backups | None:
+        return None
+
+    @property
     def format(self) -> Format | None:
         return None
 
@@ -288,6 +326,32 @@ async def raise_format(store: Store, *, dry_run: bool = False) -> list[str]:
     return [step]
 
 
+class CallName(msgspec.Struct, frozen=True):
+    """What an append is known by when it is repeated; `digest` tells whether it brings the same messages."""
+
+    name: str
+    digest: str = ""
+
+
+class RemembersCalls(Protocol):
+    """A store that keeps the name of a call in the same step as its messages."""
+
+    async def append_call(self, queue: str, messages: Sequence[Envelope], call: CallName) -> list[str]:
+        """As `Store.append`; the same call within an hour answers the same ids and adds nothing.
+
+        ConfigError when it brought other messages.
+        """
+
+
+def remembering(store: Store) -> RemembersCalls | None:
+    """The store as one that remembers calls; None where it does not."""
+    return cast(RemembersCalls, store) if store.capabilities.remembers_calls else None
+
+
+def other_messages(call: CallName) -> ConfigError:
+    return ConfigError(f"the call {call.name[:SHOWN_CHARS]!r} was made before, with other messages")
+
+
 SingleAppend: TypeAlias = Callable[[bytes, str, Terms], "Future[str] | None"]
 
 
@@ -302,7 +366,7 @@ class AppendsSingly(Protocol):
 
 
 def single_append(store: Store, queue: str) -> SingleAppend | None:
-    """Asked of the store's class: whoever stands before a store and passes its calls on does not have it."""
+    """Asked of the store's class: a wrapper that forwards calls does not have it."""
     found = getattr(type(store), "single_append", None)
     return None if found is None else found(store, queue)
 

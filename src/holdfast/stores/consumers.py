@@ -75,7 +75,7 @@ def check(consumer: Consumer, owner: Ownership, after: int) -> None:
     if consumer.generation != owner.generation:
         raise BatchLost(
             f"the claims of consumer {name!r} were released (generation {consumer.generation}, the checkpoint has "
-            f"{owner.generation}): its batches went back to the queue, for whoever claims them. Set failOnDataLoss "
+            f"{owner.generation}): its batches went back to the queue, for anybody to claim. Set failOnDataLoss "
             f"to false to go on with this checkpoint and without them. {NEW_CHECKPOINT}"
         )
     if not consumer.done <= after <= consumer.seq:
@@ -128,7 +128,7 @@ def taken_up(consumer: Consumer, seq: int, epoch: int) -> Consumer:
 
 
 def released(consumer: Consumer) -> Consumer:
-    """Everything given back: whoever owned it, and every old checkpoint, is told so."""
+    """Everything given back; the former owner and every old checkpoint get this error."""
     return replace(
         consumer,
         generation=consumer.generation + 1,

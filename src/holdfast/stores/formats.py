@@ -1,9 +1,9 @@
 """The format of a store: one number, kept in the store, that says what may be written there.
 
-A version of Holdfast knows two formats, its newest and the one before: it reads both and writes the one it finds. An
-empty store starts at the newest. Only `holdfast install` raises the number, when the operator says that every process
-knows the new one; so versions that are one format apart work side by side. What is there is not rewritten: whatever a
-format adds is optional for its readers.
+A version of Holdfast knows at least two formats, its newest and the one before: it reads them and writes the one it
+finds. An empty store starts at the newest. Only `holdfast install` raises the number, when the operator says that every
+process knows the new one; so versions that are one format apart work side by side. What is there is not rewritten:
+whatever a format adds is optional for its readers.
 
 Where the number is kept:
     file://         the row `format` of the table `meta`
@@ -23,9 +23,11 @@ import msgspec
 from ..errors import StoreError
 
 FIRST = 1  # also of stores from before the number was kept
-LOG = 2  # folders, SlateDB, buckets. 2: a retry says which worker failed it
+LOG = 3  # folders, SlateDB, buckets. 2: a retry says which worker failed it. 3: every object has a sum; schedules
 NATS = 2  # 2: the number itself
 RETRIES_NAME_WORKERS = 2  # from this one on, in LOG
+SUMS = 3  # from this one on, in LOG
+SCHEDULES = 3  # the same: a queue or head that has some says so
 
 
 class Format(msgspec.Struct, frozen=True):
@@ -43,13 +45,14 @@ class Format(msgspec.Struct, frozen=True):
         return f"raise the format from {self.number} to {self.newest}"
 
 
-def checked(number: int, newest: int, place: str) -> int:
-    """The number of a store that this version can work with; StoreError."""
+def checked(number: int, newest: int, place: str, *, oldest: int | None = None) -> int:
+    """The number of a store that this version can work with, `oldest` (or the one before the newest) at least."""
+    oldest = newest - 1 if oldest is None else oldest
     if number > newest:
         raise StoreError(f"{place} has format {number}, this Holdfast knows up to {newest}: upgrade Holdfast")
-    if number < newest - 1:
+    if number < oldest:
         raise StoreError(
-            f"{place} has format {number}, this Holdfast knows {newest - 1} and {newest}: first run `holdfast install`"
+            f"{place} has format {number}, this Holdfast knows {oldest} to {newest}: first run `holdfast install`"
             f" with the versions between, one after the other"
         )
     return number

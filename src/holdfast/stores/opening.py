@@ -9,6 +9,7 @@ from collections.abc import Callable, Iterator, Mapping
 from contextlib import contextmanager
 from importlib import import_module
 from pathlib import Path
+from string import ascii_letters, digits
 from typing import Any, Literal
 from urllib.parse import SplitResult, parse_qsl, unquote, urlsplit
 
@@ -28,6 +29,7 @@ _PATH = re.compile(r"[/.~].*|[\w./-]+", re.DOTALL)  # a path with odd characters
 _LONE = re.compile("[\ud800-\udfff]")  # halves of characters, which no file or server can be named with
 _USERINFO = re.compile(r"://[^\n]*@")
 _WORD = re.compile(r"[^\W_]+")
+_NEXT = str.maketrans(ascii_letters + digits, ascii_letters[1:] + digits + ascii_letters[0])  # no letter is its own
 _SECRET = re.compile(
     r"([\w.-]*(?:secret|passw|pwd|token|key|credential|signature|sas|sig)[\w.-]*)=([^&\s'\"]+)", re.IGNORECASE
 )
@@ -63,6 +65,12 @@ _POSTGRES = Scheme(
     credentials="PGPASSWORD (or PGPASSFILE)",
     survives=("yes", "yes, while fsync is on", "with a replica or a backup"),
 )
+_HTTP = Scheme(
+    opens="http:open_http",
+    takes_apart="http:take_apart",
+    extra="server",
+    survives=("yes, also a kill of the server", "as the served store", "as the served store"),
+)
 _NATS = Scheme(
     opens="nats:open_nats",
     takes_apart="nats:take_apart",
@@ -93,8 +101,9 @@ SCHEMES = {
     "slatedb+s3": _SLATE,
     "slatedb+gs": _SLATE,
     "slatedb+az": _SLATE,
+    "http": _HTTP,
+    "https": _HTTP,
 }
-LATER = ("http", "https")  # what the contract names and this version does not have
 
 
 class Location(msgspec.Struct, frozen=True):
@@ -122,7 +131,7 @@ def locate(url: str | os.PathLike[str]) -> Location:
     try:
         return _located(url)
     except ConfigError as error:
-        if isinstance(url, str) and _secrets(url) & set(_WORD.findall(str(error))):
+        if isinstance(url, str) and _tells(str(error), url):
             raise ConfigError(
                 "this URL cannot be read, and is not shown since it holds credentials: "
                 "in a user name or password write %25 %2F %3F %23 %40 %3A %26 for % / ? # @ : &"
@@ -130,12 +139,22 @@ def locate(url: str | os.PathLike[str]) -> Location:
         raise
 
 
-def _secrets(url: str) -> set[str]:
-    """The words of all that may be a credential, also where its special characters are not encoded."""
-    _, _, rest = url.partition("://")
-    keyed = _SECRET.search(rest)
-    risky = rest.rpartition("@")[0] + " " + (rest[keyed.start(2) :] if keyed else "")
-    return set(_WORD.findall(risky)) | set(_WORD.findall(unquote(risky)))
+def _tells(text: str, url: str) -> bool:
+    """Whether an error about a URL may show a part of its credentials, also where they are not encoded."""
+    scheme, _, rest = url.partition("://")
+    keyed, at = _SECRET.search(rest), max(rest.rfind("@"), 0)
+    begins = max(keyed.start(2), at) if keyed else len(rest)
+    risky = f"{rest[:at]} {rest[begins:]}"
+    if not {*_WORD.findall(risky), *_WORD.findall(unquote(risky))} & set(_WORD.findall(text)):
+        return False
+    if "%" in risky or not risky.isascii():
+        return True
+    other = f"{scheme}://{rest[:at].translate(_NEXT)}{rest[at:begins]}{rest[begins:].translate(_NEXT)}"
+    try:
+        _located(other)
+    except ConfigError as error:
+        return str(error) != text  # else it says the same whatever they are
+    return True
 
 
 def _located(url: str | os.PathLike[str]) -> Location:
@@ -147,11 +166,8 @@ def _located(url: str | os.PathLike[str]) -> Location:
     if match is None:
         return Location("file", _path(url), {})
     scheme = match[1].lower()
-    if scheme in LATER:
-        have = "file://, memory://, s3://, postgresql://, nats:// and slatedb+file://"
-        raise ConfigError(f"{scheme}:// stores are not part of this version of Holdfast yet; it has {have}")
     if scheme not in SCHEMES:
-        raise ConfigError(config.unknown(f"{_shown(url)}: unknown scheme", scheme, (*SCHEMES, *LATER)))
+        raise ConfigError(config.unknown(f"{_shown(url)}: unknown scheme", scheme, SCHEMES))
     return _take_apart(scheme, url)
 
 

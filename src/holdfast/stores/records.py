@@ -161,4 +161,6 @@ class Stats(msgspec.Struct, frozen=True):
     oldest_age: float | None = None  # seconds the oldest pending message has waited
     exact: bool = True
     usage: Usage | None = None  # None where requests cost nothing and are not counted
+    slots_fired: int = 0  # of its schedules, since they were made
+    slots_missed: int = 0
     set_aside: int = 0  # late messages that are kept but not delivered, in no other count: see `holdfast recover`

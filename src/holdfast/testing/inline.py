@@ -100,7 +100,7 @@ class Inline:
         keys = [(handler.queue_name, id) for id in ids]
         self._pending.update(dict.fromkeys(keys))
         self._changed.set()
-        if self._inside.get():  # a handler enqueues: whoever waits for the handler waits for this too
+        if self._inside.get():  # a handler enqueues: a caller that waits for the handler waits for this too
             return
         async with self._one_at_a_time:
             async with asyncio.timeout(self._timeout):

@@ -12,11 +12,13 @@ import os
 import signal
 import sys
 import threading
+from typing import Literal
 
 import msgspec
 
 from ..errors import ConfigError, HoldfastError
 from ..escaping import logger_named
+from ..log_lines import formatter
 
 BAD_ORDER = 2  # the exit code for what a restart cannot cure
 
@@ -29,12 +31,16 @@ class Order(msgspec.Struct):
     concurrency: int | None = None
     queues: tuple[str, ...] = ()
     wait: bool = True  # for a store that is not there
+    metrics_ports: tuple[int, ...] = ()  # of which each process takes one that is free
+    log_format: Literal["text", "json"] = "text"
 
 
 def main() -> int:
     order = msgspec.json.decode(sys.stdin.buffer.readline(), type=Order)
     threading.Thread(target=_watch_parent, name="holdfast-parent", daemon=True).start()
-    logging.basicConfig(format="%(asctime)s %(levelname)s %(name)s %(message)s")
+    handler = logging.StreamHandler()
+    handler.setFormatter(formatter(order.log_format))
+    logging.basicConfig(handlers=[handler])
     from .processes import run_here
 
     try:

@@ -13,7 +13,7 @@ from ..stores.base import LOOK_AGAIN_S
 from ..stores.records import Claims
 from .in_flight import InFlight, Job
 from .isolation import Isolation
-from .outage import FIRST_PAUSE_S, Outage, Retrying
+from .outage import AWAY, Outage, Retrying
 from .prefetch import BUFFERED_S, Prefetch
 from .settler import Settler
 from .slots import Slots
@@ -148,8 +148,8 @@ class Claimer:
         finally:
             self._call = None
             self._isolation.changed()
-        in_vain = not (claims.messages or claims.expired) and monotonic() - asked_at < min(self._wait, FIRST_PAUSE_S)
-        self._breath = min(LOOK_AGAIN_S, self._breath * 2 or FIRST_PAUSE_S) if in_vain else 0.0
+        in_vain = not (claims.messages or claims.expired) and monotonic() - asked_at < min(self._wait, AWAY.base)
+        self._breath = min(LOOK_AGAIN_S, self._breath * 2 or AWAY.base) if in_vain else 0.0
         return claims
 
     def _tell(self, claims: Claims) -> None:

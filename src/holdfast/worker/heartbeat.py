@@ -123,7 +123,7 @@ class Heartbeat:
 
     def _due(self) -> list[Job]:
         old = monotonic() - self._interval
-        # list() of a set is one step of the interpreter: safe beside the event loop's thread
+        # list() of a set is one step of the interpreter: safe while the event loop's thread runs
         return [job for job in list(self._in_flight.held) if job.since <= old and not job.lost]
 
     def _extended(self, jobs: Sequence[Job], ends: Sequence[float | None]) -> None:

@@ -2,7 +2,7 @@
 
 While it is closed nobody claims; it stays closed until the dangerous message is settled. If that kills the process
 again, nothing else was in flight. Messages whose lease had expired are suspects: while they run nothing is claimed, for
-a while, so that what runs beside them when they strike again is little and never on its last attempt.
+a while, so that few others run when they strike again, and none of those is on its last attempt.
 """
 
 from __future__ import annotations

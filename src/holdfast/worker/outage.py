@@ -3,15 +3,14 @@
 from __future__ import annotations
 
 import asyncio
-import random
 from collections.abc import Awaitable, Callable
 from typing import TypeVar
 
 from ..errors import ConfigError, Fenced, HoldfastError, MessageError, Unavailable, UnknownOutcome, UnsafeStore
 from ..escaping import logger_named
+from ..retry import Exponential
 
-LONGEST_PAUSE_S = 5.0  # between two tries: a store that is back is used again after so long at most
-FIRST_PAUSE_S = 0.05  # doubled each time: a lost connection is back at once
+AWAY = Exponential(base=0.05, cap=5.0)  # seconds: a store that is back is used again after 5 s at most
 _LOG = logger_named("holdfast.worker")
 PASSING = (Unavailable, UnknownOutcome, OSError, TimeoutError)  # the store is away, whatever it was asked
 FINAL = (ConfigError, Fenced, UnsafeStore, MessageError)  # trying again cannot help
@@ -27,7 +26,7 @@ class Refused(Exception):
 
 
 class Outage:
-    """What all loops of a worker know about the store: an outage is told once, when it begins and when it is over."""
+    """What all loops of a worker know about the store: an outage is logged when it begins and when it is over."""
 
     def __init__(self) -> None:
         self._failing: set[str] = set()
@@ -75,8 +74,7 @@ class Retrying:
         self._outage.failed(self._doing, error)
         self._failures += 1
         self.well.clear()
-        pause = min(LONGEST_PAUSE_S, FIRST_PAUSE_S * 2.0 ** min(self._failures, 16))
-        await asyncio.sleep(pause * random.uniform(0.5, 1.0))
+        await asyncio.sleep(AWAY.after(self._failures))
 
     def _recover(self) -> None:
         self._outage.worked(self._doing)

@@ -6,14 +6,17 @@ import asyncio
 import signal
 import sys
 import time
-from collections.abc import Awaitable, Callable, Sequence
-from typing import Any, Protocol, TypeAlias, runtime_checkable
+from collections.abc import Awaitable, Callable, Iterator, Sequence
+from contextlib import contextmanager
+from typing import Any, Literal, Protocol, TypeAlias, runtime_checkable
 
 import msgspec
 
 from .. import config
 from ..errors import ConfigError
 from ..escaping import logger_named
+from ..metrics import Metrics
+from ..retry import Exponential
 from ..stores.opening import locate
 from .child import BAD_ORDER, Order
 from .naming import named
@@ -24,7 +27,7 @@ from .waiting import opened
 Start: TypeAlias = Callable[[], Awaitable[asyncio.subprocess.Process]]
 
 _LOG = logger_named("holdfast.worker")
-_FIRST_PAUSE, _LONGEST_PAUSE = 0.5, 30.0  # seconds before a child that died is started again
+RESTART = Exponential(base=0.5, cap=30.0, jitter=False)  # seconds before a child that died is started again
 _STEADY_S = 60.0  # after which a child's death is no sequel to the one before
 
 
@@ -39,6 +42,8 @@ class App(Protocol):
 
     async def open(self) -> Any: ...
 
+    async def broker(self) -> Any: ...
+
     async def run(self, queues: Sequence[str] | None = None, **options: Any) -> None: ...
 
     async def close(self) -> None: ...
@@ -52,12 +57,16 @@ def run_app(
     processes: int = 1,
     queues: Sequence[str] = (),
     wait: bool = True,
+    metrics_port: int | None = None,
+    log_format: Literal["text", "json"] = "text",
 ) -> None:
     """Run the workers of `MODULE:APP` until SIGTERM or SIGINT; SystemExit when they did not end well.
 
-    `wait`: a store that is not there is waited for; else Unavailable.
+    `wait`: a store that is not there is waited for; else Unavailable. `metrics_port`: of the first process, the others
+    have those above it.
     """
-    order = Order(spec, url, concurrency, tuple(queues), wait)
+    ports = () if metrics_port is None else tuple(range(metrics_port, metrics_port + processes))
+    order = Order(spec, url, concurrency, tuple(queues), wait, ports, log_format)
     app = load_app(spec)  # also when children do the work: what is wrong is said once, here
     app.choose(queues)
     if processes > 1:
@@ -94,9 +103,30 @@ def run_here(order: Order) -> None:
 async def _run(app: App, order: Order) -> None:
     try:
         if await opened(app, wait=order.wait):
-            await app.run(order.queues or None, concurrency=order.concurrency)
+            with _measured(await app.broker(), order.metrics_ports):
+                await app.run(order.queues or None, concurrency=order.concurrency)
     finally:
         await app.close()
+
+
+@contextmanager
+def _measured(broker: Any, ports: Sequence[int]) -> Iterator[None]:
+    """Metrics on the first of the ports that is free; ConfigError when none is."""
+    if not ports:
+        yield
+        return
+    metrics = Metrics(broker)
+    try:
+        for port in ports:
+            try:
+                metrics.serve(port)
+                break
+            except ConfigError:
+                if port == ports[-1]:
+                    raise
+        yield
+    finally:
+        metrics.close()
 
 
 def _direct(app: App, order: Order) -> None:
@@ -163,7 +193,7 @@ class Supervisor:
 
     async def keep_one(self, number: int) -> None:
         """One child at a time in this place."""
-        pause = _FIRST_PAUSE
+        deaths = 0
         while not self.stopping.is_set():
             started_at = time.monotonic()
             code = await self._run_one()
@@ -173,7 +203,8 @@ class Supervisor:
                 self.hopeless = True
                 self.stop()
                 return
-            pause = _FIRST_PAUSE if time.monotonic() - started_at > _STEADY_S else min(_LONGEST_PAUSE, pause * 2)
+            deaths = 1 if time.monotonic() - started_at > _STEADY_S else deaths + 1
+            pause = RESTART.after(deaths)
             _LOG.warning("worker process %d ended with %s; starting another in %.1f s", number, code, pause)
             await self._sleep(pause)
 

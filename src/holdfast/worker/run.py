@@ -11,6 +11,7 @@ from typing import TYPE_CHECKING, Any
 from .. import message_events
 from ..escaping import logger_named
 from ..lifetime import CLOSING_S
+from ..scheduling import Rounds, Schedules
 from ..stores.base import DEAD, Store
 from .batches import BatchSlots
 from .call import Call
@@ -77,6 +78,7 @@ class Run:
         self._settling: asyncio.Task[None] | None = None
         self._running: list[asyncio.Task[None]] = []
         self._maintaining: asyncio.Task[None] | None = None
+        self._scheduling: asyncio.Task[None] | None = None
         self._stopping: asyncio.Task[None] | None = None
         self._deadline = float("inf")
         self._hurry = asyncio.Event()
@@ -100,6 +102,11 @@ class Run:
             calls=_CLAIM_CALLS if self._queue.store.capabilities.prefetch else 1,
         )
 
+    @property
+    def busy(self) -> int:
+        """Messages whose handler runs."""
+        return self._in_flight.open - len(self._in_flight.buffer)
+
     def _make_slots(self, handler: Handler, options: WorkerOptions, settlements: Settlements) -> Slots:
         site = Site(self._queue, self._worker_id, lease=self._lease, extend=self._extend)
         call = Call(handler, site, timeout=options.timeout, threads=self._threads)
@@ -115,6 +122,10 @@ class Run:
         self._claiming = self._claimer.start()
         self._heartbeat.start()
         self._maintaining = asyncio.create_task(self._maintain(), name=f"holdfast-maintain-{self._queue.name}")
+        if not self._queue.name.endswith(DEAD):
+            book = Schedules(self._queue._opened.life, self._queue.events)
+            rounds = Rounds(book, lambda: self._queue.store, self._queue.name)
+            self._scheduling = asyncio.create_task(rounds.run(), name=f"holdfast-schedules-{self._queue.name}")
         for task in (*self._running, self._settling, self._claiming):
             task.add_done_callback(self._ended_early)
         name, events = self._queue.name, self._queue.events
@@ -176,6 +187,8 @@ class Run:
     async def _stop(self) -> None:
         """No new claims, the buffer given back, running handlers within the grace, the rest released, all settled."""
         self._claimer.close()
+        if self._scheduling is not None:
+            self._scheduling.cancel()
         self._give_back_buffer()
         self._slots.close()
         await self._wait_for([self._claiming], lambda: CLOSING_S)
@@ -209,7 +222,7 @@ class Run:
             waiting -= done
 
     async def _end_tasks(self) -> None:
-        tasks = [self._claiming, self._settling, self._maintaining, *self._running]
+        tasks = [self._claiming, self._settling, self._maintaining, self._scheduling, *self._running]
         waiting = [task for task in tasks if task is not None and not task.done()]
         for task in waiting:
             task.cancel()

@@ -1,4 +1,4 @@
-"""From what happened to what the store is told."""
+"""Settlements: what a worker sends to the store after a handler ended."""
 
 from __future__ import annotations
 
@@ -10,12 +10,12 @@ import msgspec
 from ..limits import check_result, in_ascii, kept_text
 from ..outcome import Decision, decide, describe
 from ..queue import Queue
-from ..retry import RetryFunction, RetryPolicy
+from ..retry import Exponential, RetryFunction, RetryPolicy
 from ..stores.base import DEAD
 from ..stores.records import Settlement
 from .in_flight import Job
 
-_SHOWN_AGAIN_S = 300.0  # the longest usual backoff, where there is none: for dead letters, and for refused outcomes
+_SHOWN_AGAIN_S = Exponential().cap  # the longest usual backoff: for dead letters, and for refused outcomes
 
 
 class Settlements:

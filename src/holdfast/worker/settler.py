@@ -14,7 +14,7 @@ from ..queue import Queue
 from ..stores.records import Answer, Settlement
 from .callbacks import Callbacks
 from .in_flight import InFlight, Job
-from .outage import FINAL, FIRST_PAUSE_S, LONGEST_PAUSE_S, PASSING, Outage, Refused, Retrying
+from .outage import AWAY, FINAL, PASSING, Outage, Refused, Retrying
 from .settlement import Settlements
 
 _LOG = logger_named("holdfast.worker")
@@ -76,10 +76,9 @@ class Settler:
         if not self._aside:
             await self._in_flight.news.wait()
             return
-        pause = min(LONGEST_PAUSE_S, FIRST_PAUSE_S * 2.0 ** min(self._rounds, 16))
         news = asyncio.Event() if self._closing else self._in_flight.news  # which is always set on the way out
         with suppress(TimeoutError):
-            await asyncio.wait_for(news.wait(), pause)
+            await asyncio.wait_for(news.wait(), AWAY.after(self._rounds + 1))
 
     async def _settle(self, jobs: Sequence[Job]) -> None:
         refused = await self._taken(jobs)

@@ -30,7 +30,7 @@ class Threads:
         def work() -> None:
             try:
                 result, error = context.run(function, *args), None
-            except BaseException as raised:  # noqa: BLE001 - belongs to whoever waits, whatever it is
+            except BaseException as raised:  # noqa: BLE001 - raised again in the waiting caller
                 result, error = None, raised
             try:
                 loop.call_soon_threadsafe(self._hand_over, future, result, error)

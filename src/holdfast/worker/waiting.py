@@ -3,12 +3,13 @@
 from __future__ import annotations
 
 import asyncio
+import itertools
 import time
 from typing import Any, Protocol
 
 from ..errors import Unavailable
 from ..escaping import logger_named
-from .outage import FIRST_PAUSE_S, LONGEST_PAUSE_S
+from .outage import AWAY
 from .signals import caught
 
 _LOG = logger_named("holdfast.worker")
@@ -40,19 +41,16 @@ async def opened(app: Opens, *, wait: bool) -> bool:
 
 
 async def _open(app: Opens) -> None:
-    pause, next_line = FIRST_PAUSE_S, time.monotonic()
-    waited = False
-    while True:
+    next_line = time.monotonic()
+    for attempt in itertools.count(1):
         try:
             await app.open()
         except Unavailable as error:
             if time.monotonic() >= next_line:
                 _LOG.warning("waiting for the store (--no-wait ends instead): %s", error)
                 next_line = time.monotonic() + LINE_S
-            waited = True
         else:
-            if waited:
+            if attempt > 1:
                 _LOG.warning("the store is there")
             return
-        await asyncio.sleep(pause)
-        pause = min(LONGEST_PAUSE_S, pause * 2)
+        await asyncio.sleep(AWAY.after(attempt))

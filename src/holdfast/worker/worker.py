@@ -64,6 +64,11 @@ class Worker:
         return self._options.concurrency
 
     @property
+    def busy(self) -> int:
+        """Handlers that run now."""
+        return 0 if self._current is None else self._current.busy
+
+    @property
     def is_running(self) -> bool:
         return self._current is not None
 

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from collections.abc import Callable
 from importlib import import_module
 
 import msgspec
@@ -27,7 +28,7 @@ def samples(**grows: float) -> list[Sample]:
     return [
         Sample(
             at=second, memory=100 + grows.get("memory", 0.0) * second / 60 + (second % 7),
-            handles=20 + int(grows.get("handles", 0.0) * second / 60),
+            handles=["a"] * (20 + int(grows.get("handles", 0.0) * second / 60)),
             claim_p99=0.01 + grows.get("p99", 0.0) * second / 60, sent=second, done=second,
             machine=0.004 + grows.get("machine", 0.0) * second / 60,
         )
@@ -46,7 +47,9 @@ def test_what_is_steady_is_valid() -> None:
 
 def test_what_comes_and_goes_is_no_growth() -> None:
     peaks = [
-        msgspec.structs.replace(each, memory=each.memory + 30 * (each.at % 60 > 20), handles=20 + (each.at % 90 < 80))
+        msgspec.structs.replace(
+            each, memory=each.memory + 30 * (each.at % 60 > 20), handles=["a"] * (20 + (each.at % 90 < 80))
+        )
         for each in samples()
     ]
     assert said(samples()[:1000] + peaks[1000:]) == []
@@ -70,6 +73,20 @@ def test_claims_are_judged_by_what_the_machine_can_do() -> None:
 def test_what_grows_is_found(grows: dict[str, float], sentence: str) -> None:
     [failure] = said(samples(**grows))
     assert sentence in failure
+
+
+def with_handles(count: Callable[[float], int], name: str) -> list[Sample]:
+    return [msgspec.structs.replace(each, handles=["log"] + [name] * count(each.at)) for each in samples()]
+
+
+def test_handles_that_are_more_are_named() -> None:
+    assert said(with_handles(lambda at: 2 + (at > 900), "store/f")) == ["1 handles more in the end: store/f"]
+
+
+def test_connections_of_a_pool_are_more_when_there_were_never_as_many() -> None:
+    peer = "connection to 127.0.0.1:5432"
+    assert said(with_handles(lambda at: 2 + (at > 700), peer)) == []
+    assert said(with_handles(lambda at: 2 + (at > 1100), peer)) == [f"1 handles more in the end: {peer}"]
 
 
 def test_what_grew_in_the_warm_up_alone_is_not() -> None:

@@ -2,8 +2,10 @@
 
 from __future__ import annotations
 
+import asyncio
 import os
 from collections.abc import Iterator
+from contextlib import AsyncExitStack
 from typing import Any
 
 import pytest
@@ -159,6 +161,33 @@ async def test_full_server_can_be_drained_and_takes_messages_again(narrow: Serve
         assert await eventually(lambda: fill(queue, "x" * LARGE, 1), "room again")
         info = await store_of(broker).connection.api("STREAM.INFO.holdfast=reserve")
         assert info["state"]["bytes"] >= RESERVE_BYTES
+
+
+async def test_first_enqueues_of_many_producers_write_the_reserve_once(server: Server) -> None:
+    prefix = "together"
+    async with AsyncExitStack() as stack:
+        brokers = [await stack.enter_async_context(holdfast.connect(server.url, prefix=prefix)) for _ in range(6)]
+        queues = [await broker.queue("jobs") for broker in brokers]
+        await asyncio.gather(*(queue.enqueue(place) for queue in queues for place in range(20)))
+        assert (await queues[0].stats()).pending == 120
+        store = store_of(brokers[0])
+        state = (await store.connection.api(f"STREAM.INFO.{prefix}=reserve"))["state"]
+        assert state["bytes"] >= RESERVE_BYTES
+        assert state["last_seq"] * state["bytes"] // state["messages"] < 2 * RESERVE_BYTES, "written more than once"
+        await brokers[0].uninstall()
+
+
+async def test_a_reserve_that_was_begun_is_made_whole(server: Server, broker: holdfast.Broker) -> None:
+    queue, store = await broker.queue("jobs"), store_of(broker)
+    await queue.enqueue(1)
+    stream = f"{store.prefix}=reserve"
+    whole = (await store.connection.api(f"STREAM.INFO.{stream}"))["state"]
+    for place in range(1, whole["messages"]):  # whoever wrote it ended after its first piece
+        await store.connection.api(f"STREAM.PURGE.{stream}", {"filter": f"{store.prefix}._.reserve.{place}"})
+    async with holdfast.connect(server.url, prefix=store.prefix) as other:
+        await (await other.queue("jobs")).enqueue(2)
+        await other.maintain()
+    assert (await store.connection.api(f"STREAM.INFO.{stream}"))["state"]["bytes"] >= RESERVE_BYTES
 
 
 async def test_full_server_keeps_an_archive_while_it_is_drained(narrow: Server) -> None:

@@ -37,5 +37,20 @@ class OnHuey:
             self._huey.execute(self._huey.dequeue())
 
 
+class OnStorage(OnHuey):
+    """Its storage alone: bytes in, bytes out."""
+
+    def put_many(self, bodies: Sequence[str]) -> None:
+        for body in bodies:
+            self.put(body)
+
+    def put(self, body: str) -> None:
+        self._huey.storage.enqueue(body.encode())
+
+    def drain(self, count: int, handler: Callable[[str], None]) -> None:
+        for _ in range(count):
+            handler(self._huey.storage.dequeue().decode())
+
+
 def run() -> None:
-    main("huey", {"ack": OnHuey})
+    main("huey", {"ack": OnHuey, "storage": OnStorage})

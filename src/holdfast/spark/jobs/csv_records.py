@@ -8,6 +8,7 @@ from __future__ import annotations
 
 import codecs
 import re
+import sys
 from collections import deque
 from collections.abc import Iterable, Iterator, Sequence
 from typing import Literal, NamedTuple, TypeAlias
@@ -20,7 +21,6 @@ Kind: TypeAlias = Literal["text", "number", "boolean"]
 
 _NUMBER = re.compile(r"-?(?:0|[1-9][0-9]*)(\.[0-9]+)?").fullmatch
 _SURE_INTEGER = 18  # digits that fit 64 bits
-_SURE_DECIMAL = 15  # digits that a double keeps
 _encode = msgspec.json.Encoder().encode
 NOT_CSV = "it is not CSV: a quote or a line break is where none can be"
 
@@ -128,7 +128,7 @@ def kind_of(text: str) -> Kind:
     if found is None or text == "-0":
         return "text"
     digits = len(text) - text.startswith("-") - (found[1] is not None)
-    return "number" if digits <= (_SURE_INTEGER if found[1] is None else _SURE_DECIMAL) else "text"
+    return "number" if digits <= (_SURE_INTEGER if found[1] is None else sys.float_info.dig) else "text"
 
 
 def narrowed(kinds: list[Kind | None], fields: Sequence[str | None]) -> None:

@@ -17,13 +17,13 @@ from typing import TYPE_CHECKING, Any
 import msgspec
 
 from ...errors import ConfigError, StoreError
+from ...worker.processes import RESTART
 
 if TYPE_CHECKING:
     import pyarrow as pa
 
 ANSWER = "completed long, retried long, dead long, failed long, lost long, restarts long"
 _STILLBORN = 3  # deaths in a row before a worker process was even ready: it cannot start here
-_FIRST_PAUSE, _LONGEST_PAUSE = 0.2, 10.0  # seconds before the next one
 
 
 class Order(msgspec.Struct, frozen=True):
@@ -81,7 +81,7 @@ class FleetTask:
         yield pa.RecordBatch.from_arrays(columns, names=names)
 
     def _keep_one_running(self) -> Tally:
-        sum, started, stillborn, pause = Tally(), time.monotonic(), 0, _FIRST_PAUSE
+        sum, started, stillborn = Tally(), time.monotonic(), 0
         while True:
             done = self._run_one(time.monotonic() - started)
             sum.add(done.tally or Tally())
@@ -93,8 +93,7 @@ class FleetTask:
             stillborn = 0 if done.ready else stillborn + 1
             if stillborn >= _STILLBORN:
                 raise StoreError("the worker process dies before it can work; its last words are in the executor's log")
-            pause = _FIRST_PAUSE if done.ready else min(_LONGEST_PAUSE, pause * 2)
-            time.sleep(pause)
+            time.sleep(RESTART.after(stillborn + 1))
 
     def _run_one(self, spent: float) -> Told:
         """One worker process, from start to end; the last it told, put together."""

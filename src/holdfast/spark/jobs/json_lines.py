@@ -1,4 +1,4 @@
-"""JSON for `ingest`: every line is a value as it is; Spark's own reader would write it anew."""
+"""JSON for `ingest`: every line is a value as it is; Spark's own reader would rewrite it."""
 
 from __future__ import annotations
 

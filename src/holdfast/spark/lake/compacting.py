@@ -10,8 +10,8 @@ from typing import TYPE_CHECKING
 import msgspec
 
 from . import tables
+from .folder import Folder
 from .manifest import VERSIONS, Change, File, Lake, Snapshot
-from .place import Folder
 from .writing import FILES, Writer, file_rows
 
 if TYPE_CHECKING:
@@ -66,7 +66,7 @@ class MergeTask:
 
         place = Folder(self._root)
         for file in sorted(group, key=lambda one: one.first):
-            with pq.ParquetFile(place.path(file.path)) as source:
+            with pq.ParquetFile(place.path(file.path), page_checksum_verification=True) as source:
                 for batch in source.iter_batches(_COPIED_ROWS):
                     rows = pa.Table.from_batches([batch]).cast(tables.arrow_schema(file.table))
                     writer.write(file.table, rows)

@@ -14,7 +14,7 @@ from typing import Literal, TypeAlias
 import msgspec
 
 from ...errors import StoreError
-from .place import Folder
+from .folder import Folder
 
 FORMAT = 1  # of manifests
 VERSIONS = "_versions"
@@ -43,7 +43,7 @@ class File(msgspec.Struct, frozen=True):
 
 
 class Replay(msgspec.Struct, frozen=True):
-    """Messages that went back to a queue, or are about to: until `done` whoever comes next finishes it."""
+    """Messages that went back to a queue, or are about to: until `done` the next job finishes it."""
 
     url: str  # without secrets
     queue: str

@@ -31,4 +31,5 @@ def of_files(spark: SparkSession, lake: Lake, table: str, files: Sequence[File])
     if not files:
         return spark.createDataFrame([], tables.ddl(table))
     paths = [f"file://{lake.place.path(file.path)}" for file in files]  # Hadoop takes a path as it is: no %-escapes
-    return spark.read.schema(tables.ddl(table)).parquet(*paths)
+    verified = spark.read.option("parquet.page.verify-checksum.enabled", "true")  # off unless one asks for it
+    return verified.schema(tables.ddl(table)).parquet(*paths)

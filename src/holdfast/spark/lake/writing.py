@@ -8,8 +8,8 @@ from collections.abc import Iterable, Iterator
 from typing import TYPE_CHECKING, Any
 
 from . import tables
+from .folder import Folder, sync_folder
 from .manifest import File
-from .place import Folder, sync_folder
 
 if TYPE_CHECKING:
     import pyarrow as pa
@@ -17,7 +17,6 @@ if TYPE_CHECKING:
 FILES = "table string, path string, queue string, day string, rows long, size long, first double, last double"
 FILE_ROWS = 2_000_000  # of a full file, however small the messages
 FILE_BYTES = 512 << 20  # the usual size of a Parquet file in a lake
-ZSTD_LEVEL = 3  # the library's own default
 _REPETITIVE = [
     *("queue", "day", "status", "content_type", "priority", "attempts", "max_attempts", "worker", "error"),
     *("kind", "reason", "fingerprint", "replay"),
@@ -70,7 +69,11 @@ class _Open:
         schema = tables.arrow_schema(table)
         repetitive = [name for name in _REPETITIVE if name in schema.names]
         self._writer = pq.ParquetWriter(
-            self._path, schema, compression="zstd", compression_level=ZSTD_LEVEL, use_dictionary=repetitive
+            self._path,
+            schema,
+            compression="zstd",
+            use_dictionary=repetitive,
+            write_page_checksum=True,
         )
         self.rows = self.size = 0
         self._first, self._last = float("inf"), float("-inf")

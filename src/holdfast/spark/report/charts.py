@@ -10,7 +10,7 @@ from typing import NamedTuple
 WIDTH, HEIGHT = 720, 260
 _LEFT, _RIGHT, _TOP, _BOTTOM = 56, 12, 12, 30
 _ROW_PX = 34  # of a chart with a line per thing
-_LABEL_PX = 190  # beside it
+_LABEL_PX = 190  # for the names to its left
 _COLUMN_PX = 90  # at most
 _CHARACTER_PX = 8  # of the width of a name's letter
 # Seconds, where scales of time have their lines: logarithmic ones, and the steps of others.

@@ -1,4 +1,4 @@
-"""One self-contained page: every chart with the table of its numbers beside it. No script, nothing loaded."""
+"""One self-contained page: every chart next to the table of its numbers. No script, nothing loaded."""
 
 from __future__ import annotations
 
@@ -27,7 +27,7 @@ _INSTANT = re.compile(r"\d{4}-\d\d-\d\d \d\d:\d\d")
 
 
 class Table(NamedTuple):
-    """Numbers beside a chart."""
+    """Numbers next to a chart."""
 
     heads: Sequence[str]
     rows: Sequence[Sequence[str]]
@@ -250,8 +250,8 @@ def _section(title: str, note: str, chart: str, table: Table | None, *, wide: bo
     """`note` is HTML of our own making."""
     kind = ' class="wide"' if wide else ""
     figure = f"<figure>{chart}</figure>" if chart else ""
-    beside = f'<div class="numbers">{_table(table)}</div>' if table else ""
-    return f'<section{kind}><h2>{_safe(title)}</h2><p>{note}</p><div class="pair">{figure}{beside}</div></section>'
+    numbers = f'<div class="numbers">{_table(table)}</div>' if table else ""
+    return f'<section{kind}><h2>{_safe(title)}</h2><p>{note}</p><div class="pair">{figure}{numbers}</div></section>'
 
 
 def _table(table: Table) -> str:

@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import asyncio
-import hashlib
 from collections.abc import Awaitable, Callable, Sequence
 from functools import partial
 from typing import TYPE_CHECKING, Any
@@ -11,10 +10,11 @@ from typing import TYPE_CHECKING, Any
 import msgspec
 
 from ... import ids
-from ...errors import Unavailable
+from ...errors import HoldfastError, Unavailable
 from ...ids import Ids
+from ..base import CallName
 from ..records import PLAIN, Envelope, Terms, Uniform
-from . import drafts, names, queues, rows
+from . import call_names, damage, drafts, names, queues, rows
 from .calendar import Calendar
 from .names import BlockName
 from .space import Buffer, NewFiles, Reading, Space, Transaction
@@ -37,6 +37,7 @@ class Call(msgspec.Struct, eq=False, gc=False):
     messages: Sequence[Envelope]
     future: asyncio.Future[list[str]] | None = None
     ids: list[str] = _NO_IDS
+    name: CallName | None = None  # by which a repeat is known
 
     def answer(self) -> None:
         future, self.future = self.future, None
@@ -121,16 +122,17 @@ class Appender:
         self._was_alone = True  # what was begun last had no company
         self._config = b""
         self._root = ""  # of the queue, as last seen
+        self._window_s = 0.0  # of its dedup keys
 
-    def append(self, messages: Sequence[Envelope]) -> asyncio.Future[list[str]]:
-        """Ids, once the messages are durable."""
+    def append(self, messages: Sequence[Envelope], name: CallName | None = None) -> asyncio.Future[list[str]]:
+        """Ids, once the messages are durable; those of the first call of this name, if it has one."""
         loop = asyncio.get_running_loop()
         future: asyncio.Future[list[str]] = loop.create_future()
         if not messages:
             future.set_result([])
             return future
         self._gathering = None  # who comes now comes later
-        self._waiting.append(Call(messages, future))
+        self._waiting.append(Call(messages, future, name=name))
         if not self._scheduled:
             self._gather_or_start(loop)
         return future
@@ -201,18 +203,19 @@ class Appender:
         written = self._window.append(calls)
         if written is not None:
             return self._awaited(written)
+        if any(call.name is not None for call in calls):
+            return asyncio.ensure_future(self._write_named(calls))
         if any(call.has_dedup_keys for call in calls):
             return self._commit(partial(self._append_once, calls=calls))
         now, calendar = self._space.clock(), self._space.calendar()
         blocks = blocks_of(calls, self._ids, now, calendar)
-        threshold = self._space.file_threshold
-        large = [block for block in blocks if threshold is not None and len(block.data) >= threshold]
+        large = self._large(blocks)
         if alone and self._write_at_once(blocks, large):
             hand_out(calls, blocks, now, calendar)
             return None
         if large:
             return asyncio.ensure_future(
-                self._write_large(blocks, large, partial(hand_out, calls, blocks, now, calendar))
+                self._write_large(blocks, large, meanwhile=partial(hand_out, calls, blocks, now, calendar))
             )
         written = self._commit(partial(self._publish, blocks=blocks, large=large, root=None))
         hand_out(calls, blocks, now, calendar)
@@ -225,6 +228,26 @@ class Appender:
         publish = partial(self._publish, blocks=blocks, large=large, root=root)
         done = self._space.at_once(publish, files=self._files(large))
         return done is not None and done[0]
+
+    async def _write_named(self, calls: list[Call]) -> None:
+        """Each call's name is noted with its messages; where one was made before, each is looked at alone."""
+        if not any(call.has_dedup_keys for call in calls):
+            now, calendar = self._space.clock(), self._space.calendar()
+            blocks = blocks_of(calls, self._ids, now, calendar)
+            hand_out(calls, blocks, now, calendar)
+            try:
+                return await self._write_large(blocks, self._large(blocks), calls=calls)
+            except call_names.Known:
+                pass
+        for call in calls:
+            try:
+                await self._commit(partial(self._append_once, calls=[call]))
+            except HoldfastError as error:
+                call.refuse(error)
+
+    def _large(self, blocks: list[Block]) -> list[Block]:
+        threshold = self._space.file_threshold
+        return [block for block in blocks if threshold is not None and len(block.data) >= threshold]
 
     def _files(self, large: list[Block]) -> NewFiles:
         return [(self._root + block.key, block.data) for block in large]
@@ -242,31 +265,52 @@ class Appender:
         await step("append.committed")
         return result
 
-    async def _write_large(self, blocks: list[Block], large: list[Block], meanwhile: Callable[[], None]) -> None:
+    async def _write_large(
+        self,
+        blocks: list[Block],
+        large: list[Block],
+        *,
+        meanwhile: Callable[[], None] = lambda: None,
+        calls: Sequence[Call] = (),
+    ) -> None:
         """Large blocks are files, written where they belong as far as we know; then a transaction shows them all."""
         if not self._root:
             await self._space.read(self._look, deadline=self._timeout)
-        written = self._commit_large(blocks, large)
+        written = self._commit_large(blocks, large, calls)
         meanwhile()  # the disk has begun
         while not await written:
-            written = self._commit_large(blocks, large)
+            written = self._commit_large(blocks, large, calls)
 
-    def _commit_large(self, blocks: list[Block], large: list[Block]) -> asyncio.Future[Any]:
-        publish = partial(self._publish, blocks=blocks, large=large, root=self._root)
+    def _commit_large(self, blocks: list[Block], large: list[Block], calls: Sequence[Call]) -> asyncio.Future[Any]:
+        publish = partial(self._publish, blocks=blocks, large=large, root=self._root, calls=calls)
         return self._commit(publish, self._files(large))
 
     def _look(self, view: Reading) -> None:
         """Find out where the queue lies now; the options are only read again when they have changed."""
         found = view.get(names.config_key(self._queue))
         if found is None or found.data != self._config:
-            self._root = queues.address(self._queue).root(queues.read(view, self._queue))
+            config = queues.read(view, self._queue)
+            self._root, self._window_s = queues.address(self._queue).root(config), config.options.dedup_window
             self._config = found.data if found else b""
 
-    def _publish(self, tx: Transaction, *, blocks: list[Block], large: list[Block], root: str | None) -> bool:
+    def _publish(
+        self,
+        tx: Transaction,
+        *,
+        blocks: list[Block],
+        large: list[Block],
+        root: str | None,
+        calls: Sequence[Call] = (),
+    ) -> bool:
         """Show the blocks; False: the queue was made anew meanwhile, and the files lie under the old one."""
         self._look(tx)
         if root is not None and root != self._root:
             return False
+        for call in calls:
+            if call.name is not None:
+                if call_names.find(tx, self._root, call.name) is not None:
+                    raise call_names.Known
+                call_names.note(tx, self._root, call.name, call.ids, window=self._window_s)
         for block in blocks:
             if block in large:
                 tx.adopt(self._root + block.key)
@@ -279,6 +323,9 @@ class Appender:
         """With dedup keys: what is remembered is looked up where the new blocks are written."""
         config = queues.read(tx, self._queue)
         root = queues.address(self._queue).root(config)
+        if calls[0].name is not None and (known_ids := call_names.find(tx, root, calls[0].name)) is not None:
+            calls[0].ids = known_ids  # a named one is alone here
+            return
         fresh: list[Call] = []
         answers: list[list[str | None]] = []
         noted: dict[str, str] = {}
@@ -300,6 +347,8 @@ class Appender:
                     _remember(tx, root, message, id)
                     noted[message.dedup_key or ""] = id
                 call.ids.append(noted[id[1:]] if id.startswith("=") else id)
+            if call.name is not None:
+                call_names.note(tx, root, call.name, call.ids, window=config.options.dedup_window)
         tx.signal(work_topic(self._queue))
 
 
@@ -341,8 +390,7 @@ def hand_out(calls: list[Call], blocks: list[Block], now: float, calendar: Calen
         call.ids = [next(rest[drafts.kind(each, now, calendar)]) for each in call.messages]
 
 
-def dedup_key(root: str, key: str) -> str:
-    return f"{root}dedup/{hashlib.blake2b(key.encode(), digest_size=16).hexdigest()}"
+_MARK = msgspec.msgpack.Decoder(tuple[float, str])  # of a dedup key: when it was written, and the id
 
 
 def _remembered(tx: Transaction, root: str, message: Envelope, window: float, noted: dict[str, str]) -> str | None:
@@ -352,15 +400,20 @@ def _remembered(tx: Transaction, root: str, message: Envelope, window: float, no
         return None
     if key in noted:
         return "=" + key
-    found = tx.get(dedup_key(root, key))
-    if found is not None:
-        at, id = msgspec.msgpack.decode(found.data, type=tuple[float, str])
-        if tx.now < at + window:
-            return id
-    noted[key] = ""
-    return None
+    id = remembered(tx, root, key, window)
+    if id is None:
+        noted[key] = ""
+    return id
+
+
+def remembered(tx: Transaction, root: str, key: str, window: float) -> str | None:
+    """The id that a dedup key stands for; Damaged: it would be a guess whether the message is new."""
+    mark = names.dedup_key(root, key)
+    found = tx.get(mark)
+    at, id = damage.read(mark, _MARK.decode, found.data) if found is not None else (0.0, None)
+    return id if tx.now < at + window else None
 
 
 def _remember(tx: Transaction, root: str, message: Envelope, id: str) -> None:
     if message.dedup_key is not None:
-        tx.put(dedup_key(root, message.dedup_key), msgspec.msgpack.encode((tx.now, id)))
+        tx.put(names.dedup_key(root, message.dedup_key), msgspec.msgpack.encode((tx.now, id)))

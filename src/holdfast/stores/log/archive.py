@@ -114,7 +114,8 @@ def written(rows: pa.Table) -> Buffer:
     pool = pa.system_memory_pool()  # the default one keeps what a large file needed
     sink = pa.BufferOutputStream(pool)
     pq.write_table(
-        rows, sink, compression="zstd", compression_level=1, use_dictionary=_REPETITIVE, memory_pool=pool
+        rows, sink, compression="zstd", compression_level=1, use_dictionary=_REPETITIVE, memory_pool=pool,
+        write_page_checksum=True,  # for other programs: our own reads verify the sum of the whole file
     )  # fmt: skip
     return memoryview(sink.getvalue())
 

@@ -16,6 +16,8 @@ from functools import partial
 from itertools import accumulate
 from typing import TYPE_CHECKING, Any, ParamSpec, TypeVar
 
+from . import heap
+
 if TYPE_CHECKING:
     import pyarrow as pa
 
@@ -93,10 +95,15 @@ def _call_and_release(call: Callable[[], T]) -> T:
     try:
         return call()
     finally:
-        pa = sys.modules.get("pyarrow")
-        if pa is not None:
-            for pool in (pa.default_memory_pool(), pa.system_memory_pool()):
-                pool.release_unused()
+        release()
+
+
+def release() -> None:
+    """Give freed memory back to the system; best where nobody holds rows any more."""
+    pa = sys.modules.get("pyarrow")
+    if pa is not None:
+        pa.default_memory_pool().release_unused()
+        heap.give_back()  # the system's pool does not
 
 
 def _ends(lengths: Iterable[int]) -> pa.Buffer:

@@ -39,10 +39,15 @@ def bundle(call: int, blocks: Sequence[tuple[str, Buffer]]) -> tuple[list[tuple[
     return parts, (key, msgspec.msgpack.encode([key for key, _ in parts]))
 
 
+def decoded(data: bytes) -> list[str]:
+    """The parts that a bundle names."""
+    return _DECODER.decode(data)
+
+
 def parts(view: Reading, root: str, key: str) -> list[str]:
     """The parts a bundle names; none when it is gone, since then they have been absorbed. Damaged."""
     found = view.get(root + key)
-    return damage.read(root + key, _DECODER.decode, found.data) if found is not None else []
+    return damage.read(root + key, decoded, found.data) if found is not None else []
 
 
 def expanded(view: Reading, root: str, keys: Iterable[str]) -> Iterator[tuple[str, Bundle | None]]:

@@ -50,8 +50,12 @@ class Answer(msgspec.Struct, frozen=True):
     now: float  # a head that did not change still has the time of its last change
     rules: Rules
     blocks: dict[int, tuple[Block, Rows]]
-    next_due: float | None
+    next_delayed: float | None  # when the next block that nobody has absorbed is due
     expired: list[Exhausted]
+
+    def next_due(self) -> float | None:
+        """When a claim that found nothing should look again by itself."""
+        return intake.next_due(self.head, self.rules, self.next_delayed)
 
 
 Then: TypeAlias = Callable[[Session], None]
@@ -295,6 +299,11 @@ class Committer:
         """Of the queue, as last seen; 0: not yet."""
         return self._known.config.options.shards if self._known.root else 0
 
+    @property
+    def known_config(self) -> Config | None:
+        """Of the queue, as last seen; None: not yet."""
+        return self._known.config if self._known.root else None
+
     def next_block(self) -> str | None:
         """The full key of the block in the head that nobody has begun, and that comes first."""
         fresh = [block for block in self._head[1].blocks.values() if block.next == 0 and not block.due]
@@ -412,14 +421,13 @@ class Committer:
     def _answer(self, session: Session, requests: list[Request], results: list[Result], later: float | None) -> None:
         place = 2
         expired = cast(list[Exhausted], results[1])
-        next_due = intake.next_due(session.head, session.seen.rules, later)
         for request in requests:
             own = results[place : place + len(request.intents)]
             place += len(request.intents)
             taken = [each for result in own if isinstance(result, list) for each in result]
             blocks = self.window.load(session, request, {each.block for each in [*taken, *expired]})
             now = max(session.head.now, session.tx.now)
-            request.answer = Answer(own, session.head, now, session.seen.rules, blocks, next_due, expired)
+            request.answer = Answer(own, session.head, now, session.seen.rules, blocks, later, expired)
             expired = []  # told once, to the first
             if request.then is not None:
                 request.then(session)

@@ -85,7 +85,7 @@ def has_exhausted(seen: Seen, now: float) -> bool:
         return False
     current = seen.head.copy()
     current.now = max(current.now, now)
-    return any(machine.exhausted(current, lease, seen.rules) for lease in current.leases)
+    return bool(machine.exhausted(current, seen.rules))
 
 
 def _seen(address: Address, config: Config, stored: bytes | None, view: Shown, window: RepeatWindow) -> Seen:

@@ -6,10 +6,14 @@ from collections.abc import Callable, Sized
 from types import ModuleType
 from typing import TypeVar
 
+import msgspec
+
 from ...errors import Damaged, HoldfastError, Unavailable
 from ...escaping import logger_named
 from . import names
 from .rows import RAW, Rows
+from .space import Reading
+from .sums import Mismatch
 
 KEPT = "damaged/"  # below a log's root: the bytes of blocks that could not be read
 HEADER = "damaged_block"  # of the messages that were in one: its key
@@ -51,7 +55,27 @@ def read_block(key: str, decode: Callable[[bytes], S], data: bytes, *, queue: st
 def damaged(key: str, why: str, *, queue: str = "") -> Damaged:
     queue = queue or names.queue_of(key)
     what = f"the object {key} of queue {queue!r} is damaged ({why[:200]})"
-    return Damaged(f"{what}: restore it from a backup; `holdfast doctor` looks for others", queue=queue, key=key)
+    advice = "restore it from a backup; `holdfast scrub` looks for others"
+    return Damaged(f"{what}: {advice}", queue=queue, key=key, why=why)
+
+
+def left(view: Reading, key: str) -> bytes | None:
+    """The bytes of an object as they are, whether they match their sum or not."""
+    try:
+        found = view.get(key)
+    except Mismatch as error:
+        return error.left
+    return found.data if found is not None else None
+
+
+def note(view: Reading, key: str, type: type[T]) -> T | None:
+    """What a small object says that the work can go on without; None: nothing, or it is damaged, which is told."""
+    try:
+        found = view.get(key)
+        return read(key, lambda data: msgspec.msgpack.decode(data, type=type), found.data) if found else None
+    except Damaged as error:
+        logger.error("%s", error)
+        return None
 
 
 def missing(key: str) -> Damaged:

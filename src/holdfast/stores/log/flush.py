@@ -10,7 +10,7 @@ from __future__ import annotations
 import asyncio
 from collections.abc import Awaitable, Callable
 from functools import partial
-from typing import TypeAlias
+from typing import TYPE_CHECKING, TypeAlias
 
 from ...config import QueueOptions
 from ...errors import Damaged, Unavailable
@@ -20,16 +20,19 @@ from . import arrow, damage, flush_rows, names, queues
 from .cache import BlockCache
 from .commit import Committer
 from .edit import Seen, Session
-from .flush_rows import Leaving, Moved, Whole, Written
+from .flush_rows import Leaving, Moved, Written
 from .head.state import Drop, Expire, Freeze, Rules, Settled, Waiting
 from .space import Reading, Space, Transaction
 from .topics import work_topic
+
+if TYPE_CHECKING:
+    import pyarrow as pa
 
 _PAUSE = 0.05
 _LOOKS = 10  # at a frozen set with blocks that are not there; each may find one more
 _TRIES = 200
 TAKEOVER = 5.0  # seconds after which somebody else's flush counts as abandoned
-Gathered: TypeAlias = tuple[Seen, list[Leaving], list[Whole]]
+Gathered: TypeAlias = tuple[Seen, list[Leaving], list["pa.Table"]]
 
 
 class Flusher:
@@ -76,6 +79,7 @@ class Flusher:
             else:  # somebody left it
                 self._begun = await self._committer.window.flush_name(frozen, flush, partial(self._keys, frozen.flush))
                 await self._finish(self._begun, None)
+            await asyncio.to_thread(arrow.release)  # not before: the rows, and what was made of them, are gone by now
             return True
 
     def _keys(self, flush: str, view: Reading) -> tuple[list[str], Rules] | None:
@@ -109,7 +113,7 @@ class Flusher:
         gathered = await self._gathered(flush, known)
         if gathered is None:
             return
-        written = await arrow.beside(flush_rows.encode, self._committer.address, *gathered)
+        written = await asyncio.to_thread(flush_rows.encode, self._committer.address, *gathered)
         if written.archive is not None:
             await self._space.write_file(*written.archive)
         await self._reach("flush.written")
@@ -138,7 +142,7 @@ class Flusher:
         if frozen is None or frozen.flush != flush:
             return None
         found: list[Leaving] = []
-        wholes: list[Whole] = []
+        wholes: list[pa.Table] = []
         blocks: dict[str, bytes] = {}
         groups: list[Settled | Waiting] = [*frozen.settled, *frozen.waiting]
         for group in groups:
@@ -194,8 +198,8 @@ class Flusher:
         buried = set(session.head.beyond.graveyard).difference(session.seen.head.beyond.graveyard)
         for key in (*session.finished, *sorted(buried)):
             full = session.seen.root + key
-            if full in self._damaged and (left := session.tx.get(full)) is not None:
-                session.tx.create(session.seen.root + damage.KEPT + key, left.data)
+            if full in self._damaged and (left := damage.left(session.tx, full)) is not None:
+                session.tx.create(session.seen.root + damage.KEPT + key, left)
 
     def _move(self, tx: Transaction, moved: Moved, flush: str) -> None:
         """Dead letters that belong to another queue, which was made before if it was not there."""

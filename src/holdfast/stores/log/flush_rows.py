@@ -12,8 +12,9 @@ from typing import TYPE_CHECKING
 import msgspec
 
 from ... import ids
+from ...errors import Damaged
 from ..records import Stored
-from . import archive, names, records, rows
+from . import archive, damage, names, records, rows, tokens
 from .edit import Seen
 from .head import bits
 from .head.state import Block, Frozen, Settled, Waiting
@@ -21,7 +22,6 @@ from .names import BlockName, config_key
 from .queues import Address, address, read
 from .rows import Rows
 from .space import Buffer, Reading
-from .tokens import result_of
 
 if TYPE_CHECKING:
     import pyarrow as pa
@@ -44,13 +44,6 @@ class Leaving(msgspec.Struct, frozen=True, gc=False):
     crashed: bool = False
     due: float = 0.0
     claims: int = 0  # as its log counts them
-
-
-class Whole(msgspec.Struct, frozen=True):
-    """A group that leaves as columns, without a step in Python per message: only the archive wants its rows."""
-
-    rows: pa.Table  # as the archive keeps them
-    results: list[str]  # objects of their own that held results
 
 
 class Moved(msgspec.Struct, frozen=True):
@@ -83,8 +76,8 @@ def rows_of(group: Settled | Waiting, block: Block, loaded: Rows, seen: Seen, vi
     for place in bits.places(group.mask):
         if isinstance(group, Settled):
             state = records.settled_state(group, place)
-            key = state.result[1:].decode() if state.result and state.result.startswith(b"@") else None
-            stored = records.record(block, loaded, place, state, seen.rules, view, seen.root)
+            key = tokens.result_key(state.result)
+            stored = _settled(block, loaded, place, state, seen, view)
             found.append(Leaving(stored, group.status, group.token, key, block.name.max_attempts))
         else:
             state = records.State("retry", group.attempts, group.due or None, error=group.error)
@@ -93,19 +86,38 @@ def rows_of(group: Settled | Waiting, block: Block, loaded: Rows, seen: Seen, vi
     return found
 
 
+def _settled(block: Block, loaded: Rows, place: int, state: records.State, seen: Seen, view: Reading) -> Stored:
+    """The record of a message; one whose result cannot be read says so and goes without."""
+    key = tokens.result_key(state.result)
+    try:
+        stored = records.record(block, loaded, place, state, seen.rules, view, seen.root)
+        if key is None or stored.result is not None:
+            return stored
+        error = damage.missing(seen.root + key)
+    except Damaged as mismatch:
+        error = mismatch
+    damage.logger.error("%s", error)
+    state = msgspec.structs.replace(state, result=None, error=state.error or str(error))
+    return records.record(block, loaded, place, state, seen.rules, view, seen.root)
+
+
 def may_leave_whole(group: Settled | Waiting) -> bool:
+    """As columns; not with results that are objects of their own, which may be damaged one by one."""
     return (
-        isinstance(group, Settled) and group.status in ("completed", "failed") and group.mask.bit_count() >= _WHOLE_FROM
+        isinstance(group, Settled)
+        and group.status in ("completed", "failed")
+        and group.mask.bit_count() >= _WHOLE_FROM
+        and not any(map(tokens.result_key, group.results or ()))
     )
 
 
-def whole(group: Settled, block: Block, data: bytes, seen: Seen, view: Reading, queue: str) -> Whole:
-    """The messages of one frozen group, as columns."""
+def whole(group: Settled, block: Block, data: bytes, seen: Seen, view: Reading, queue: str) -> pa.Table:
+    """The messages of one frozen group as columns, without a step in Python per message, for the archive."""
     from . import columns
 
     state = msgspec.structs.replace(records.settled_state(group, bits.places(group.mask)[0]), result=None)
     packed = columns.Group(*records.plain_group(seen.rules, block, state, group.mask, group.results))  # type: ignore[arg-type]  # as packed
-    rows = columns.of_settled(
+    return columns.of_settled(
         block.key,
         data,
         packed,
@@ -113,9 +125,8 @@ def whole(group: Settled, block: Block, data: bytes, seen: Seen, view: Reading, 
         queue=queue,
         limit=seen.rules.max_attempts,
         calendar=seen.rules.calendar,
-        result=partial(result_of, view=view, root=seen.root),
+        result=partial(tokens.result_of, view=view, root=seen.root),
     )
-    return Whole(rows, [each[1:].decode() for each in group.results or () if each and each.startswith(b"@")])
 
 
 def _waits(stored: Stored, group: Waiting, block: Block, loaded: Rows, place: int) -> Leaving:
@@ -125,7 +136,7 @@ def _waits(stored: Stored, group: Waiting, block: Block, loaded: Rows, place: in
     return Leaving(stored, "waiting", group.token, None, own, group.crashed, group.due, group.attempts)
 
 
-def encode(address: Address, seen: Seen, found: Sequence[Leaving], wholes: Sequence[Whole] = ()) -> Written:
+def encode(address: Address, seen: Seen, found: Sequence[Leaving], wholes: Sequence[pa.Table] = ()) -> Written:
     """Everything the flush writes, from its rows in id order and the groups that leave as columns."""
     frozen = seen.head.frozen
     assert frozen is not None
@@ -143,10 +154,10 @@ def encode(address: Address, seen: Seen, found: Sequence[Leaving], wholes: Seque
     moved = _ending(found, "moved")
     target = seen.config.options.dead_letter
     return Written(
-        _archived(address, seen, found, [each.rows for each in wholes]),
+        _archived(address, seen, found, wholes),
         dead + spilled,
         Moved(target, _moved(address.queue, moved, numbers)) if moved and isinstance(target, str) else None,
-        [row.result_key for row in found if row.result_key] + [key for each in wholes for key in each.results],
+        [row.result_key for row in found if row.result_key],
     )
 
 
@@ -168,7 +179,7 @@ def _ending(found: Sequence[Leaving], ending: str) -> list[Leaving]:
 
 
 def _archived(
-    address: Address, seen: Seen, found: Sequence[Leaving], wholes: list[pa.Table]
+    address: Address, seen: Seen, found: Sequence[Leaving], wholes: Sequence[pa.Table]
 ) -> tuple[str, Buffer] | None:
     endings = ("completed", "failed", "moved") if seen.rules.archive else ("completed", "failed")
     kept = [row for row in found if row.ending in endings]
@@ -199,6 +210,10 @@ def _dead(found: list[Leaving], numbers: Iterator[str]) -> list[tuple[str, Buffe
 
 
 def _moved(source: str, found: list[Leaving], numbers: Iterator[str]) -> list[tuple[str, Buffer]]:
+    return fresh_blocks(moved_copies(source, found), numbers)
+
+
+def moved_copies(source: str, found: Sequence[Leaving]) -> list[Leaving]:
     """Messages for another queue, with headers that say where from and why."""
     copies = []
     for row in found:
@@ -207,7 +222,7 @@ def _moved(source: str, found: list[Leaving], numbers: Iterator[str]) -> list[tu
         id = ids.text(ids.derived(ids.number(old.id) or 0, "moved"))
         fresh = msgspec.structs.replace(old, id=id, headers={**(old.headers or {}), **why}, attempts=0, error=None)
         copies.append(msgspec.structs.replace(row, stored=fresh, max_attempts=0))  # as the other queue has it
-    return fresh_blocks(copies, numbers)
+    return copies
 
 
 def replayed(old: Stored, now: float, own: int = 0) -> Leaving:

@@ -39,8 +39,8 @@ async def damaged(space: Space) -> Check:
 def _queue(view: Reading, key: str, few: bool) -> tuple[int, list[str], list[str]]:
     """How many were read, what is damaged, and what was set aside earlier."""
     name, found, kept = names.queue_of(key), list[Damaged | None](), list[str]()
-    stored = view.get(key)
     try:
+        stored = view.get(key)
         config = queues.decode(stored.data, name) if stored is not None else None
     except Damaged as error:
         return 1, [str(error)], []
@@ -56,13 +56,13 @@ def _queue(view: Reading, key: str, few: bool) -> tuple[int, list[str], list[str
 
 def _log(view: Reading, root: str, *, few: bool) -> Iterator[Damaged | None]:
     """One answer for each object: None, or what is wrong with it."""
-    head = view.get(root + "head")
-    if head is not None:
-        try:
+    try:
+        head = view.get(root + "head")
+        if head is not None:
             damage.read(root + "head", codec.decode, head.data)
             yield None
-        except Damaged as error:
-            yield error
+    except Damaged as error:
+        yield error
     for folder in ("inbox/", "later/"):
         keys = view.list(root + folder, limit=_PAGE)
         yield from (damage.damaged(key, "its name makes no sense") for key in keys if not names.is_block(key))
@@ -73,10 +73,10 @@ def _log(view: Reading, root: str, *, few: bool) -> Iterator[Damaged | None]:
 def _block(view: Reading, key: str, *, few: bool) -> Damaged | None:
     if bundles.is_bundle(key):
         return _bundle(view, key)
-    stored = view.get(key)
-    if stored is None:  # on a bucket it may just have been finished
-        return None if few or not view.list(key, limit=1) else damage.missing(key)
     try:
+        stored = view.get(key)
+        if stored is None:  # on a bucket it may just have been finished
+            return None if few or not view.list(key, limit=1) else damage.missing(key)
         damage.read_block(key, rows.decode, stored.data)
     except Damaged as error:
         return error
@@ -94,8 +94,8 @@ def _bundle(view: Reading, key: str) -> Damaged | None:
 def _files(view: Reading, root: str, *, few: bool) -> Iterator[Damaged | None]:
     yield from archive.unnamed(view, root)
     for file in archive.files(view, root)[-(_FEW if few else _FILES) :]:
-        stored = view.get(file.key)
         try:
+            stored = view.get(file.key)
             if stored is not None:
                 archive.read(file.key, stored.data)
             yield None

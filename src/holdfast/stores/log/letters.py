@@ -172,10 +172,10 @@ async def _thin_out(
     chosen: Collection[str] | None,
     before: float | None,
 ) -> int:
-    found = await space.read(partial(_get, file.key))
-    if found is None:
-        return 0
     try:
+        found = await space.read(partial(_get, file.key))
+        if found is None:
+            return 0
         kept = await arrow.beside(_thinned, file.key, found.data, chosen, before)
     except Damaged as error:
         if chosen is not None:
@@ -245,7 +245,11 @@ async def merge(space: Space, address: Address, config: queues.Config, files: li
     """Several small archive files become one."""
     data: dict[str, bytes] = {}
     for file in files:
-        found = await space.read(partial(_get, file.key))
+        try:
+            found = await space.read(partial(_get, file.key))
+        except Damaged as error:  # it stays as it is
+            damage.logger.error("%s", error)
+            continue
         if found is None:
             return 0
         data[file.key] = found.data

@@ -22,6 +22,7 @@ from .names import ArchiveName
 from .records import State
 from .rows import Rows
 from .space import Reading, Stale
+from .tokens import result_key
 
 _PAGE = 10_000
 STATUS = {"ready": "pending", "delayed": "delayed", "processing": "processing", "retry": "retry"}
@@ -195,7 +196,11 @@ class Glance:
 
     def record(self, found: Found) -> Stored:
         seen = self.seen
-        return records.record(found.block, found.rows, found.place, found.state, seen.rules, self.view, seen.root)
+        stored = records.record(found.block, found.rows, found.place, found.state, seen.rules, self.view, seen.root)
+        key = result_key(found.state.result)
+        if key is not None and stored.result is None:
+            raise damage.missing(seen.root + key) if self._sure else Stale(seen.root + key)
+        return stored
 
     def records(self, block: Block, wanted: Callable[[State], bool]) -> Iterator[tuple[Stored, Found]]:
         """The messages of a block whose state is wanted."""
@@ -314,6 +319,8 @@ def stats(lives: list[Glance], dead: list[Glance], files: list[ArchiveName]) -> 
         sum(head.completed for head in heads),
         sum(head.failed for head in heads),
         now - oldest if counts["pending"] else None,
+        slots_fired=sum(mark.fired for head in heads for mark in head.schedules.values()),
+        slots_missed=sum(mark.missed for head in heads for mark in head.schedules.values()),
         set_aside=sum(each.set_aside() for each in (*lives, *dead)),
     )
 
@@ -325,7 +332,7 @@ def _counted(glance: Glance, block: Block, now: float) -> Iterator[tuple[str, in
 
 def _states(glance: Glance, block: Block, now: float) -> Iterator[tuple[str, int, float]]:
     """(status, places, since when it has waited) for the live messages of a block; -1: all of them."""
-    born = max(ids.born_at(int(block.name.lowest, 16)), block.due)
+    born = max(ids.born_at(int(block.name.block, 16)), block.due)  # an id of its own may tell of a time long past
     if not block.no:
         yield records.fresh_state(block, now).status, -1, born
         return

@@ -10,7 +10,7 @@ from typing import Any
 
 import msgspec
 
-from . import archive, counting, letters, names, pin, queues
+from . import archive, counting, damage, letters, names, pin, queues
 from .head.state import Expire, Head
 from .names import ArchiveName
 from .partition import Log
@@ -74,28 +74,27 @@ async def sweep_space(space: Space) -> int:
 
 
 def _takes_turn(tx: Transaction) -> bool:
-    found = tx.get(names.SWEPT)
-    if found is not None and tx.now < msgspec.msgpack.decode(found.data, type=float) <= tx.now + SWEEP_SECONDS:
+    until = damage.note(tx, names.SWEPT, float)
+    if until is not None and tx.now < until <= tx.now + SWEEP_SECONDS:
         return False
     tx.put(names.SWEPT, msgspec.msgpack.encode(tx.now + SWEEP_SECONDS))
     return True
 
 
-def _begin(tx: Transaction, queue: str) -> tuple[queues.Config, bytes] | None:
+def _begin(tx: Transaction, queue: str) -> tuple[queues.Config, float] | None:
     config = queues.read(tx, queue)
     key = queues.address(queue).root(config) + "maintain"
-    found = tx.get(key)
-    if found is not None and msgspec.msgpack.decode(found.data, type=float) > tx.now:
+    taken = damage.note(tx, key, float)
+    if taken is not None and taken > tx.now:
         return None
-    until = msgspec.msgpack.encode(tx.now + _LOCK_SECONDS)
-    tx.put(key, until)
+    until = tx.now + _LOCK_SECONDS
+    tx.put(key, msgspec.msgpack.encode(until))
     return config, until
 
 
-def _end(tx: Transaction, root: str, until: bytes) -> None:
+def _end(tx: Transaction, root: str, until: float) -> None:
     """Only our own mark: after so long another process may have begun."""
-    found = tx.get(root + "maintain")
-    if found is not None and found.data == until:
+    if damage.note(tx, root + "maintain", float) == until:
         tx.delete(root + "maintain")
 
 
@@ -178,5 +177,5 @@ def _is_over(tx: Transaction, key: str, window: float) -> bool:
     made = tx.made(key)
     if made is not None:
         return made + window + _SLACK <= tx.now
-    found = tx.get(key)
-    return found is not None and msgspec.msgpack.decode(found.data, type=list[Any])[0] + window <= tx.now
+    found = damage.note(tx, key, list[Any])
+    return found is not None and found[0] + window <= tx.now

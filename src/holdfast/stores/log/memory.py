@@ -16,6 +16,7 @@ from ..base import Check
 from .calendar import Calendar, Reckoning
 from .repeat_window import Atomic, Home, RepeatWindow
 from .space import Buffer, Found, NewFiles, Range, Reading, Survey, Transaction
+from .sums import Sums
 from .topics import Topics, deliver
 
 T = TypeVar("T")
@@ -124,6 +125,7 @@ class MemorySpace:
         self._clock = clock or _steady()
         self._calendar = Reckoning(self._clock, clock or wall)
         self._lock = threading.Lock()
+        self.sums = Sums()  # none are written: memory is gone with the process
         self._objects = _Objects()
         self._topics = Topics()
         on_advance = getattr(clock, "on_advance", None)

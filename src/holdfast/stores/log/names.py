@@ -1,7 +1,9 @@
 """Keys: where everything of a queue lies. A block's key says what is needed to plan: priority, order, count, attempts.
 
-queues/<name>                                   the queue's options
+queues/<name>                                   the queue's options, and its schedules
+schedules/<name>                                which queue has the schedule of this name
 swept                                           when files of no object were last looked for
+scrubbed                                        when everything was last read again, and what was wrong
 <name>@<incarnation>/head                       the only object that changes under load
 <name>@<incarnation>/inbox/<255-priority>/<block>
 <name>@<incarnation>/later/<due, ms>/<block>    by the store's clock; from DATED on: by the calendar
@@ -12,6 +14,7 @@ swept                                           when files of no object were las
 
 from __future__ import annotations
 
+import hashlib
 import math
 import re
 from collections.abc import Iterable
@@ -23,6 +26,7 @@ from ... import ids
 from .calendar import IN_STEP, Calendar
 
 CONFIGS = "queues/"
+SCHEDULES = "schedules/"
 _ID = "[0-9a-f]{32}"
 _BLOCK = re.compile(rf"({_ID})-([0-9]+)-([0-9]+)-([0-9]+)-([0-9]+)(c?)(?:-({_ID})-({_ID}))?")
 _LISTED = re.compile(rf"(?:.*/)?(?:inbox/[0-9]+|later/[0-9]+)/(?:{_BLOCK.pattern}|{_ID}\.bundle)")
@@ -32,15 +36,19 @@ DATED = 500_000_000_000_000  # ms, added to instants of the calendar: the store'
 UNDATED_END = str(DATED)[0]  # what keys of the store's clock are below
 HEED = "heed-"  # beside the head: earlier versions left such objects
 LATE = "late/"  # below a log's root: copies of blocks that were set aside
+PARQUET = ".parquet"  # how archive files end
 SWEPT = "swept"  # of the whole space: until when nobody needs to look for files that crashes left
+SCRUBBED = "scrubbed"  # the same: what the last scrub found
 HINT = "hint"  # beside the head: changes with the options, so that a list of the log shows it
 
 
 _QUEUE = r"[A-Za-z0-9][A-Za-z0-9_.-]{0,127}"
 _FOLDERS = "inbox|later|archive|results|dedup|replayed|damaged|parts|late|recovered"
-_SINGLE = f"head|{HINT}|{HEED}[^/]+|maintain|scanned"
+_SINGLE = f"head|{HINT}|{HEED}[^/]+|maintain|scanned|restoring"
 # Whoever removes a store goes by this: a kind of key that is not listed here would be left behind, and told.
-_OURS = re.compile(rf"{SWEPT}|{CONFIGS}{_QUEUE}|{_QUEUE}@[0-9a-f]{{8}}/((dead|s\d{{4}})/)?({_SINGLE}|({_FOLDERS})/.+)")
+_OURS = re.compile(
+    rf"{SWEPT}|{SCRUBBED}|({CONFIGS}|{SCHEDULES}){_QUEUE}|{_QUEUE}@[0-9a-f]{{8}}/((dead|s\d{{4}})/)?({_SINGLE}|({_FOLDERS})/.+)"
+)
 _TOLD_MOST = 20  # names of what was left
 
 
@@ -72,6 +80,10 @@ def is_queue(name: str) -> bool:
 
 def config_key(queue: str) -> str:
     return CONFIGS + queue
+
+
+def schedule_key(name: str) -> str:
+    return SCHEDULES + name
 
 
 def queue_of(key: str) -> str:
@@ -243,3 +255,8 @@ def plain(id: str) -> str:
 def dashed(plain: str) -> str:
     """An id as users see it."""
     return f"{plain[:8]}-{plain[8:12]}-{plain[12:16]}-{plain[16:20]}-{plain[20:]}"
+
+
+def dedup_key(root: str, key: str) -> str:
+    """Where it is noted that a message, or a call, has been here."""
+    return f"{root}dedup/{hashlib.blake2b(key.encode(), digest_size=16).hexdigest()}"

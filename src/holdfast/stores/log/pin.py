@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import msgspec
 
+from . import damage
 from .space import Reading, Transaction
 
 SECONDS = 3600.0  # a read has so long
@@ -26,5 +27,4 @@ def is_pinned(view: Reading, root: str) -> bool:
 
 
 def _at(view: Reading, root: str) -> float | None:
-    found = view.get(root + _NAME)
-    return msgspec.msgpack.decode(found.data, type=float) if found is not None else None
+    return damage.note(view, root + _NAME, float)

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import secrets
+from collections.abc import Callable
 from functools import partial
 from typing import TypeAlias
 
@@ -11,6 +12,7 @@ import msgspec
 from ...config import QueueOptions
 from ...errors import ConfigError, QueueExists, QueueNotFound, StoreError
 from ...retry import NoRetry
+from ...schedules import Plan
 from ..base import DEAD, QueueInfo
 from . import damage, names
 from .calendar import IN_STEP, Calendar
@@ -18,6 +20,7 @@ from .head.state import ENDLESS, Rules
 from .space import Reading, Transaction
 
 FORMAT = 1
+WITH_SCHEDULES = 2  # of queues that have some; versions that would lose them refuse it
 CLOSING = 2.5  # seconds for which producers may still believe in a queue that is being deleted
 _PAGE = 10_000
 _AT_ONCE = 50  # objects of one survey
@@ -41,6 +44,7 @@ class Config(msgspec.Struct, frozen=True, kw_only=True):
     options: QueueOptions
     paused: bool = False
     closing: float | None = None  # being deleted, since when; producers may not know yet
+    schedules: dict[str, Plan] = {}
 
 
 Named: TypeAlias = tuple[str, Config]
@@ -110,8 +114,10 @@ def decode(data: bytes, queue: str = "") -> Config:
 
 def _decoded(data: bytes) -> Config:
     config = msgspec.json.decode(data, type=_Peek)
-    if config.format > FORMAT:
-        raise StoreError(f"this queue has format {config.format}, this version reads {FORMAT}: upgrade holdfast")
+    if config.format > WITH_SCHEDULES:
+        raise StoreError(
+            f"this queue has format {config.format}, this version reads {WITH_SCHEDULES}: upgrade holdfast"
+        )
     return msgspec.json.decode(data, type=Config)
 
 
@@ -143,6 +149,12 @@ def info(queue: str, config: Config) -> QueueInfo:
 
 def create(tx: Transaction, queue: str, options: QueueOptions) -> Config:
     config = Config(incarnation=secrets.token_hex(4), created_at=tx.calendar.wall(tx.now), options=options)
+    restore(tx, queue, config)
+    return config
+
+
+def restore(tx: Transaction, queue: str, config: Config) -> None:
+    """Make a queue whose incarnation may have messages already."""
     found = tx.get(names.config_key(queue))
     if found is not None:
         closing = decode(found.data, queue).closing
@@ -150,8 +162,7 @@ def create(tx: Transaction, queue: str, options: QueueOptions) -> Config:
             raise QueueExists(f"queue {queue!r} is already there")
         if tx.now < closing + CLOSING:
             raise Closing(closing + CLOSING - tx.now)
-    tx.put(names.config_key(queue), msgspec.json.encode(config), proof=partial(_is_of, incarnation=config.incarnation))
-    return config
+    store(tx, queue, config, proof=partial(_is_of, incarnation=config.incarnation))
 
 
 def _is_of(data: bytes | None, incarnation: str) -> bool:
@@ -166,8 +177,16 @@ def change(tx: Transaction, queue: str, *, options: QueueOptions | None = None, 
         config = msgspec.structs.replace(config, options=options)
     if paused is not None:
         config = msgspec.structs.replace(config, paused=paused)
-    tx.put(names.config_key(queue), msgspec.json.encode(config))
+    store(tx, queue, config)
     return config
+
+
+def store(tx: Transaction, queue: str, config: Config, *, proof: Callable[[bytes | None], bool] | None = None) -> None:
+    """Write what is kept of a queue; schedules only where it has some, and then in the format that says so."""
+    wire = msgspec.to_builtins(msgspec.structs.replace(config, format=WITH_SCHEDULES if config.schedules else FORMAT))
+    if not config.schedules:
+        del wire["schedules"]
+    tx.put(names.config_key(queue), msgspec.json.encode(wire), proof=proof)
 
 
 def unregister(tx: Transaction, queue: str) -> str:
@@ -180,7 +199,7 @@ def unregister(tx: Transaction, queue: str) -> str:
 def close(tx: Transaction, queue: str) -> str:
     """The same where others may believe in the queue for some seconds: it can be made anew when they know."""
     config = read_current(tx, queue)
-    tx.put(names.config_key(queue), msgspec.json.encode(msgspec.structs.replace(config, closing=tx.now)))
+    store(tx, queue, msgspec.structs.replace(config, closing=tx.now))
     return address(queue).archive_root(config)
 
 

@@ -8,7 +8,7 @@ may run several times: it replaces one object at most, and what it creates has t
 from __future__ import annotations
 
 from collections.abc import Awaitable, Callable, Sequence
-from typing import TYPE_CHECKING, Protocol, TypeAlias, TypeVar
+from typing import TYPE_CHECKING, Protocol, TypeAlias, TypeVar, runtime_checkable
 
 import msgspec
 
@@ -18,6 +18,7 @@ from .calendar import Calendar
 
 if TYPE_CHECKING:
     from .repeat_window import Home, RepeatWindow
+    from .sums import Sums
 
 T = TypeVar("T")
 Buffer: TypeAlias = bytes | memoryview
@@ -102,6 +103,14 @@ class Watchful(Protocol):
         """Somebody in this process watches the log, and nobody has changed it since then, by `time.monotonic`."""
 
 
+@runtime_checkable
+class Verifying(Protocol):
+    """What a space may do besides: verify what lies beneath its objects."""
+
+    async def verify(self) -> list[str]:
+        """What is wrong, in words."""
+
+
 NewFiles: TypeAlias = Sequence[tuple[str, Buffer]]
 
 
@@ -111,6 +120,10 @@ class Space(Protocol):
     file_threshold: int | None  # blocks of at least so many bytes go through `write_file`; None: never
 
     request_costs: bool  # every look is a request: paid for, and a trip of its own
+
+    @property
+    def sums(self) -> Sums:
+        """How objects are sealed here."""
 
     @property
     def format(self) -> int:

@@ -10,7 +10,7 @@ import msgspec
 from ... import ids
 from ...ids import Ids
 from ..batches import Staged
-from . import append, rows
+from . import append, names, rows
 from .edit import Session
 from .names import parse_block
 from .space import Space, Transaction
@@ -72,9 +72,8 @@ def _deduplicated(session: Session, each: Staged, keys: Sequence[str | None], ma
         name = kept
     for place, id in zip(new, ids.texts(int(name.block, 16), len(new)), strict=True):
         if (key := keys[place]) is not None:
-            tx.put(append.dedup_key(root, key), msgspec.msgpack.encode((tx.now, id)))
+            tx.put(names.dedup_key(root, key), msgspec.msgpack.encode((tx.now, id)))
 
 
 def _is_remembered(tx: Transaction, root: str, key: str, window: float) -> bool:
-    found = tx.get(append.dedup_key(root, key))
-    return found is not None and tx.now < msgspec.msgpack.decode(found.data, type=tuple[float, str])[0] + window
+    return append.remembered(tx, root, key, window) is not None

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import asyncio
 import time
-from collections.abc import Awaitable, Callable, Sequence
+from collections.abc import AsyncIterator, Awaitable, Callable, Sequence
 from contextlib import suppress
 from functools import partial
 from typing import TypeVar, cast
@@ -16,10 +16,12 @@ from ...config import QueueOptions, StoreOptions
 from ...errors import MessageNotFound, QueueNotEmpty, QueueNotFound
 from ...ids import Ids
 from .. import formats
-from ..base import DEAD, Check, Ordinary, QueueInfo, SingleAppend, stats_one_by_one
+from ..base import DEAD, CallName, Check, Ordinary, QueueInfo, Reread, SingleAppend, stats_one_by_one
+from ..capabilities import Capabilities
 from ..formats import Format
 from ..records import Answer, Claims, Envelope, Settlement, Stats, Stored, View
-from . import counting, inspect, letters, maintenance, names, queues, tokens
+from . import counting, inspect, letters, maintenance, names, queues, scrub, tokens
+from .backups import LogBackups
 from .cache import BlockCache
 from .edit import Session
 from .head.machine import CANCELLED, EXPIRED
@@ -29,6 +31,7 @@ from .partition import Log
 from .pipeline.batches import LogBatches
 from .queue_view import Finder
 from .repeat_window import Home, RepeatWindow
+from .schedules import LogSchedules
 from .space import Reading, Shrinking, Space, Stale, Transaction, Watchful
 from .topics import done_topic, work_topic
 
@@ -38,6 +41,8 @@ _RESTS = 600.0  # seconds after which an idle queue is looked at again: retentio
 
 class LogStore(Ordinary):
     """See `stores/base.py` for the promises."""
+
+    capabilities = Capabilities(remembers_calls=True)
 
     def __init__(
         self, space: Space, options: StoreOptions, *, steps: Callable[[str], Awaitable[None]] | None = None
@@ -54,6 +59,10 @@ class LogStore(Ordinary):
         self._found_idle: dict[str, float] = {}  # by queue: when, by `time.monotonic`
         self._looked: dict[str, int] = {}  # by queue: the ticket before the last look
         self._batches = LogBatches(space, self._finder, self._fresh, self._log, options)
+        self._schedules = LogSchedules(
+            space, self._log, self._ids, timeout=self._timeout, changed=self._options_changed
+        )
+        self._backups = LogBackups(space, self._fresh, self._logs_of, self._log)
 
     def _log(self, queue: str) -> Log:
         log = self._logs.get(queue)
@@ -93,6 +102,17 @@ class LogStore(Ordinary):
         return self._batches
 
     @property
+    def schedules(self) -> LogSchedules:
+        return self._schedules
+
+    async def _options_changed(self, queue: str) -> None:
+        """Somebody else may have to be told."""
+
+    @property
+    def backups(self) -> LogBackups:
+        return self._backups
+
+    @property
     def format(self) -> Format:
         return Format(self._space.format, formats.LOG)
 
@@ -115,7 +135,11 @@ class LogStore(Ordinary):
             does()
 
     async def check(self) -> list[Check]:
-        return [*await self._space.check(), await inspect.damaged(self._space)]
+        return [*await self._space.check(), await inspect.damaged(self._space), await scrub.check(self._space)]
+
+    def scrub(self, queue: str | None, *, quarantine: bool) -> AsyncIterator[Reread]:
+        """As `base.Scrubbing`."""
+        return scrub.scrub(self._space, queue, quarantine=quarantine)
 
     async def clock(self) -> float:
         return self._space.calendar().wall(self._space.clock())
@@ -188,6 +212,9 @@ class LogStore(Ordinary):
     async def append(self, queue: str, messages: Sequence[Envelope]) -> list[str]:
         return await self._log(queue).appender.append(messages)
 
+    async def append_call(self, queue: str, messages: Sequence[Envelope], call: CallName) -> list[str]:
+        return await self._log(queue).appender.append(messages, call)
+
     def single_append(self, queue: str) -> SingleAppend | None:
         return self._log(queue).appender.append_one
 
@@ -225,7 +252,8 @@ class LogStore(Ordinary):
         answer = await log.committer.ask(Claim(token, limit, lease))
         taken = cast(list[Taken], answer.results[0])
         gone = tokens.expired(answer, EXPIRED) if answer.expired else []
-        return Claims(tokens.claimed(answer, taken, token), gone), answer.next_due
+        claims = Claims(tokens.claimed(answer, taken, token), gone)
+        return claims, None if taken else answer.next_due()
 
     async def extend(self, queue: str, held: Sequence[tuple[str, str]], seconds: float) -> list[float | None]:
         intents, where = tokens.extend_intents(held, seconds)

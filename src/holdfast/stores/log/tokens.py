@@ -161,6 +161,11 @@ def _packed(settlement: Settlement, large: dict[str, bytes]) -> bytes:
     return b"@" + key.encode()
 
 
+def result_key(packed: bytes | None) -> str | None:
+    """The key of a result that is an object of its own."""
+    return packed[1:].decode() if packed and packed.startswith(b"@") else None
+
+
 def result_of(packed: bytes | None, view: Reading, root: str) -> bytes | None:
     """The result behind what the head holds."""
     if packed is None or packed.startswith(b"="):

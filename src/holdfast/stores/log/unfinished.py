@@ -46,8 +46,8 @@ def _is_being_moved(view: Reading, root: str, key: str) -> bool:
 
 def _source(view: Reading, key: str) -> str:
     """The queue that a block was moved from; empty: none that could be one."""
-    found = view.get(key)
     try:
+        found = view.get(key)
         loaded = damage.read_block(key, rows.decode, found.data) if found is not None else None
     except Damaged:
         return ""  # whoever claims it deals with that

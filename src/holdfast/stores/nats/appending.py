@@ -66,13 +66,13 @@ class Appender:
         await partition.reserve.check_room()
         made = self._tasks(messages, now)
         for task in made:
-            self._must_fit(task)
+            self.must_fit(task)
         for priority in {message.priority for message in messages}:
             if await partition.consumers.ensure(priority, info.options.lease):
                 await partition.note(b"lane")
         keys = [message.dedup_key for message in messages]
         marked = len(made) == 1 or partition.connection.is_at_least(2, 14)
-        posts = [await self._post(task, now, marked=marked) for task in made]
+        posts = [await self.post(task, now, marked=marked) for task in made]
         ids = [task.id for task in made]
         if any(key is not None for key in keys):
             return await self._append_once(posts, ids, keys, info.options.dedup_window)
@@ -98,7 +98,7 @@ class Appender:
             place += 1
         return made
 
-    def _must_fit(self, task: Task) -> None:
+    def must_fit(self, task: Task) -> None:
         """Data of any size fits, in the object store; what is beside it has to go into one message of the server."""
         blobs = self._partition.blobs
         if blobs.fits(task.ByteSize()):
@@ -112,7 +112,7 @@ class Appender:
                 limit=blobs.most,
             )
 
-    async def _post(self, task: Task, now: float, *, marked: bool) -> Post:
+    async def post(self, task: Task, now: float, *, marked: bool) -> Post:
         """`marked`: with an id that the server itself recognises for a while."""
         partition, priority = self._partition, task.metadata.priority
         if not partition.blobs.fits(task.ByteSize()):

@@ -9,7 +9,7 @@ import msgspec
 
 from ...errors import UnsafeStore
 from ...escaping import logger_named
-from .. import reminders
+from .. import daily_warnings
 from ..base import Check
 from . import names
 from .connection import Connection
@@ -28,7 +28,7 @@ def warn_once(connection: Connection) -> None:
     """Once per store and day: every command is a process of its own."""
     url = connection.client.connected_url
     store = f"{url.hostname}:{url.port}/{connection.options.prefix}" if url is not None else connection.options.prefix
-    if connection.options.replicas < 3 and reminders.is_due("sync_interval", store):
+    if connection.options.replicas < 3 and daily_warnings.is_due("sync_interval", store):
         _LOG.warning("nats: %s", _SYNC)
 
 

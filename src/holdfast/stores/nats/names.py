@@ -4,12 +4,14 @@
 <prefix>.<queue>.<priority>.<id>.later     a task that was enqueued with a delay     same stream
 <prefix>._.key.<queue>.<hash>              a dedup key                               same stream
 <prefix>._.call.<queue>.<call>             a call of several parts, while open       same stream
+<prefix>._.key.<queue>.schedules           how far each schedule has come            same stream
 <prefix>._.once.<queue>.<hash>             a copy that was made, of what             same stream
 <prefix>._.done.<queue>.<id>               the fence of a message, and its archive   stream <prefix>=<queue>=done
 <prefix>._.tally.<queue>.<client>          what one client has finished              same stream
 <prefix>._.dead.<queue>.<priority>.<id>    a dead letter                             stream <prefix>=<queue>=dead
 <prefix>._.queue.<queue>                   a queue and its options                   stream <prefix>=queues
 <prefix>._.lock.<queue>                    who maintains it                          same stream
+<prefix>._.schedule.<name>                 a schedule                                stream <prefix>=schedules
 <prefix>._.gone.<queue>.<id>               it ended and is not kept; for an hour     stream <prefix>=gone
 <prefix>._.reserve.<n>                     room that is given up when it is needed   stream <prefix>=reserve
 <prefix>._.moving.<queue>.<…>              a task stream that is being upgraded      stream <prefix>=<queue>=moving
@@ -58,6 +60,7 @@ class Names:
         self.task = f"{prefix}.{q}."
         self.old_later = f"{prefix}._.later.{q}."  # converted by upgrading.py
         self.key = f"{prefix}._.key.{q}."
+        self.marks = f"{self.key}schedules"  # no hash of a key
         self.call = f"{prefix}._.call.{q}."
         self.once = f"{prefix}._.once.{q}."
         self.done = f"{prefix}._.done.{q}."
@@ -121,10 +124,15 @@ def gone_stream(prefix: str) -> str:
     return f"{prefix}=gone"
 
 
+def schedules_stream(prefix: str) -> str:
+    return f"{prefix}=schedules"
+
+
 def shared_streams(prefix: str) -> dict[str, list[str]]:
     """The streams that all queues share, and their subjects."""
     return {
         queues_stream(prefix): [f"{prefix}._.queue.*", f"{prefix}._.lock.*"],
+        schedules_stream(prefix): [f"{prefix}._.schedule.*"],
         gone_stream(prefix): [f"{prefix}._.gone.*.*"],
         reserve_stream(prefix): [f"{reserve_subject(prefix)}.*"],
     }
@@ -154,6 +162,10 @@ def reserve_subject(prefix: str) -> str:
 
 def queue_subject(prefix: str, queue: str) -> str:
     return f"{prefix}._.queue.{token(queue)}"
+
+
+def schedule_subject(prefix: str, name: str) -> str:
+    return f"{prefix}._.schedule.{token(name)}"
 
 
 def lock_subject(prefix: str, queue: str) -> str:

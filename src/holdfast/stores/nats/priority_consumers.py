@@ -206,6 +206,10 @@ class PriorityConsumers:
         await self.restore(priority, lease)
         return True
 
+    def consumer(self, priority: int) -> PriorityConsumer:
+        """One that is there."""
+        return self._consumers[priority]
+
     async def restore(self, priority: int, lease: float) -> None:
         """A consumer whose consumer may have gone with its stream."""
         await self._make(priority, lease)

@@ -141,6 +141,10 @@ class Register:
         await self._write(info, expect=0, format=self.format)
         return info
 
+    async def restore(self, info: QueueInfo) -> None:
+        """Show a queue whose streams are there; QueueExists."""
+        await self._write(info, expect=0, format=self.format)
+
     async def change(self, queue: str, *, options: QueueOptions | None = None, paused: bool | None = None) -> QueueInfo:
         """Replace options or pause; others may do so at the same time."""
         while True:

@@ -6,8 +6,12 @@ what is freed belongs to those who drain. It is made again when there is room.
 
 from __future__ import annotations
 
+import asyncio
 import time
+from collections.abc import Sequence
 from typing import Any
+
+import msgspec
 
 from ...errors import Unavailable
 from .connection import Connection
@@ -31,6 +35,7 @@ class Reserve:
         self._is_there = True
         self._in_doubt = True  # nothing was asked yet, or an enqueue was refused: look before the next
         self._given_up_at = float("-inf")
+        self._making = asyncio.Lock()
 
     async def look(self) -> None:
         """Ask the server whether it is there; a store that has none yet is left alone."""
@@ -61,13 +66,17 @@ class Reserve:
     def _was_just_given_up(self) -> bool:
         return time.monotonic() - self._given_up_at < FRESH_S  # so long it is for those who were refused
 
-    async def refill(self) -> bool:
-        """Make it again where there is room for it."""
+    async def refill(self, *, begun: bool = False) -> bool:
+        """Make it again where there is room for it: one client does, unless one that was `begun` is made whole."""
         if self._was_just_given_up:
             return False
         piece = min(RESERVE_BYTES // 8, self._connection.max_payload // 2)
-        posts = [Post(f"{self._subject}.{place}", bytes(piece)) for place in range(-(-RESERVE_BYTES // piece))]
-        refused = [answer for answer in await self._connection.store_each(posts) if isinstance(answer, Exception)]
+        first, *rest = [Post(f"{self._subject}.{place}", bytes(piece)) for place in range(-(-RESERVE_BYTES // piece))]
+        refused = await self._refused([first if begun else msgspec.structs.replace(first, expect=0)])
+        if not refused:
+            refused = await self._refused(rest)
+        elif isinstance(refused[0], Refused) and refused[0].code == Code.WRONG_SEQUENCE:
+            refused = []  # another is at it; should it end before it is done, the next `mend` goes on
         if not refused:
             self._is_there = True
             return True
@@ -76,10 +85,13 @@ class Reserve:
             raise refused[0]
         return False
 
+    async def _refused(self, posts: Sequence[Post]) -> list[Exception]:
+        return [answer for answer in await self._connection.store_each(posts) if isinstance(answer, Exception)]
+
     async def mend(self) -> int:
         """Make it again if it was given up; how often that was done."""
         await self.look()
-        return int(not self._is_there and await self.refill())
+        return int(not self._is_there and await self.refill(begun=True))
 
     def refused(self) -> None:
         """The server had no room for a message."""
@@ -87,8 +99,11 @@ class Reserve:
 
     async def check_room(self) -> None:
         """Before an enqueue; Unavailable while the room is for those who drain."""
-        if self._in_doubt:
-            await self.look()
-        if not self._is_there and not await self.refill():
-            raise Unavailable("nats: the server has no room: complete or delete messages, or give it more storage")
-        self._in_doubt = False
+        if self._is_there and not self._in_doubt:
+            return
+        async with self._making:  # those who wait find what the first one found
+            if self._in_doubt:
+                await self.look()
+            if not self._is_there and not await self.refill():
+                raise Unavailable("nats: the server has no room: complete or delete messages, or give it more storage")
+            self._in_doubt = False

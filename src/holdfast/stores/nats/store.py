@@ -13,8 +13,10 @@ from .. import formats
 from ..base import DEAD, Check, Ordinary, QueueInfo
 from ..formats import Format
 from ..records import Answer, Claims, Envelope, Settlement, Stats, Stored, View
+from ..scheduling import counted
 from . import deadline, doctor, faults
 from .address import Address
+from .backups import NatsBackups
 from .blobs import RECORD_BYTES, Blobs
 from .connection import Connection
 from .fast_reader import Incoming
@@ -26,6 +28,7 @@ from .parts import Parts
 from .queues import Register
 from .reading import Reader
 from .reserve import NOTE, Reserve
+from .schedules import NatsSchedules
 
 _OPENS_WITHIN = 0.95  # of `connect_timeout`: whoever opens us gives up at its end without knowing why
 
@@ -42,8 +45,12 @@ class NatsStore(Ordinary):
         self.blobs = Blobs(self.connection, self.reader, self.prefix)
         self.reserve = Reserve(self.connection, self.prefix)
         self.ids = Ids()
+        self._schedules = NatsSchedules(self.connection, self.reader, self.register, self.parts)
         self._parts: dict[str, Parts] = {}
         self._lease_thread = LeaseThread(address, options)
+        self._backups = NatsBackups(
+            self.register, lambda queue: self.parts(queue).partition, timeout=options.operation_timeout
+        )
 
     async def open(self) -> NatsStore:
         """Connect and make sure that JetStream is there; our own errors."""
@@ -110,10 +117,18 @@ class NatsStore(Ordinary):
                 for info in await self.register.all():
                     upgraded += await self.parts(info.name).upgrade()
         return [
-            f"streams {self.prefix}=queues, {self.prefix}=gone and {self.prefix}=reserve",
+            f"streams {self.prefix}=queues, {self.prefix}=schedules, {self.prefix}=gone and {self.prefix}=reserve",
             "three streams for every queue, when it is made",
             *upgraded,
         ]
+
+    @property
+    def schedules(self) -> NatsSchedules:
+        return self._schedules
+
+    @property
+    def backups(self) -> NatsBackups:
+        return self._backups
 
     @property
     def format(self) -> Format:
@@ -185,6 +200,7 @@ class NatsStore(Ordinary):
                 stats = await self.stats(name)
                 if stats.total > stats.archived:
                     raise QueueNotEmpty(f"queue {name!r} still holds {stats.total - stats.archived} messages")
+            await self._schedules.forget_queue(name)
             await self.parts(name).partition.note(b"config")
             self._close_parts([name, name + DEAD])
             await self.register.delete(name)
@@ -253,7 +269,9 @@ class NatsStore(Ordinary):
 
     async def stats(self, queue: str) -> Stats:
         with self._verb(f"counting {queue!r}"):
-            return await self.parts(queue).looker.stats()
+            stats = await self.parts(queue).looker.stats()
+            marks = {} if queue.endswith(DEAD) else (await self._schedules.marks_of(queue))[0]
+            return counted(stats, marks.values())
 
     async def watch(self, queue: str, timeout: float) -> None:
         try:

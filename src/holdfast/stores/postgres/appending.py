@@ -5,18 +5,19 @@ from __future__ import annotations
 import asyncio
 from collections.abc import Awaitable, Callable, Sequence
 from datetime import UTC, datetime, timedelta
+from functools import partial
 from typing import Any, Protocol
 
 import asyncpg
 import msgspec
 
 from ... import ids as makers
-from ...errors import HoldfastError, Unavailable, UnknownOutcome
-from ..base import PAGE_ROWS
+from ...errors import ConfigError, HoldfastError, Unavailable, UnknownOutcome
+from ..base import CALL_S, PAGE_ROWS, CallName, other_messages
 from ..records import Envelope
 from . import rows
+from .caller_transaction import Speaker, joined
 from .faults import Unanswered, translated
-from .joining import Speaker, joined
 from .pool import Pool
 from .statements import Statements
 
@@ -92,6 +93,42 @@ class Appender:
             raise self._unknown(batch, error, batch.ids) from error
         return batch.ids
 
+    async def append_call(self, messages: Sequence[Envelope], call: CallName) -> list[str]:
+        """The same; a repeat of the call within an hour adds nothing."""
+        if len(messages) > makers.PLACES:
+            raise ConfigError(f"{len(messages)} messages of one call, the limit is {makers.PLACES}")
+        batch = self.batch(messages)
+        try:
+            answer = await self._pool.transact(lambda speaker: self._once(speaker, batch, call), queue=self._queue)
+        except Unanswered as error:
+            again = partial(self.append_call, messages, call)
+            raise UnknownOutcome(f"{self._queue}: {error}", ids=batch.ids, retry=again) from error
+        self._news.tell(self._queue)
+        return answer
+
+    async def _once(self, speaker: Any, batch: Batch, call: CallName) -> list[str]:
+        """A key remembers the call's first id, from which the others follow, and further keys where they do not."""
+        name = b"\0call " + call.name.encode()
+        digest = name + b"\0" + call.digest.encode()
+        holders = await self._hold(speaker, {name: batch.ids[0], digest: batch.ids[0]}, CALL_S)
+        first = holders.get(name, batch.ids[0])
+        if holders.get(digest, first) != first:
+            raise other_messages(call)
+        if first != batch.ids[0]:
+            return await self._made_before(speaker, name, _numbered(batch.messages, _block(first)))
+        answer, rest = batch.ids, batch
+        if any(message.dedup_key is not None for message in batch.messages):
+            answer, rest = await self._take_keys(speaker, batch)
+            others = {_other(name, n): id for n, id in enumerate(answer) if id != batch.ids[n]}
+            await self._hold(speaker, others, CALL_S)
+        await self._put(speaker, rest)
+        return answer
+
+    async def _made_before(self, speaker: Any, name: bytes, ids: list[str]) -> list[str]:
+        found = await speaker.fetch(self._sql["keys_look"], self._queue, [_other(name, n) for n in range(len(ids))])
+        others = {bytes(row[0]): str(row[1]) for row in found}
+        return [others.get(_other(name, n), id) for n, id in enumerate(ids)]
+
     async def append_within(self, connection: Any, messages: Sequence[Envelope]) -> list[str]:
         """Part of the transaction of the caller's connection: there if and only if that commits."""
         speaker = await joined(connection)
@@ -113,16 +150,10 @@ class Appender:
         return answer
 
     def batch(self, messages: Sequence[Envelope]) -> Batch:
-        """The messages with ids that only go up; the priority is part of an id."""
+        """The messages with ids that only go up."""
         ids: list[str] = []
         for start in range(0, len(messages), makers.PLACES):
-            block = self._number()
-            bases: dict[int, str] = {}
-            for position, message in enumerate(messages[start : start + makers.PLACES]):
-                base = bases.get(message.priority)
-                if base is None:
-                    base = bases[message.priority] = makers.text(block | message.priority << 54)[:-5]
-                ids.append(f"{base}{position:05x}")
+            ids += _numbered(messages[start : start + makers.PLACES], self._number())
         return Batch(list(messages), ids)
 
     def _unknown(self, batch: Batch, error: Exception, ids: list[str]) -> UnknownOutcome:
@@ -207,7 +238,7 @@ class Appender:
             self._news.tell(self._queue)
 
     async def insert(self, speaker: Speaker, batch: Batch, channel: str | None = None) -> None:
-        """One statement, on a connection of whoever speaks; with a channel, it notifies of the messages."""
+        """One statement, on the caller's connection; with a channel, it notifies of the messages."""
         ranks, delays, instants, kinds, headers, most, payloads = rows.columns(batch.messages)
         named = (self._queue, batch.call, batch.ids, ranks)
         if any(delays) or any(instants):
@@ -246,15 +277,27 @@ class Appender:
     async def _deduplicated(self, batch: Batch) -> list[str]:
         async def step(connection: Any) -> list[str]:
             answer, rest = await self._take_keys(connection, batch)
-            if len(rest.ids) >= _COPY_MESSAGES:
-                await self._copy(connection, rest)
-            elif rest.ids:
-                await self.insert(connection, rest)
+            await self._put(connection, rest)
             return answer
 
         answer = await self._pool.transact(step, queue=self._queue)
         self._news.tell(self._queue)
         return answer
+
+    async def _put(self, connection: Any, batch: Batch) -> None:
+        """Inside a transaction."""
+        if len(batch.ids) >= _COPY_MESSAGES:
+            await self._copy(connection, batch)
+        elif batch.ids:
+            await self.insert(connection, batch)
+
+    async def _hold(self, speaker: Speaker, firsts: dict[bytes, str], window: float) -> dict[bytes, str]:
+        """Take the keys that are free, for so many seconds; who holds each."""
+        names = sorted(firsts)
+        held = [firsts[key] for key in names], window, [rows.hashed(key) for key in names]
+        await speaker.fetch(self._sql["keys_take"], self._queue, names, *held)
+        found = await speaker.fetch(self._sql["keys_look"], self._queue, names)
+        return {bytes(row[0]): str(row[1]) for row in found}
 
     async def _take_keys(self, speaker: Speaker, batch: Batch) -> tuple[list[str], Batch]:
         """The ids to answer, and the messages that nobody sent before."""
@@ -263,16 +306,35 @@ class Appender:
         for key, id in zip(keys, batch.ids, strict=True):
             if key is not None:
                 first.setdefault(key, id)
-        window = await self._dedup_window()
-        names = sorted(first)
-        await speaker.fetch(self._sql["keys_take"], self._queue, names, [first[key] for key in names], window)
-        found = await speaker.fetch(self._sql["keys_look"], self._queue, names)
-        holders = {bytes(row[0]): str(row[1]) for row in found}
+        holders = await self._hold(speaker, first, await self._dedup_window())
         answer = [id if key is None else holders.get(key, id) for key, id in zip(keys, batch.ids, strict=True)]
         new = [index for index, id in enumerate(batch.ids) if answer[index] == id]
         # Named as the whole call is: a repeat may find other keys free, and must still be known as one.
         rest = Batch([batch.messages[n] for n in new], [batch.ids[n] for n in new], batch.call)
         return answer, rest
+
+
+def _numbered(messages: Sequence[Envelope], block: int) -> list[str]:
+    """Ids of one block, in order; the priority is part of them."""
+    bases: dict[int, str] = {}
+    ids: list[str] = []
+    for position, message in enumerate(messages):
+        base = bases.get(message.priority)
+        if base is None:
+            base = bases[message.priority] = makers.text(block | message.priority << 54)[:-5]
+        ids.append(f"{base}{position:05x}")
+    return ids
+
+
+def _block(first: str) -> int:
+    """The number that the ids of a call were made of."""
+    number = makers.number(first) or 0
+    return makers.block_of(number) & ~(0xFF << 54)
+
+
+def _other(name: bytes, position: int) -> bytes:
+    """The key for a message of a call that was another's, by its dedup key."""
+    return name + b"\0\0%d" % position
 
 
 def _due(now: datetime, message: Envelope) -> datetime:

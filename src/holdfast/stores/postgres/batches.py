@@ -7,12 +7,12 @@ from typing import Any
 
 from .consuming import ClaimBatches
 from .maintenance import REMEMBERED_S
+from .notify import Bell
 from .partition import Topic
 from .pool import Pool
 from .registry import Registry
 from .scanning import Scans
 from .staging import StagedWrites
-from .wake import Bell
 
 
 class PostgresBatches(Scans, ClaimBatches, StagedWrites):

@@ -94,7 +94,7 @@ class Claimer:
         return messages, spent
 
     def _look_at_litter(self) -> None:
-        """How many dead rows the table has, about once a second, beside the claims."""
+        """How many dead rows the table has, about once a second, concurrently with the claims."""
         bounds = self.bounds
         if time.monotonic() >= bounds.next_look:
             bounds.next_look = float("inf")

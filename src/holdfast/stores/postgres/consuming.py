@@ -15,10 +15,10 @@ from ..batches import WHOLE, Batch, ConsumerInfo, Ownership, Sizing, Slice
 from ..consumers import Consumer
 from . import rows, scanning
 from .claiming import EXPIRED
+from .notify import Bell
 from .partition import Topic
 from .pool import Pool
 from .registry import Registry
-from .wake import Bell
 
 T = TypeVar("T")
 _decode = msgspec.json.Decoder(Consumer).decode

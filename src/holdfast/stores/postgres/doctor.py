@@ -7,22 +7,23 @@ from typing import Any
 from ...errors import HoldfastError
 from ..base import Check
 from .first_connection import OLDEST_SERVER
+from .notify import Listener
 from .pool import Pool
 from .schema import Schema
 from .statements import Statements
-from .wake import Listener
 
 _BLOAT_ROWS = 1_000_000  # dead ones that say that vacuum cannot keep up
 _LONG_TRANSACTION_S = 600.0  # that may hold back vacuum before we say so
 
 
 async def check(pool: Pool, schema: Schema, listener: Listener | None) -> list[Check]:
-    """Version, durability, encoding, schema, notifications, autovacuum, dead rows, the oldest transaction."""
+    """Version, durability, checksums, encoding, schema, notifications, autovacuum, dead rows, oldest transaction."""
     sql = Statements(schema.name)
     [row] = await pool.fetch(sql["doctor"])
     checks = [
         _version(row),
         _durable(row),
+        _checksums(row),
         _encoding(row),
         await _schema(schema),
         await _notify(listener),
@@ -45,6 +46,13 @@ def _durable(row: Any) -> Check:
     if row["commits"] == "off":
         return Check("durability", "warn", "synchronous_commit is off: a crash may lose what was acknowledged last")
     return Check("durability", "ok", f"fsync is on, synchronous_commit is {row['commits']}")
+
+
+def _checksums(row: Any) -> Check:
+    if row["checksums"] == "on":
+        return Check("checksums", "ok", "pages have checksums, which the server verifies when it reads them")
+    way = "stop the server and run `pg_checksums --enable`"
+    return Check("checksums", "warn", f"data_checksums is off: a damaged page may be read as it is; {way}")
 
 
 def _encoding(row: Any) -> Check:

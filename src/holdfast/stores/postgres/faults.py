@@ -47,7 +47,7 @@ def passes(error: BaseException) -> bool:
 
 
 def is_final(error: BaseException) -> bool:
-    """Whether waiting cannot help whoever opens a store: nobody listens there, or the server says no."""
+    """Whether waiting cannot help to open a store: nothing listens there, or the server refuses."""
     if isinstance(error, asyncpg.ClientConfigurationError):
         return True
     return unreachable(error) is not None if isinstance(error, OSError) else not passes(error)

@@ -12,7 +12,7 @@ import asyncpg
 from ...errors import HoldfastError, StoreError, Unavailable
 from . import faults
 from .address import Address
-from .pool import FIRST_RECONNECT_S, LONGEST_RECONNECT_S
+from .pool import RECONNECT
 
 OLDEST_SERVER = 130000  # that these statements run on, as `server_version_num`
 _POOLER_TRIES = 3  # others may use the same pool, and take what we mean to take
@@ -26,7 +26,7 @@ async def first_connection(address: Address, seconds: float) -> Any:
     last: BaseException | None = None
     try:
         async with asyncio.timeout(seconds):
-            pause = FIRST_RECONNECT_S
+            failed = 0
             while True:
                 try:
                     return await _examined(address)
@@ -36,8 +36,8 @@ async def first_connection(address: Address, seconds: float) -> Any:
                     if faults.is_final(error):
                         raise _refused(error, address) from error
                     last = error
-                await asyncio.sleep(pause)
-                pause = min(LONGEST_RECONNECT_S, pause * 2)
+                failed += 1
+                await asyncio.sleep(RECONNECT.after(failed))
     except TimeoutError as error:
         because = faults.words(last or error)
         raise Unavailable(f"{address.shown} did not open within {seconds:g} s: {because}") from (last or error)

@@ -9,7 +9,7 @@ from ..base import DEAD
 
 _SAFE = re.compile(r"[a-z0-9_]{1,40}")
 _OTHERS = re.compile(r"[^a-z0-9_]")
-_IDENTIFIER_BYTES = 63  # the server cuts longer names, silently
+IDENTIFIER_BYTES = 63  # the server cuts longer names, silently
 
 
 def slug(queue: str) -> str:
@@ -24,8 +24,8 @@ def slug(queue: str) -> str:
 
 def quoted(identifier: str) -> str:
     """An identifier as SQL writes it. The one place where a name becomes part of a statement."""
-    if not identifier or "\0" in identifier or len(identifier.encode()) > _IDENTIFIER_BYTES:
-        raise ValueError(f"{identifier!r} cannot be an identifier: 1 to {_IDENTIFIER_BYTES} bytes, no NUL")
+    if not identifier or "\0" in identifier or len(identifier.encode()) > IDENTIFIER_BYTES:
+        raise ValueError(f"{identifier!r} cannot be an identifier: 1 to {IDENTIFIER_BYTES} bytes, no NUL")
     return '"' + identifier.replace('"', '""') + '"'
 
 

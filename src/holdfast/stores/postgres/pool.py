@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import asyncio
-import random
 import threading
 import time
 from collections.abc import AsyncIterator, Awaitable, Callable
@@ -14,12 +13,12 @@ from typing import Any, TypeVar
 import asyncpg
 
 from ...errors import HoldfastError, Unavailable
+from ...retry import Exponential
 from . import faults
 
 T = TypeVar("T")
 
-FIRST_RECONNECT_S = 0.02  # doubled each time: a server that restarts is away for less than a second
-LONGEST_RECONNECT_S = 1.0  # a server that is back is used again after so long at most
+RECONNECT = Exponential(base=0.02, cap=1.0)  # seconds: a server that is back is used again after 1 s at most
 _IDLE_S = 60.0  # after which an unused connection is given back
 
 
@@ -150,11 +149,11 @@ class _Tries:
 
     def __init__(self) -> None:
         self.doubtful = False
-        self._next = FIRST_RECONNECT_S
+        self._failed = 0
 
     def pause(self) -> float:
-        seconds, self._next = self._next, min(LONGEST_RECONNECT_S, self._next * 2)
-        return seconds * random.uniform(0.5, 1.0)
+        self._failed += 1
+        return RECONNECT.after(self._failed)
 
     def __enter__(self) -> None:
         """Something is being sent."""

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import hashlib
 from collections.abc import Iterable, Sequence
 from typing import Any
 
@@ -13,6 +14,8 @@ from ..records import JSON, Claimed, Envelope, Settlement, Stored
 
 _TOKEN_BITS = 60  # fit into an int8
 _END_CHARS = 12  # of an id in a token: those that tell the messages of one claim apart
+_HASH_BYTES = 16  # of a dedup key that stands as its hash
+HASH_MARK = b"\xff"
 TRIP_BYTES = 4 << 20  # of one statement or answer; beyond it the trip is the smaller part of its time
 ACTIONS = {"complete": 0, "retry": 1, "dead": 2, "release": 3}
 _headers = msgspec.json.Decoder(dict[str, str]).decode
@@ -93,6 +96,11 @@ def in_ascii(settlement: Settlement) -> Settlement:
     return msgspec.structs.replace(
         settlement, error=limits.in_ascii(settlement.error), worker=limits.in_ascii(settlement.worker)
     )
+
+
+def hashed(key: bytes) -> bytes:
+    """What stands for a dedup key of which only the hash is known, as other stores keep it; no text begins so."""
+    return HASH_MARK + hashlib.blake2b(key, digest_size=_HASH_BYTES).digest()
 
 
 def content_type(text: str) -> str | None:

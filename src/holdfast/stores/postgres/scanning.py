@@ -16,6 +16,7 @@ import msgspec
 
 from ... import ids as makers
 from ...errors import StoreError
+from ..base import PAGE_ROWS
 from ..batches import WHOLE, Filter, Sizing, Slice, arrow_schema, filtered, may_pass
 from ..records import JSON, View
 from . import rows
@@ -29,7 +30,6 @@ if TYPE_CHECKING:
     import pyarrow as pa
 
 T = TypeVar("T")
-ANSWER_ROWS = 2000  # of one answer or COPY; their bytes are bounded too
 _SNAPSHOTS = 8  # that one process holds open: each is a connection
 _SNAPSHOT_S = 300.0  # one is kept for tasks that have not begun
 _LOWEST, _HIGHEST = "00000000-0000-0000-0000-000000000000", "ffffffff-ffff-ffff-ffff-ffffffffffff"
@@ -57,7 +57,7 @@ class _Range(msgspec.Struct, frozen=True, array_like=True):
     since: float = 0.0  # for the archive: finished since
     token: int = 0
     snapshot: str = ""
-    rows: int = ANSWER_ROWS  # of one answer
+    rows: int = PAGE_ROWS  # of one answer
 
 
 def _slice(queue: str, view: View, count: int, size: int, range: _Range) -> Slice:
@@ -83,7 +83,7 @@ def held(queue: str, row: Any, sizing: Sizing, *, usual: int) -> list[Slice]:
 
 def _page(size: float) -> int:
     """Rows of so many bytes that make a good answer."""
-    return max(1, min(ANSWER_ROWS, int(rows.TRIP_BYTES / max(1.0, size))))
+    return max(1, min(PAGE_ROWS, int(rows.TRIP_BYTES / max(1.0, size))))
 
 
 class Scans:
@@ -153,7 +153,7 @@ class Scans:
                 await connection.execute("SET LOCAL idle_in_transaction_session_timeout = 0")
                 named.set_result((await connection.fetch("SELECT pg_export_snapshot()"))[0][0])
                 await asyncio.sleep(_SNAPSHOT_S)
-        except Exception as error:  # noqa: BLE001 - whoever waits for the name hears of it
+        except Exception as error:  # noqa: BLE001 - raised again where the name is awaited
             if not named.done():
                 named.set_exception(translated(error))
         finally:

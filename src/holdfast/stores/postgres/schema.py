@@ -20,7 +20,10 @@ _STILL_THERE = "SELECT nspname::text FROM pg_catalog.pg_namespace WHERE nspname 
 _SHOWN_NAMES = 5  # of what is not ours, in an error
 # What all queues share. Tables of a queue begin with a letter and "_".
 TABLES = frozenset(
-    ("migrations", "queues", "calls", "settled", "keys", "deltas", "consumers", "batches", "sinks", "staged")
+    (
+        *("migrations", "queues", "calls", "settled", "keys", "deltas", "consumers", "batches", "sinks", "staged"),
+        "holdfast_schedules",
+    )
 )
 MARK = "holdfast_mark"
 
@@ -86,7 +89,7 @@ class Schema:
         return True
 
     async def install(self, *, dry_run: bool = False, shared: bool = False) -> list[str]:
-        """The steps (to be) taken, in words. `shared`: also beside what is not ours; ConfigError without it.
+        """The steps (to be) taken, in words. `shared`: also next to what is not ours; ConfigError without it.
 
         A schema that is there gets everything but our last migration, which versions before this one refuse.
         """
@@ -164,7 +167,7 @@ class Schema:
         if others := await self._contents(connection):
             raise ConfigError(
                 f"schema {self.name} has what is not Holdfast's ({_listed(others)}); give Holdfast a schema of its own"
-                " (option `schema`), or install beside it with `holdfast install --shared-schema`"
+                " (option `schema`), or install next to it with `holdfast install --shared-schema`"
             )
 
     async def _refuse_namesakes(self, connection: Any) -> None:

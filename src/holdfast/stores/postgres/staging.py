@@ -14,13 +14,13 @@ from . import rows
 from .partition import Topic
 from .pool import Pool
 from .registry import Registry
-from .scanning import ANSWER_ROWS
 from .statements import Statements
 
 if TYPE_CHECKING:
     import pyarrow as pa
 
 _COLUMNS = ["stage", "place", "id", "rank", "due", "content_type", "headers", "key", "payload"]
+_COPY_ROWS = 5000  # of one COPY: a third more a second than with 2,000, and a tenth less than with 10,000
 SINK_DAYS = 30.0  # after which a sink that publishes nothing is forgotten
 
 
@@ -38,8 +38,8 @@ class Stager:
         self._size = 0
 
     async def add(self, batch: pa.RecordBatch) -> None:
-        for start in range(0, batch.num_rows, ANSWER_ROWS):
-            await self._copy(batch.slice(start, ANSWER_ROWS))
+        for start in range(0, batch.num_rows, _COPY_ROWS):
+            await self._copy(batch.slice(start, _COPY_ROWS))
 
     async def _copy(self, batch: pa.RecordBatch) -> None:
         records = self._records(batch)
@@ -140,7 +140,9 @@ class StagedWrites:
             if done is not None and done >= batch:
                 return False
             if any(each.root != str(id) for each in staged):
-                raise StoreError(f"queue {queue!r} was made anew while messages were staged for it: write them again")
+                raise StoreError(
+                    f"queue {queue!r} was created again while messages were staged for it: write them again"
+                )
             if count != expected:
                 raise StoreError(
                     f"{expected} messages were staged for queue {queue!r}, {count} are there: the server crashed, or "

@@ -10,17 +10,20 @@ from typing import TYPE_CHECKING, Any
 from ...config import QueueOptions, StoreOptions
 from ...errors import HoldfastError
 from ...ids import Ids
-from ..base import DEAD, Check, Ordinary, QueueInfo
+from ..base import DEAD, CallName, Check, Ordinary, QueueInfo
 from ..capabilities import Capabilities
 from ..records import Answer, Claims, Envelope, Settlement, Stats, Stored, View
+from ..scheduling import counted
 from . import doctor, maintenance
+from .backups import PostgresBackups
 from .batches import PostgresBatches
 from .first_connection import first_connection
+from .notify import Bell, Endings, Listener, Notifier
 from .partition import Topic
 from .pool import Pool, ThreadPool
 from .registry import Registry
+from .schedules import PostgresSchedules
 from .schema import Schema
-from .wake import Bell, Endings, Listener, Notifier
 
 if TYPE_CHECKING:
     from ..formats import Format
@@ -32,7 +35,9 @@ _HEARD_S = 10.0  # after which a smaller lead is believed too: the server's cloc
 class PostgresStore(Ordinary):
     """See `stores/base.py` for the promises."""
 
-    capabilities = Capabilities(transactional=True, shares_schema=True, grants_roles=True, batch_size=1000)
+    capabilities = Capabilities(
+        transactional=True, shares_schema=True, grants_roles=True, batch_size=1000, remembers_calls=True
+    )
 
     def __init__(self, address: Address, options: StoreOptions) -> None:
         self._options = options
@@ -56,6 +61,10 @@ class PostgresStore(Ordinary):
             self._pool, self._registry, self._topic, self._bell, poll_interval=options.poll_interval,
             number=self._number, connect=address.connect, changed=self._changed,
         )  # fmt: skip
+        self._schedules = PostgresSchedules(
+            self._pool, self._schema, self._topic, number=self._number, changed=self._fired
+        )
+        self._backups = PostgresBackups(self._schema, address.connect, self._changed)
 
     async def open(self) -> None:
         """Connect, and see that server and schema fit."""
@@ -110,6 +119,18 @@ class PostgresStore(Ordinary):
     @property
     def batches(self) -> PostgresBatches:
         return self._batches
+
+    @property
+    def schedules(self) -> PostgresSchedules:
+        return self._schedules
+
+    def _fired(self, queue: str) -> None:
+        self._topic(queue).claimer.bounds.reset()
+        self._changed(queue)
+
+    @property
+    def backups(self) -> PostgresBackups:
+        return self._backups
 
     @property
     def format(self) -> Format:
@@ -173,6 +194,18 @@ class PostgresStore(Ordinary):
 
     # Messages in and out.
 
+    async def append_call(self, queue: str, messages: Sequence[Envelope], call: CallName) -> list[str]:
+        if not messages:
+            await self._registry.must(queue)
+            return []
+        ids = await self._topic(queue).appender.append_call(messages, call)
+        self._appended(queue)
+        return ids
+
+    def _appended(self, queue: str) -> None:
+        self._topic(queue).claimer.bounds.reset()
+        self._bell.ring(queue)
+
     async def append(self, queue: str, messages: Sequence[Envelope], *, connection: Any = None) -> list[str]:
         """With a connection of the caller's, the messages are part of its transaction; no notification then."""
         appender = self._topic(queue).appender
@@ -182,8 +215,7 @@ class PostgresStore(Ordinary):
         if connection is not None:
             return await appender.append_within(connection, messages)
         ids = await appender.append(messages)
-        self._topic(queue).claimer.bounds.reset()
-        self._bell.ring(queue)
+        self._appended(queue)
         return ids
 
     async def claim(self, queue: str, limit: int, lease: float, *, wait: float = 0.0) -> Claims:
@@ -267,7 +299,9 @@ class PostgresStore(Ordinary):
 
     async def stats(self, queue: str) -> Stats:
         await self._registry.known(queue.removesuffix(DEAD))
-        return await self._topic(queue).letters.stats(dead=queue.endswith(DEAD))
+        stats = await self._topic(queue).letters.stats(dead=queue.endswith(DEAD))
+        found = [] if queue.endswith(DEAD) else await self._schedules.of(queue)
+        return counted(stats, [each.mark for each in found])
 
     async def watch(self, queue: str, timeout: float) -> None:
         await self._endings.watch(queue, timeout)

@@ -34,6 +34,7 @@ _NOT_HONOURED = {
 def take_apart(url: str, shown: str) -> tuple[str, list[tuple[str, str]]]:
     """The URI for the driver, and what of its query is ours; ConfigError for keys nobody knows."""
     parts = urlsplit(url)
+    _check_hosts(parts.netloc, shown)
     ours, theirs = [], []
     for key, value in parse_qsl(parts.query, keep_blank_values=True):
         if key in StoreOptions.__struct_fields__:
@@ -48,8 +49,19 @@ def take_apart(url: str, shown: str) -> tuple[str, list[tuple[str, str]]]:
     return urlunsplit(("postgresql", parts.netloc, parts.path, urlencode(theirs), "")), ours
 
 
+def _check_hosts(place: str, shown: str) -> None:
+    """What the driver would word with a part of the password."""
+    user, _, names = place.rpartition("@")
+    if "@" in user:
+        raise ConfigError(f"{shown}: '@' in a user name or password must be written %40")
+    for name in names.split(","):
+        _, colon, port = name.rpartition("]")[2].partition(":")
+        if colon and port and not port.isdecimal():
+            raise ConfigError(f"{shown}: a port is a number")
+
+
 def _refuse_unless_idle(key: str, value: str, shown: str) -> None:
-    """Whoever asks for a protection must have it, or know that there is none."""
+    """A protection that the URL asks for must be there, or the connection is refused."""
     if value not in _NOT_HONOURED[key]:
         use = "put the address into host" if key == "hostaddr" else "use sslmode=verify-full and sslrootcert"
         raise ConfigError(f"{shown}: the PostgreSQL driver does not honour {key}; leave it out ({use})")

@@ -21,10 +21,12 @@ With `SyncFace` before them the same tests run through `holdfast.sync`.
 from __future__ import annotations
 
 from .archive import Archive
+from .backups import Backups
 from .bad_input import BadInput
 from .base import StoreContract
 from .basics import Basics
 from .batches import Batches
+from .calls import Calls
 from .concurrency import Concurrency
 from .dead_letters import DeadLetters
 from .delay import DelayAndDedup
@@ -40,6 +42,7 @@ from .processes import Processes
 from .receipts import Receipts, Tokens
 from .reopening import Reopening
 from .retries import Retries
+from .schedules import Schedules
 from .seam import Seam
 from .whole import Whole
 from .workers import Workers
@@ -47,7 +50,7 @@ from .workers import Workers
 ALL: list[type[StoreContract]] = [
     *(Basics, Leases, Concurrency, Processes, Retries, DeadLetters, Archive, DelayAndDedup),
     *(Batches, Workers, Disturbances, Events, Whole, BadInput, Limits, Receipts, Options, Reopening, Seam),
-    *(Tokens, Lifetime),
+    *(Tokens, Lifetime, Schedules, Backups, Calls),
 ]
 
 
@@ -73,6 +76,9 @@ class All(
     Seam,
     Tokens,
     Lifetime,
+    Schedules,
+    Backups,
+    Calls,
 ):
     """Every topic but `Network`, which is for stores that have one."""
 
@@ -81,9 +87,11 @@ __all__ = [
     "ALL",
     "All",
     "Archive",
+    "Backups",
     "BadInput",
     "Basics",
     "Batches",
+    "Calls",
     "Concurrency",
     "DeadLetters",
     "DelayAndDedup",
@@ -98,6 +106,7 @@ __all__ = [
     "Receipts",
     "Reopening",
     "Retries",
+    "Schedules",
     "Seam",
     "StoreContract",
     "SyncFace",

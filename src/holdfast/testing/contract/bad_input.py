@@ -9,7 +9,7 @@ import pytest
 
 from ...broker import connect
 from ...errors import CodecError, ConfigError, HoldfastError, QueueFull
-from .base import StoreContract
+from .base import StoreContract, refused
 
 NAMES: list[Any] = ["", "a/b", "..", "../up", ".hidden", "a b", "a'b", 'a"b', "a\0b", "x" * 200, "🙂", "a\n", None, 5]
 GOOD_NAMES = ["a", "A.b-c_9", "0", "x" * 128, "select", "CON", "a..b"]
@@ -42,11 +42,11 @@ URLS = ["", "not a url", "ftp://host/path", "files:///tmp/x", "file://host/path"
 class BadInput(StoreContract):
     """Whatever is wrong is said, in our own errors."""
 
-    @pytest.mark.parametrize("name", NAMES, ids=repr)
-    async def test_bad_queue_names_are_refused(self, name: Any) -> None:
-        for call in (self.broker.queue, self.broker.create_queue, self.broker.delete_queue):
-            with pytest.raises(ConfigError):
-                await call(name)
+    async def test_bad_queue_names_are_refused(self) -> None:
+        for name in NAMES:
+            for call in (self.broker.queue, self.broker.create_queue, self.broker.delete_queue):
+                with refused(name, ConfigError):
+                    await call(name)
         assert await self.broker.queues() == []
 
     async def test_good_queue_names_stay_apart(self) -> None:
@@ -55,19 +55,19 @@ class BadInput(StoreContract):
         assert sorted(info.name for info in await self.broker.queues()) == sorted(GOOD_NAMES)
         assert [(await self.take(await self.queue(name))).value for name in GOOD_NAMES] == GOOD_NAMES
 
-    @pytest.mark.parametrize("terms", ENQUEUES, ids=repr)
-    async def test_bad_terms_of_a_message_are_refused(self, terms: dict[str, Any]) -> None:
+    async def test_bad_terms_of_a_message_are_refused(self) -> None:
         queue = await self.queue()
-        with pytest.raises(ConfigError):
-            await queue.enqueue(1, **terms)
+        for terms in ENQUEUES:
+            with refused(terms, ConfigError):
+                await queue.enqueue(1, **terms)
         assert (await queue.stats()).total == 0
 
-    @pytest.mark.parametrize("terms", DEQUEUES, ids=repr)
-    async def test_bad_terms_of_a_claim_are_refused(self, terms: dict[str, Any]) -> None:
+    async def test_bad_terms_of_a_claim_are_refused(self) -> None:
         queue = await self.queue()
         await queue.enqueue(1)
-        with pytest.raises(ConfigError):
-            await queue.dequeue_many(**terms)
+        for terms in DEQUEUES:
+            with refused(terms, ConfigError):
+                await queue.dequeue_many(**terms)
         assert (await queue.stats()).pending == 1
 
     async def test_bad_terms_of_a_settle_are_refused_and_the_lease_stays(self) -> None:
@@ -89,11 +89,11 @@ class BadInput(StoreContract):
             with pytest.raises(ConfigError):
                 await call
 
-    @pytest.mark.parametrize("value", [object(), len, {1, object()}, 1j], ids=["object", "function", "set", "complex"])
-    async def test_unserialisable_value_is_refused(self, value: Any) -> None:
+    async def test_unserialisable_value_is_refused(self) -> None:
         queue = await self.queue()
-        with pytest.raises(CodecError):
-            await queue.enqueue(value)
+        for value in (object(), len, {1, object()}, 1j):
+            with refused(value, CodecError):
+                await queue.enqueue(value)
         assert (await queue.stats()).total == 0
 
     async def test_endless_nesting_is_refused(self) -> None:
@@ -116,10 +116,10 @@ class BadInput(StoreContract):
         await (await self.take(queue)).complete()
         await queue.enqueue(4)
 
-    @pytest.mark.parametrize("url", URLS)
-    async def test_bad_urls_are_refused(self, url: str) -> None:
-        with pytest.raises(ConfigError):
-            await connect(url)
+    async def test_bad_urls_are_refused(self) -> None:
+        for url in URLS:
+            with refused(url, ConfigError):
+                await connect(url)
 
     async def test_credentials_are_never_shown(self) -> None:
         with pytest.raises(ConfigError) as refused:

@@ -5,8 +5,8 @@ from __future__ import annotations
 import asyncio
 import inspect
 import threading
-from collections.abc import AsyncIterator, Awaitable, Callable
-from contextlib import AbstractAsyncContextManager, asynccontextmanager
+from collections.abc import AsyncIterator, Awaitable, Callable, Iterator
+from contextlib import AbstractAsyncContextManager, asynccontextmanager, contextmanager
 from typing import Any
 
 import pytest
@@ -156,6 +156,16 @@ def working(worker: Any) -> AbstractAsyncContextManager[Any]:
             await worker.stop(grace=0)
 
     return run()
+
+
+@contextmanager
+def refused(case: object, error: type[Exception], match: str | None = None) -> Iterator[pytest.ExceptionInfo[Any]]:
+    """`pytest.raises` for one of several cases on the same store; a failure names the case."""
+    try:
+        with pytest.raises(error, match=match) as caught:
+            yield caught
+    except pytest.fail.Exception as missed:
+        pytest.fail(f"{case!r}: {missed}")
 
 
 async def eventually(

@@ -4,12 +4,10 @@ from __future__ import annotations
 
 from typing import Any
 
-import pytest
-
 from ...errors import CodecError, HoldfastError, InvalidPriority, MessageTooLarge
 from ...messages import Message
 from ...retry import Fixed
-from .base import LONG_S, StoreContract
+from .base import LONG_S, StoreContract, refused
 
 BAD: list[tuple[Any, type[HoldfastError]]] = [
     (Message(1, priority=256), InvalidPriority),
@@ -36,11 +34,11 @@ class Batches(StoreContract):
         assert (await queue.dead.replay([]), await queue.archive.replay([]), await queue.dead.delete([])) == (0, 0, 0)
         assert (await queue.stats()).total == 0
 
-    @pytest.mark.parametrize(("bad", "error"), BAD, ids=["priority", "delay", "size", "value"])
-    async def test_one_bad_message_refuses_the_batch_and_names_its_index(self, bad: Any, error: Any) -> None:
+    async def test_one_bad_message_refuses_the_batch_and_names_its_index(self) -> None:
         queue = await self.queue(max_message_size=1000)
-        with pytest.raises(error, match=r"\b2\b"):
-            await queue.enqueue_many(["fine", "fine", bad, "fine"])
+        for bad, error in BAD:
+            with refused(bad, error, match=r"\b2\b"):
+                await queue.enqueue_many(["fine", "fine", bad, "fine"])
         assert (await queue.stats()).total == 0
 
     async def test_messages_of_a_batch_have_terms_of_their_own(self) -> None:

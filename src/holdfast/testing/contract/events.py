@@ -75,7 +75,7 @@ class Events(StoreContract):
         ]
 
     async def test_worker_and_caller_tell_the_same(self) -> None:
-        """Whoever ended an attempt: the same events in the same words, and due by the store's clock."""
+        """However an attempt ended: the same events in the same words, and due by the store's clock."""
         heard = self.listen("message.completed", "message.retry", "message.dead")
         queue = await self.queue(retry=Fixed(LONG_S))
         values = ["complete", "retry", "dead"]

@@ -17,7 +17,7 @@ MESSAGES = 300  # every one is completed by itself, by somebody who competes wit
 
 
 class Processes(StoreContract):
-    """What one process is told holds for all."""
+    """What one process hears is true for all."""
 
     async def spawn(self, role: str, *arguments: Any) -> asyncio.subprocess.Process:
         """A child process that plays a role on the shared store."""

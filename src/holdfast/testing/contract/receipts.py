@@ -88,10 +88,10 @@ def forgeries(id: str, receipt: str) -> dict[str, str]:
 
 
 class Receipts(StoreContract):
-    """Whoever has not the receipt of the current lease changes nothing."""
+    """Without the receipt of the current lease nothing can be changed."""
 
     async def picture(self, queue: Queue[Any], *ids: str) -> Any:
-        """All that is told of these messages, and the counts."""
+        """All events of these messages, and the counts."""
         records = [await queue.get(id) for id in ids]
         stats: Stats = await queue.stats()
         return [None if one is None else _told(one._stored) for one in map(_plain, records)], _counts(stats)
@@ -250,7 +250,7 @@ class Receipts(StoreContract):
         assert await self.picture(queue, id) == before
 
     async def test_numbers_in_a_receipt_are_nobodys_business(self) -> None:
-        """Whoever holds the lease may say what they like about attempts: the store knows better."""
+        """The holder of a lease may claim any number of attempts: the store knows better."""
         queue = await self.queue(retry=Fixed(0), max_attempts=2)
         id = await queue.enqueue(1)
         for attempt, most in ((-(2**63), 2**63), (2**63, 1)):

@@ -1,4 +1,4 @@
-"""One S3 server per test process, a fresh prefix of its bucket per test."""
+"""One S3 server per test run, a fresh prefix of its bucket per test."""
 
 from __future__ import annotations
 
@@ -9,6 +9,7 @@ from typing import TYPE_CHECKING
 import pytest
 
 from tests.servers.s3 import Server
+from tests.servers.shared import shared
 
 if TYPE_CHECKING:
     from obstore.store import S3Store
@@ -27,8 +28,8 @@ class Place:
 
 
 @pytest.fixture(scope="session")
-def s3_server() -> Iterator[Server]:
-    with Server() as server:
+def s3_server(tmp_path_factory: pytest.TempPathFactory) -> Iterator[Server]:
+    with shared(tmp_path_factory, "s3", lambda: Server().__enter__()) as server:
         yield server
 
 

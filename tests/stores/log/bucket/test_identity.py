@@ -31,7 +31,7 @@ async def store(bucket: FarBucket) -> AsyncIterator[LateStore]:
     await first.create_queue("q", QueueOptions())
     await first.close()
     found = msgspec.json.decode(bucket.objects[identity.KEY][0])
-    bucket.write(identity.KEY, msgspec.json.encode(found | {"format": formats.FIRST}), "overwrite")
+    bucket.write(identity.KEY, msgspec.json.encode(found | {"format": formats.FIRST, "sum": 0}), "overwrite")
     bucket.clock.advance(HOUR)
     store, _ = await process(bucket)
     yield store

@@ -53,7 +53,7 @@ def send_an_hour_ago(s3: Place, monkeypatch: pytest.MonkeyPatch) -> Send:
 def touch_identity(s3: Place) -> None:
     """As if it had been made an hour ago, and rewritten now."""
     found = msgspec.json.decode(bytes(obstore.get(s3.driver(), identity.KEY).bytes()))
-    found["made_at"] -= HOUR
+    found |= {"made_at": found["made_at"] - HOUR, "sum": 0}
     obstore.put(s3.driver(), identity.KEY, msgspec.json.encode(found))
 
 

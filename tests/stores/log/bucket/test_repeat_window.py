@@ -14,6 +14,7 @@ import pytest
 
 from holdfast.config import QueueOptions
 from holdfast.errors import Damaged, HoldfastError, StoreError
+from holdfast.stores.log import sums
 from holdfast.stores.log.bucket import listing as late
 from holdfast.stores.log.bucket.store import LateStore
 from holdfast.stores.log.head import codec, repeat
@@ -214,9 +215,10 @@ async def test_several_at_one_head_come_through_without_many_refusals(bucket: Fa
 def taken(bucket: FarBucket) -> None:
     """Another process replaces the head."""
     (key,) = bucket.named("/head")
-    head = codec.decode(bucket.objects[key][0])
+    head = codec.decode(sums.Sums().opened(key, bucket.objects[key][0]))
     head.now = max(head.now, time.time())
-    bucket.write(key, codec.HeadWriter().encode(repeat.signed(head, "another", 1)), "overwrite")
+    signed = repeat.signed(head, "another", 1)
+    bucket.write(key, sums.seal(key, codec.HeadWriter().encode(signed)), "overwrite")
 
 
 async def test_a_head_that_others_replace_too_is_read_first_after_a_pause(bucket: FarBucket) -> None:
@@ -311,7 +313,7 @@ async def test_a_slow_read_that_fails_in_the_end_changes_nothing(bucket: FarBuck
     either = shelf.fetch_again(key, time.monotonic() + DEADLINE, failed)
     await until(either.done)
     failed.set_exception(StoreError("too late"))
-    assert either.result().data == bucket.objects[key][0]
+    assert sums.seal(key, either.result().data) == bucket.objects[key][0]
     both = shelf.fetch_again("nowhere/head", time.monotonic() + DEADLINE, failed)
     await until(both.done)
     assert both.result() is None, "the second answer counts when the first is none"

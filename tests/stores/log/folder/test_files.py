@@ -7,6 +7,7 @@ from pathlib import Path
 import pytest
 
 from holdfast.errors import ConfigError, Unavailable
+from holdfast.stores.log import sums
 from holdfast.stores.log.folder import FolderSpace, files
 from tests.stores.log.space_suite import value
 
@@ -31,8 +32,9 @@ async def test_nobody_sees_half_a_file(space: FolderSpace, tmp_path: Path, monke
 
     monkeypatch.setattr(files.os, "rename", watched)
     await space.write_file(KEY, b"x" * 100_000)
-    assert seen == [(100_000, False)]
-    assert (tmp_path / KEY).read_bytes() == b"x" * 100_000
+    sealed = sums.seal(KEY, b"x" * 100_000)
+    assert seen == [(len(sealed), False)]
+    assert (tmp_path / KEY).read_bytes() == sealed
 
 
 async def test_a_deleted_object_takes_its_file_along(space: FolderSpace, tmp_path: Path):

@@ -56,6 +56,8 @@ def remove_and_make_again(folder: Path) -> None:
 
 def remove_the_database_and_make_it_again(folder: Path) -> None:
     remove_the_database(folder)
+    for files in folder.glob("*@*"):  # beside which no new store is made
+        shutil.rmtree(files)
     make_in_another_process(folder)
 
 

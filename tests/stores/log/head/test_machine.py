@@ -16,7 +16,7 @@ from tests.stores.log.head.head_bench import Bench, claimed
 from tests.stores.log.head.head_checks import CHECKS
 
 SOURCE = Path(machine.__file__)
-PURE = {"__future__", "bisect", "collections.abc", "functools", "itertools", "typing", "msgspec"}
+PURE = {"__future__", "bisect", "collections.abc", "functools", "itertools", "operator", "typing", "msgspec"}
 PURE_NEIGHBOURS = {"bits", "names", "state", "repeat"}
 
 COVERED = """

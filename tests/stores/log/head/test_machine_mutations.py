@@ -81,8 +81,8 @@ MUTATIONS = {
     "a cancelled message stays fresh": ("skip=block.skip | fresh)\n    _removed", "skip=block.skip)\n    _removed"),
     "a cancelled retry comes back": ("            _take(groups, group, part)\n", ""),
     "a held message is cancelled": (
-        "for each in head.leases if each.is_over(head.now, rules)\n",
-        "for each in head.leases\n",
+        "(head.leases, each) for each in _over(head, rules)]",
+        "(head.leases, each) for each in head.leases]",
     ),
     "a cancel reaches other blocks": ("if group.block == intent.block else 0", "if group else 0"),
     "a deleted message counts as failed": ("    elif intent.error is None:\n", "    elif intent.error == 0:\n"),
@@ -95,8 +95,13 @@ MUTATIONS = {
     "absorbed twice": ("new = repeat.absorbable(head, intent)", "new = list(intent.keys)"),
     "numbers are reused": ("        head.serial += 1\n", "        head.serial = len(head.blocks) + 1\n"),
     "leases end too early": (
-        "if not lease.is_over(head.now, rules):\n        return False",
-        "if not lease.is_over(head.now - 1, rules):\n        return False",
+        "for lease in head.leases if lease.is_over(head.now, rules)]",
+        "for lease in head.leases if lease.is_over(head.now - 1, rules)]",
+    ),
+    "the lease that lasts longest hides the others": ("if min(map(_expires,", "if max(map(_expires,"),
+    "a lease that ends now is not over": (
+        "> max(head.now, rules.now):\n        return []",
+        ">= max(head.now, rules.now):\n        return []",
     ),
     "NoRetry retries": ("not rules.retry_expired or lease.attempts", "lease.attempts"),
     "a paused queue gives": ("    if rules.paused:\n", "    if not rules:\n"),
@@ -114,12 +119,12 @@ MUTATIONS = {
         "        if False:\n            break",
     ),
     "a live lease is stolen": (
-        "        if lease.is_over(head.now, rules) and not exhausted(head, lease, rules):\n            sources",
-        "        if not exhausted(head, lease, rules):\n            sources",
+        "    for lease in _over(head, rules):\n        if not _is_last",
+        "    for lease in head.leases:\n        if not _is_last",
     ),
     "a claim takes what has no attempt left": (
-        "        if lease.is_over(head.now, rules) and not exhausted(head, lease, rules):\n            sources",
-        "        if lease.is_over(head.now, rules):\n            sources",
+        "        if not _is_last(head, lease, rules):\n            sources",
+        "        if lease:\n            sources",
     ),
     "an expired lease is no crash": (
         "_Source(lease.mask, lease.attempts, True, lease)",

@@ -17,9 +17,9 @@ from .... import ids
 from ....errors import UnknownOutcome
 from ...records import Envelope
 from .. import bundles, queues, rows
-from ..append import Block, Call, blocks_of, dedup_key, hand_out
+from ..append import Block, Call, blocks_of, hand_out
 from ..calendar import SAME
-from ..names import BlockName, due_of, plain
+from ..names import BlockName, dedup_key, due_of, plain
 from ..repeat_window import Home
 from ..rows import Rows
 from ..space import Reading, Transaction, Unclear

@@ -9,6 +9,7 @@ from __future__ import annotations
 import secrets
 from collections.abc import Callable
 from functools import partial
+from zlib import crc32
 
 import msgspec
 
@@ -32,6 +33,8 @@ class Identity(msgspec.Struct, frozen=True, kw_only=True):
     made_at: float
     epoch: float = 0.0
     lineage: int = 0
+    born: int = formats.FIRST  # the format it was made with, as far as that was noted
+    sum: int = 0  # a CRC-32 of all that stands before it; 0: of an earlier version
 
 
 class IdentityKeeper:
@@ -82,17 +85,22 @@ class IdentityKeeper:
             found = damage.read(KEY, partial(_decoded, place=self._wire.place), got.data) if got is not None else None
             new = change(got, found)
             if new is None:
-                self.current = found
+                self._learn(found)
                 return
             try:
-                self._wire.swap(KEY, msgspec.json.encode(new), got.tag if got is not None else None)
+                self._wire.swap(KEY, _encoded(new), got.tag if got is not None else None)
             except (Refused, Doubt) as error:  # somebody else was faster, or nobody knows: look again
                 if pause.over():
                     raise unanswered(self._wire.place, self._wire.timeout, error) from None
                 pause.wait()
             else:
-                self.current = new
+                self._learn(new)
                 return
+
+    def _learn(self, identity: Identity | None) -> None:
+        self.current = identity
+        if identity is not None:
+            self._wire.sums.set(identity.format, identity.born)
 
     def _is_copied(self, got: Got, found: Identity, *, opening: bool) -> bool:
         if found.place != self._wire.place:
@@ -107,8 +115,10 @@ class IdentityKeeper:
             return msgspec.structs.replace(found, place=place, made_at=now, epoch=now, lineage=found.lineage + 1)
         # Queues without an identity: of an earlier version, or copied without it.
         has_queues = bool(self._wire.page(CONFIGS.rstrip("/"), "", until))
+        format = formats.FIRST if has_queues else formats.LOG
         return Identity(
-            format=formats.FIRST if has_queues else formats.LOG,
+            format=format,
+            born=format,
             store_id=secrets.token_hex(8),
             place=place,
             made_at=now,
@@ -118,5 +128,17 @@ class IdentityKeeper:
 
 def _decoded(data: bytes, place: str) -> Identity:
     identity = msgspec.json.decode(data, type=Identity)
-    formats.checked(identity.format, formats.LOG, place)
+    formats.checked(identity.format, formats.LOG, place, oldest=formats.FIRST)
+    if identity.sum and identity.sum != _sum(data):
+        raise ValueError("its bytes do not match its sum")
     return identity
+
+
+def _encoded(identity: Identity) -> bytes:
+    plain = msgspec.json.encode(msgspec.structs.replace(identity, sum=0))
+    return msgspec.json.encode(msgspec.structs.replace(identity, sum=_sum(plain)))
+
+
+def _sum(data: bytes) -> int:
+    """Of all that stands before the sum itself, whatever a later version adds there."""
+    return crc32(data[: data.rindex(b'"sum":')]) or 1

@@ -10,11 +10,13 @@ from typing import Any, TypeVar
 import msgspec
 
 from ..space import Buffer
+from ..sums import Mismatch, Sums
 from .faults import Absent, Doubt, Refused, sorted_out, unanswered
 from .usage import Tally
 
 T = TypeVar("T")
 PAGE = 1000  # keys in one answer
+_OPENING = ("~identity", "probe/")  # what is read before the format is known, also by other versions: without a sum
 _FIRST_PAUSE = 0.05
 _LONGEST_PAUSE = 2.0
 
@@ -76,6 +78,7 @@ class Wire:
         self.tally = tally
         self.timeout = timeout
         self.ending = Ending()
+        self.sums = Sums()
 
     def until(self, deadline: float | None = None) -> float:
         return time.monotonic() + (self.timeout if deadline is None else deadline)
@@ -93,6 +96,12 @@ class Wire:
             return None
         self.tally.add("", key=key, received=len(data))
         meta = result.meta
+        if not key.startswith(_OPENING):
+            try:
+                data = self.sums.opened(key, data)
+            except Mismatch as error:
+                error.tag = _tag(meta)  # whoever can do without it may replace it
+                raise
         return Got(data, _tag(meta), meta["last_modified"].timestamp())
 
     def head(self, key: str, until: float) -> Listed | None:
@@ -122,6 +131,8 @@ class Wire:
         return self._patiently(lambda: self._write(key, data, "overwrite"), until)
 
     def _write(self, key: str, data: Buffer, mode: Any) -> Tag:
+        if not key.startswith(_OPENING):
+            data = self.sums.sealed(key, data)
         body = data if isinstance(data, bytes) else bytes(data)
         self.tally.add("", key=key, sent=len(body))
         # Never multipart: only a single request can carry a condition.

@@ -18,6 +18,7 @@ from .. import names
 from ..calendar import SAME, Calendar
 from ..repeat_window import Home, RepeatWindow
 from ..space import Buffer, NewFiles, Reading, Transaction, Unclear
+from ..sums import Sums
 from ..topics import Topics, deliver
 from . import clock as clocks
 from . import doctor
@@ -201,6 +202,10 @@ class CloudSpace:
 
     async def install(self, *, dry_run: bool) -> list[str]:
         return []
+
+    @property
+    def sums(self) -> Sums:
+        return self._wire.sums
 
     @property
     def format(self) -> int:

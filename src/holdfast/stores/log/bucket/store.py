@@ -148,14 +148,14 @@ class LateStore(LogStore):
 
     async def configure(self, name: str, options: QueueOptions) -> QueueInfo:
         info = await super().configure(name, options)
-        await self._hint(name)
+        await self._options_changed(name)
         return info
 
     async def pause(self, name: str, paused: bool) -> None:
         await super().pause(name, paused)
-        await self._hint(name)
+        await self._options_changed(name)
 
-    async def _hint(self, queue: str) -> None:
+    async def _options_changed(self, queue: str) -> None:
         """Let every list that looks for messages show that the options have changed."""
 
         def touch(tx: Transaction, key: str) -> None:

@@ -13,6 +13,7 @@ from ....errors import StoreError
 from ..calendar import SAME
 from ..names import CONFIGS, HINT
 from ..space import LAST, Buffer, Found, Range, Reading, Survey
+from ..sums import Mismatch
 from .head_cache import CONFIG_AGE, HINTED_AGE, SETTLE_AGE, Shelf, is_kept
 from .requests import PAGE, Got, Listed, Tag
 
@@ -105,7 +106,11 @@ class View:
             self._hasten(key)
             got = self._fetched[key].result()
             return _found(got.data) if got is not None else None
-        got = self._shelf.refresh(key, self._until) if is_kept(key) else wire.get(key, self._until)
+        try:
+            got = self._shelf.refresh(key, self._until) if is_kept(key) else wire.get(key, self._until)
+        except Mismatch as error:
+            self.tags[key] = error.tag
+            raise
         self.tags[key] = got.tag if got is not None else None
         return _found(got.data) if got is not None else None
 

@@ -212,6 +212,7 @@ class Committer:
             if create_schema(connection, path):
                 self.made.append(f"create the database {path}")
             self.format = read_format(connection) or formats.LOG
+            self._files.sums.set(self.format, read_format(connection, "born"))
             given = self._given_clock
             self.clock = FolderClock.given(given) if given else FolderClock.anchored(connection)
             connection.execute("COMMIT")

@@ -14,9 +14,9 @@ from typing import Any
 
 import apsw
 
-from ....errors import ConfigError, Unavailable, UnsafeStore
+from ....errors import ConfigError, StoreError, Unavailable, UnsafeStore
 from ... import formats
-from .. import rows
+from .. import names, rows
 from ..calendar import IN_STEP, Calendar
 from ..space import LAST, Buffer, Found, Range, Survey
 from . import clock
@@ -93,19 +93,33 @@ def create_schema(connection: apsw.Connection, path: Path) -> bool:
     if "meta" in tables:
         format = read_format(connection)
         if format is not None:
-            formats.checked(format, formats.LOG, str(path))
+            formats.checked(format, formats.LOG, str(path), oldest=formats.FIRST)
             clock.complete(connection)
             return False
     elif tables:
         raise ConfigError(f"{path} is a database of something else")
+    _refuse_remains(path)
     for statement in SCHEMA:
         connection.execute(statement)
-    connection.execute("INSERT INTO meta (name, value) VALUES ('format', ?)", (formats.LOG,))
+    connection.execute("INSERT INTO meta (name, value) VALUES ('format', ?1), ('born', ?1)", (formats.LOG,))
     return True
 
 
-def read_format(connection: apsw.Connection) -> int | None:
-    row = connection.execute("SELECT value FROM meta WHERE name = 'format'").fetchone()
+def _refuse_remains(path: Path) -> None:
+    """Files of blocks or of an archive need the database that knows them: without it this is no new store."""
+    for directory, _, found in os.walk(path.parent):
+        for each in found:
+            key = os.path.relpath(os.path.join(directory, each), path.parent)
+            if "/" in key and names.is_ours(key):
+                raise StoreError(
+                    f"{path.parent} has messages ({key}) but no database: put {path.name} back from a backup, "
+                    "or make the store in an empty folder"
+                )
+
+
+def read_format(connection: apsw.Connection, name: str = "format") -> int | None:
+    """The store's; or `born`: the one it was made with, if that was noted."""
+    row = connection.execute("SELECT value FROM meta WHERE name = ?", (name,)).fetchone()
     return None if row is None else int(row[0])
 
 
@@ -142,8 +156,7 @@ class Snapshot:
         if row is None:
             return None
         data, tag = row
-        if data is None:
-            data = self._read_file(key)
+        data = self._read_file(key) if data is None else self._files.sums.opened(key, data)
         return None if data is None else Found(data, tag)
 
     def _read_file(self, key: str) -> bytes | None:
@@ -169,7 +182,9 @@ class Snapshot:
         firsts = tuple([limit == 1 for _, _, limit in ranges])
         row = self._execute(_survey_sql(len(keys), firsts), bindings).fetchone()
         assert row is not None
-        return list(row[: len(keys)]), [keys.split("\0") if keys else [] for keys in row[len(keys) :]]
+        opened = self._files.sums.opened
+        found = [None if data is None else opened(key, data) for key, data in zip(keys, row, strict=False)]
+        return found, [keys.split("\0") if keys else [] for keys in row[len(keys) :]]
 
     def is_file(self, key: str) -> bool:
         """There is an object of this key whose bytes are a file."""
@@ -285,7 +300,7 @@ class Writing(Snapshot):
         self._execute(
             "INSERT INTO objects (key, data, tag) VALUES (?, ?, ?) "
             "ON CONFLICT (key) DO UPDATE SET data = excluded.data, tag = excluded.tag",
-            (key, data, self._tag()),
+            (key, self._files.sums.sealed(key, data), self._tag()),
         )
 
     def delete(self, key: str) -> bool:
@@ -302,7 +317,7 @@ class Writing(Snapshot):
         self._writes()
         self._execute(
             "INSERT INTO objects (key, data, tag) VALUES (?, ?, ?) ON CONFLICT (key) DO NOTHING",
-            (key, data, self._tag()),
+            (key, None if data is None else self._files.sums.sealed(key, data), self._tag()),
         )
         return self._connection.changes() == 1
 

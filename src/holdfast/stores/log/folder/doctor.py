@@ -4,12 +4,13 @@ from __future__ import annotations
 
 import shutil
 import time
+from contextlib import closing
 from pathlib import Path
 
 import apsw
 
 from ...base import Check
-from .database import Snapshot
+from .database import BUSY_TIMEOUT, Snapshot, open_there
 from .opening import file_system
 
 _SMALL = 64 << 20
@@ -37,6 +38,17 @@ def database(view: Snapshot, path: Path) -> list[Check]:
     else:
         checks.append(Check("integrity", "ok", f"not checked, the database has {size >> 20} MiB"))
     return checks
+
+
+def integrity(path: Path, vfs: str | None) -> list[str]:
+    """What SQLite says of every page, and of rows that an index misses; on a connection of its own."""
+    try:
+        with closing(open_there(path, apsw.SQLITE_OPEN_READONLY, vfs=vfs)) as connection:
+            connection.set_busy_timeout(BUSY_TIMEOUT)
+            said = [str(line) for (line,) in connection.execute("PRAGMA integrity_check")]
+    except apsw.Error as error:
+        said = [str(error)]
+    return [f"{path.name}: {line}" for line in said if line != "ok"]
 
 
 def surroundings(folder: Path, mechanism: str, now: float) -> list[Check]:

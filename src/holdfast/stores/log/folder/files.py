@@ -14,14 +14,15 @@ from collections.abc import Callable, Iterable, Iterator
 from pathlib import Path
 
 from ....errors import ConfigError
+from ..names import PARQUET
 from ..space import Buffer
+from ..sums import Sums
 from .identity import Identity
 
 TEMPORARY = ".tmp"
 SCARCE = (errno.EMFILE, errno.ENFILE)
 LINK = (errno.ELOOP, errno.ENOTDIR)  # what the system says of a symbolic link that must not be followed
 _DIRECTORY = os.O_RDONLY | os.O_DIRECTORY | os.O_NOFOLLOW | os.O_CLOEXEC
-LISTED = ".parquet"  # files that other programs read as they lie there
 
 
 class Files:
@@ -35,6 +36,7 @@ class Files:
         self._folder = folder
         self._identity = identity
         self.inside = -1
+        self.sums = Sums()
         self._durable = {""}  # directories known to survive a power cut
         self.spare: Callable[[], bool] = lambda: False  # close descriptors that can be spared; False: there are none
 
@@ -79,11 +81,12 @@ class Files:
                 raise
             return None  # no file of ours, wherever it leads
         with open(fd, "rb", buffering=0) as file:
-            return file.read()
+            return self.sums.opened(key, file.read())
 
     def write(self, key: str, data: Buffer) -> None:
         """Durable when it returns: the bytes, the name and the directories above it."""
         path = self.path(key)
+        data = self.sums.sealed(key, data)
         try:
             self._write(path, data)
         except FileNotFoundError:  # a sweep took the empty directory away that we remembered
@@ -118,7 +121,7 @@ class Files:
         # Under another name first where others list the folder, who must not see half a file, and where two processes
         # may write the same key, who must not cut each other's bytes. The rename is one more commit of the file
         # system's journal, so a block, which is one producer's and found by its row alone, goes without.
-        listed = path.endswith(LISTED)
+        listed = path.endswith(PARQUET)  # other programs read these as they lie there
         name = os.path.join(directory, f".{secrets.token_hex(8)}{TEMPORARY}") if listed else path
         fd = self._open(name, os.O_WRONLY | os.O_CREAT | os.O_EXCL)
         try:

@@ -20,6 +20,7 @@ from .. import names
 from ..calendar import Calendar
 from ..repeat_window import Atomic, Home, RepeatWindow
 from ..space import Buffer, NewFiles, Reading, Transaction
+from ..sums import Sums
 from . import doctor
 from .commit import Committer, Reader
 from .commit_thread import CLOSED, Lane, Work
@@ -254,6 +255,14 @@ class FolderSpace:
         return list(self._committer.made)
 
     @property
+    def sums(self) -> Sums:
+        return self._files.sums
+
+    async def verify(self) -> list[str]:
+        """As `stores.log.space.Verifying`."""
+        return await self._in_pool(partial(doctor.integrity, self._folder / DATABASE, self._vfs))
+
+    @property
     def format(self) -> int:
         return self._committer.format
 
@@ -261,6 +270,7 @@ class FolderSpace:
         newest = "UPDATE meta SET value = max(value, ?) WHERE name = 'format'"
         await self.transact(lambda view: cast(Writing, view).execute(newest, (formats.LOG,)))
         self._committer.format = formats.LOG
+        self._files.sums.set(formats.LOG)
 
     async def uninstall(self) -> list[str]:
         """Remove the database, the files of objects and our own; the folder too if nothing else is in it."""

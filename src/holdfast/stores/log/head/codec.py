@@ -10,6 +10,7 @@ from typing import Any
 import msgspec
 
 from ....errors import StoreError
+from ....schedules import Mark
 from ..calendar import IN_STEP, Calendar
 from .pipelines import NOTHING, Pipes
 from .state import Beyond, Block, Frozen, Head, Lease, Recent, Settled, Waiting
@@ -17,7 +18,8 @@ from .state import Beyond, Block, Frozen, Head, Lease, Recent, Settled, Waiting
 PLAIN = 1
 LATE = 2  # of heads with more than that: a repeat window, consumers and sinks
 ASIDE = 3  # of heads that have late blocks set aside; without any, nothing of it is written
-FORMAT = 4  # of heads with retries that name the worker that failed them; the same
+WORKERS = 4  # of heads with retries that name the worker that failed them; the same
+FORMAT = 5  # of heads with marks of schedules; the same
 
 
 _SHIFT_MOST = 64
@@ -129,13 +131,16 @@ def decode(data: bytes, calendar: Calendar = IN_STEP) -> Head:
         [Recent(each[0], each[1], _mask(each[2]), each[3]) for each in recent],
         _pipes_from(rest[1]) if len(rest) > 1 and rest[1] else NOTHING,
         _beyond_from(rest[0]) if rest and rest[0] else Beyond(),
+        msgspec.convert(rest[2], dict[str, Mark]) if len(rest) > 2 else {},
     )
 
 
 def _number(head: Head, rest: tuple[Any, ...]) -> int:
     """The lowest that says it all."""
-    if any(map(_worker, head.waiting)) or (head.frozen and any(map(_worker, head.frozen.waiting))):
+    if head.schedules:
         return FORMAT
+    if any(map(_worker, head.waiting)) or (head.frozen and any(map(_worker, head.frozen.waiting))):
+        return WORKERS
     return ASIDE if head.beyond.aside else LATE if rest else PLAIN
 
 
@@ -146,6 +151,8 @@ def _rest(head: Head) -> tuple[Any, ...]:
     beyond: tuple[Any, ...] = (late.graveyard, late.forgets, late.purged_at, late.sessions)
     if late.aside:
         beyond = (*beyond, _NOBODY, late.aside)
+    if head.schedules:
+        return beyond if any(beyond) else None, pipes if any(pipes) else None, head.schedules
     if any(pipes):
         return beyond if any(beyond) else None, pipes
     return (beyond,) if any(beyond) else ()

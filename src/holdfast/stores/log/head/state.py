@@ -13,6 +13,7 @@ from typing import Literal, TypeAlias
 import msgspec
 
 from .... import ids
+from ....schedules import Mark
 from ..calendar import IN_STEP, Calendar
 from ..names import BlockName, due_of, is_of_flush, parse_block
 from . import bits
@@ -235,6 +236,7 @@ class Head(msgspec.Struct):
     recent: list[Recent] = []
     pipes: Pipes = NOTHING
     beyond: Beyond = Beyond()
+    schedules: dict[str, Mark] = {}  # how far each has come
 
     def change(self, no: int, **fields: int) -> None:
         """Replace fields of a block."""

@@ -10,6 +10,7 @@ from typing import TYPE_CHECKING, TypeAlias
 import msgspec
 
 from .... import ids
+from ....errors import Damaged
 from ...batches import Filter, Sizing, Slice, filtered, may_pass
 from ...records import View
 from .. import damage, names, records
@@ -90,7 +91,10 @@ def sampled(view: Reading, seen: Seen, parts: list[Part]) -> Plan:
     """A plan of these parts; some are looked at to learn how large a row is."""
     rows = size = 0
     for part in parts[:: max(1, len(parts) // _SAMPLES)][:_SAMPLES]:
-        found = view.get(part.key)
+        try:
+            found = view.get(part.key)
+        except Damaged:  # whoever reads it says so
+            continue
         if found is not None:
             rows += names.parse_block(part.key).count if part.groups else part.rows
             size += len(found.data)

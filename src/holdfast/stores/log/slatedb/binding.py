@@ -3,8 +3,6 @@
 from __future__ import annotations
 
 import asyncio
-import contextlib
-import ctypes
 import importlib
 import threading
 from collections.abc import Coroutine
@@ -40,12 +38,6 @@ def copies() -> copying.State:
         return copying.install(importlib.import_module("slatedb.uniffi._slatedb_uniffi.slatedb"))
     except ImportError:
         return "not understood"
-
-
-def release_memory() -> None:
-    """What the library has freed goes back to the system: it has a dozen threads, and glibc keeps a heap for each."""
-    with contextlib.suppress(AttributeError):  # another C library
-        ctypes.CDLL(None).malloc_trim(0)
 
 
 class Caller:

@@ -12,6 +12,7 @@ from itertools import count
 from ....errors import Fenced, Unavailable
 from ... import formats
 from ..folder.commit_thread import Work
+from ..sums import Sums
 from . import layout
 from .clock import SlateClock
 from .database import Database, Opened
@@ -60,6 +61,7 @@ class Committer:
         self._tried = 0.0
         self.flushed = 0.0  # when, by the monotonic clock, something was last written
         self.state: State | None = None
+        self.sums = Sums()
         self.lock = threading.Lock()  # held while the durable state is read by a step, or changes
         self.made: list[str] = []  # what opening had to make, in words
 
@@ -88,6 +90,7 @@ class Committer:
         state = self.state
         assert state is not None
         tag = next(self._tags)
+        data = bytes(self.sums.sealed(key, data))
         state.database.write([(layout.data_row(tag), data), (layout.gone_row(tag), b"1")], durable=False)
         before = state.files.add(key, tag)
         if before is not None:
@@ -99,6 +102,7 @@ class Committer:
         assert state is not None
         state.database.write([(layout.FORMAT_ROW, str(formats.LOG).encode())])
         self.format = formats.LOG
+        self.sums.set(formats.LOG)
 
     def sweep(self, older_than: float) -> int:
         """In the lane: forget files that nobody adopted; their bytes go with the next writes."""
@@ -132,6 +136,7 @@ class Committer:
             if opened.is_new:
                 self.made.append("create the SlateDB database")
             self.format = opened.format
+            self.sums.set(opened.format, opened.born)
             self.state = state = State(database, opened)
         try:
             state.database.refuse_fenced()
@@ -163,7 +168,8 @@ class Committer:
 
     def _group(self, state: State) -> Group:
         group = Group(
-            state.index, state.recent, state.fetch, files=state.files, tags=self._tags, now=self.clock.now()
+            state.index, state.recent, state.fetch,
+            files=state.files, tags=self._tags, now=self.clock.now(), sums=self.sums
         )  # fmt: skip
         group.calendar = self.clock.calendar()
         return group
@@ -235,7 +241,7 @@ class Reader:
             except (Fenced, Unavailable) as error:
                 fail_all(works, error)
                 return
-            view = Snapshot(state.index, state.recent, state.fetch)
+            view = Snapshot(state.index, state.recent, state.fetch, sums=committer.sums)
             view.now, view.calendar = committer.clock.now(), committer.clock.calendar()
             for work in works:
                 if work.begin():

@@ -12,8 +12,9 @@ import msgspec
 
 from ....errors import Fenced, StoreError, Unavailable
 from ... import formats
+from .. import heap
 from . import layout
-from .binding import Caller, release_memory, slatedb
+from .binding import Caller, slatedb
 from .disk import Disk
 from .faults import FENCED, another, translated
 from .index import Entry
@@ -41,6 +42,7 @@ class Opened(msgspec.Struct):
     apart: float  # and how far it was ahead of the wall clock
     is_new: bool
     format: int
+    born: int  # the format it was made with
 
 
 class Database:
@@ -98,6 +100,7 @@ class Database:
         if found.is_new:
             batch = package.WriteBatch()
             batch.put(layout.FORMAT_ROW, str(found.format).encode())
+            batch.put(layout.BORN_ROW, str(found.format).encode())
             await self._durable(batch)
         if self._disk is not None:
             self._disk.sync_everything()
@@ -133,7 +136,8 @@ class Database:
         gone = [layout.tag_of(row.key) async for row in self._rows(layout.GONE)]
         latest = layout.decode_instant(await self._db.get(layout.CLOCK_ROW))
         apart = layout.decode_instant(await self._db.get(layout.APART_ROW))
-        return Opened(entries, gone, latest, apart, is_new, formats.LOG if format is None else int(format))
+        born = formats.LOG if is_new else int(await self._db.get(layout.BORN_ROW) or formats.FIRST)
+        return Opened(entries, gone, latest, apart, is_new, formats.LOG if format is None else int(format), born)
 
     async def _rows(self, prefix: bytes, *, limit: int = _PAGE) -> Any:
         everything = slatedb().KeyRange(start=None, start_inclusive=False, end=None, end_inclusive=False)
@@ -216,7 +220,7 @@ class Database:
         try:
             self.refuse_moved()
             self._call(db.flush_with_options(how), timeout=self._timeout)
-            release_memory()
+            heap.give_back()  # a dozen threads of the library have a heap each
         except (package.Error, TimeoutError, Unavailable, OSError):
             pass  # nothing is lost by it; what it means for writes shows with the next
 

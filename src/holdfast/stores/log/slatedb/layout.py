@@ -16,6 +16,7 @@ from .index import Entry
 
 OBJECTS, GONE = b"k", b"g"
 FORMAT_ROW, CLOCK_ROW = b"mformat", b"mclock"
+BORN_ROW = b"mborn"  # the format it was made with; databases from before this was noted have none
 APART_ROW = b"mclock-apart"  # how far the clock was ahead of the wall clock then
 SMALL = 512  # bytes an object keeps beside its key: more would make opening read the messages, too
 LARGEST_KEPT = 1 << 20  # bytes of a head or another object that is replaced again and again
@@ -69,5 +70,5 @@ def check_format(value: bytes | None, *, empty: bool, place: str) -> bool:
         if not empty:
             raise ConfigError(f"{place} is a SlateDB database of something else")
         return True
-    formats.checked(int(value), formats.LOG, place)
+    formats.checked(int(value), formats.LOG, place, oldest=formats.FIRST)
     return False

@@ -15,6 +15,7 @@ from ..calendar import Calendar
 from ..folder.commit_thread import CLOSED
 from ..repeat_window import Atomic, Home, RepeatWindow
 from ..space import Buffer, NewFiles, Reading, Transaction
+from ..sums import Sums
 from ..topics import deliver
 from . import doctor
 from .core import Core, release, shared
@@ -123,6 +124,10 @@ class SlateSpace:
         """Opening has made everything already; what it had to make."""
         self._usable()
         return list(self._core.committer.made)
+
+    @property
+    def sums(self) -> Sums:
+        return self._core.committer.sums
 
     @property
     def format(self) -> int:

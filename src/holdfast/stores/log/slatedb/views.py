@@ -11,6 +11,7 @@ import msgspec
 from ....errors import Unavailable
 from ..calendar import IN_STEP, Calendar
 from ..space import LAST, Buffer, Found, Range, Survey
+from ..sums import Sums
 from .index import Entry, Index, Recent
 from .layout import LARGEST_KEPT, SMALL
 
@@ -38,10 +39,11 @@ class Snapshot:
     now: float = 0.0
     calendar: Calendar = IN_STEP
 
-    def __init__(self, index: Index, recent: Recent, fetch: Callable[[int], bytes | None]) -> None:
+    def __init__(self, index: Index, recent: Recent, fetch: Callable[[int], bytes | None], *, sums: Sums) -> None:
         self._index = index
         self._recent = recent
         self._fetch = fetch
+        self._sums = sums
 
     def _entry(self, key: str) -> Entry | None:
         return self._index.entries.get(key)
@@ -62,7 +64,7 @@ class Snapshot:
         if entry is None:
             return None
         data = entry.data if entry.data is not None else self._data(entry.tag)
-        return None if data is None else Found(data, entry.tag)
+        return None if data is None else Found(self._sums.opened(key, data), entry.tag)
 
     def list(self, prefix: str, *, after: str = "", limit: int = 1000) -> list[str]:
         start = after + "\0" if after >= prefix and after else prefix
@@ -96,8 +98,9 @@ class Group(Snapshot):
         files: Files,
         tags: Iterator[int],
         now: float,
+        sums: Sums,
     ) -> None:
-        super().__init__(index, recent, fetch)
+        super().__init__(index, recent, fetch, sums=sums)
         self.now = now
         self.changed: dict[str, Entry | None] = {}
         self.written: dict[int, bytes] = {}  # bytes that lie apart, by tag
@@ -146,7 +149,7 @@ class Group(Snapshot):
         return True
 
     def put(self, key: str, data: Buffer, *, proof: Callable[[bytes | None], bool] | None = None) -> None:
-        content = bytes(data)
+        content = bytes(self._sums.sealed(key, data))
         tag = next(self._tags)
         replaced = self._entry(key) is not None and len(content) <= LARGEST_KEPT
         if replaced or len(content) <= SMALL:

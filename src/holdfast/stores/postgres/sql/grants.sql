@@ -17,6 +17,12 @@ DO $grants$
 DECLARE
     own record;
 BEGIN
+    IF EXISTS (  -- a schema of the format before has none
+        SELECT FROM pg_catalog.pg_class c JOIN pg_catalog.pg_namespace n ON n.oid = c.relnamespace
+        WHERE n.nspname = {schema_text} AND c.relname = 'holdfast_schedules'
+    ) THEN
+        GRANT SELECT, INSERT, UPDATE, DELETE ON {schema}.holdfast_schedules TO {role};
+    END IF;
     FOR own IN
         SELECT c.relname FROM pg_catalog.pg_class c JOIN pg_catalog.pg_namespace n ON n.oid = c.relnamespace,
             {schema}.queues q

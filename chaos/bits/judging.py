@@ -1,0 +1,52 @@
+"""What a trial shows: whether the fault had an effect, whether anybody said so, and what must never be."""
+
+from __future__ import annotations
+
+import msgspec
+
+from .places import WHOLE
+from .story import Found, Kept
+
+_SAID = "damaged"
+
+
+class Judged(msgspec.Struct, frozen=True):
+    effective: bool
+    said: bool
+    wrong: list[str]  # what must never be, in words
+    where: str = ""  # who said it
+
+    @property
+    def silent(self) -> bool:
+        return self.effective and not self.said
+
+
+def judge(kept: Kept, found: Found, kind: str) -> Judged:
+    every = kept.waiting | kept.finished | kept.dead
+    wrong = [f"{id} was delivered as {told[:40]!r}" for id, told in found.delivered if every.get(id) != told]
+    twice = len(found.delivered) - len(dict(found.delivered))
+    if twice:
+        wrong.append(f"{twice} messages were delivered and completed twice")
+    ended = [id for id, _ in found.delivered if id not in kept.waiting]
+    wrong += [f"{id} had ended and was delivered again" for id in ended]
+    for id, (told, result, error) in found.archived.items():
+        if id in every and told is not None and told != every[id]:
+            wrong.append(f"{id} is archived as {str(told)[:40]!r}")
+        if id in kept.results and result != kept.results[id] and _SAID not in error:
+            wrong.append(f"the result of {id} is archived as {str(result)[:40]!r}")
+    wrong += [f"{id} is dead as {str(told)[:40]!r}" for id, (told, error) in found.dead.items()
+              if id in every and told != every[id] and _SAID not in error]  # fmt: skip
+    seen = {id for id, _ in found.delivered} | set(found.dead) | set(found.archived)
+    missing = set(every) - seen
+    died = {id: error for id, (_, error) in found.dead.items() if id not in kept.dead}
+    results = [error for _, _, error in found.archived.values() if _SAID in error]
+    by_death = bool(results) or any(_SAID in error for error in died.values())
+    said = {"call": bool(found.errors), "dead letter": by_death, "scrub": bool(found.scrubbed)}
+    forgot = found.remembered != kept.remembered and not found.errors
+    if kind not in WHOLE and not found.goes_on:
+        wrong.append("the queue does not go on")
+    is_block = kind in ("block", "delayed block", "retries", "part of a call")
+    if is_block and missing:
+        wrong.append(f"{len(missing)} messages are neither delivered nor dead")
+    effective = bool(wrong or missing or died or any(said.values()) or forgot)
+    return Judged(effective, any(said.values()), wrong, next((who for who, yes in said.items() if yes), ""))

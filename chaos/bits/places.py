@@ -1,0 +1,173 @@
+"""Stores whose objects can be spoiled while they are closed, and put back as they were."""
+
+from __future__ import annotations
+
+import re
+import shutil
+import sqlite3
+from collections.abc import Iterator
+from contextlib import closing, contextmanager
+from pathlib import Path
+from typing import Protocol
+
+from tests.servers.bucket import BucketServer, Item
+
+_KINDS = {
+    r"queues/.*": "options",
+    r"[^/]+/head": "head",
+    r"[^/]+/dead/head": "head of dead letters",
+    r"[^/]+/dead/(inbox|later)/.*": "dead letters",
+    r".*/(inbox|later)/[^/]+/\S{32}-\d+-\d+-\d+-\d+c?-.*": "retries",
+    r".*/inbox/.*\.bundle": "bundle",
+    r".*/inbox/.*": "block",
+    r".*/later/.*": "delayed block",
+    r".*/parts/.*": "part of a call",
+    r".*/archive/.*": "archive file",
+    r".*/results/.*": "result",
+    r".*/dedup/.*": "dedup key",
+    r"~identity": "identity",
+    r"holdfast\.db": "database pages",
+    r"holdfast\.db-wal": "write-ahead log",
+    r"(wal|compacted|manifest)/.*": "SlateDB file",
+}
+WHOLE = frozenset(("options", "head", "identity", "database pages", "write-ahead log", "SlateDB file"))
+"""Kinds that a queue cannot do without: there every call may be refused."""
+
+
+def kind_of(key: str) -> str | None:
+    """None: it says nothing that anybody needs."""
+    return next((kind for pattern, kind in _KINDS.items() if re.fullmatch(pattern, key)), None)
+
+
+class Place(Protocol):
+    @property
+    def url(self) -> str: ...
+
+    def keep(self) -> None:
+        """The closed store as it is now is what every trial begins with."""
+
+    def reset(self) -> None:
+        """Back to that."""
+
+    def objects(self) -> dict[str, bytes]:
+        """As they lie there."""
+
+    def write(self, key: str, data: bytes | None) -> None:
+        """None: it is removed."""
+
+    def can_vanish(self, key: str) -> bool:
+        """Whether it can, and anything is left that knows of it."""
+
+
+class Folder:
+    """`file://`: rows, files, the database itself and the log of a process that was killed."""
+
+    def __init__(self, root: Path) -> None:
+        self._store, self._kept = root / "store", root / "kept"
+        self.url = f"file://{self._store}"
+
+    def keep(self) -> None:
+        shutil.copytree(self._store, self._kept)
+
+    def reset(self) -> None:
+        shutil.rmtree(self._store, ignore_errors=True)
+        shutil.copytree(self._kept, self._store)
+
+    def objects(self) -> dict[str, bytes]:
+        with closing(self._database()) as database:
+            rows = database.execute("SELECT key, data FROM objects").fetchall()
+        found = {key: (self._store / key).read_bytes() if data is None else data for key, data in rows}
+        return found | {"holdfast.db": (self._store / "holdfast.db").read_bytes()}
+
+    def write(self, key: str, data: bytes | None) -> None:
+        path = self._store / key
+        if path.exists():
+            path.unlink() if data is None else path.write_bytes(data)
+        else:
+            with closing(self._database()) as database, database:
+                database.execute("UPDATE objects SET data = ? WHERE key = ?", (data, key))
+
+    def can_vanish(self, key: str) -> bool:
+        return (self._store / key).exists()  # a row does not go alone: what happens to pages is another kind
+
+    def _database(self) -> sqlite3.Connection:
+        return sqlite3.connect(self._store / "holdfast.db")
+
+
+class Slate:
+    """`slatedb+file://`: its files."""
+
+    def __init__(self, root: Path) -> None:
+        self._store, self._kept = root / "store", root / "kept"
+        self._trials = 0
+
+    @property
+    def url(self) -> str:
+        return f"slatedb+file://{self._store}"
+
+    keep = Folder.keep
+
+    def reset(self) -> None:
+        """In another folder: SlateDB may still clean up in the one before."""
+        self._trials += 1
+        shutil.rmtree(self._store, ignore_errors=True)
+        self._store = self._kept.with_name(f"store{self._trials}")
+        shutil.copytree(self._kept, self._store)
+
+    def objects(self) -> dict[str, bytes]:
+        found = (path for path in sorted(self._store.rglob("*")) if path.is_file())
+        return {"/".join(path.relative_to(self._store).parts[-2:]): path.read_bytes() for path in found}
+
+    def write(self, key: str, data: bytes | None) -> None:
+        [path] = (path for path in self._store.rglob(key.rpartition("/")[2]) if path.is_file())
+        path.unlink() if data is None else path.write_bytes(data)
+
+    def can_vanish(self, key: str) -> bool:
+        return True
+
+
+class Bucket:
+    """`s3://`, on a server that is honest and lives here."""
+
+    def __init__(self, server: BucketServer) -> None:
+        self._server = server
+        self._kept: dict[str, Item] = {}
+        self.url = server.url("jobs")
+
+    def keep(self) -> None:
+        self._kept = dict(self._server.items)
+
+    def reset(self) -> None:
+        self._server.items.clear()
+        self._server.items.update(self._kept)
+        self._server._keys[:] = sorted(self._kept)
+
+    def objects(self) -> dict[str, bytes]:
+        return {key.removeprefix("jobs/"): item.data for key, item in self._server.items.items()}
+
+    def write(self, key: str, data: bytes | None) -> None:
+        full = f"jobs/{key}"
+        if data is None:
+            del self._server.items[full]
+            self._server._keys.remove(full)
+        else:
+            item = self._server.items[full]
+            self._server.items[full] = Item(data, f'"{hash(data):x}"', item.written)
+
+    def can_vanish(self, key: str) -> bool:
+        """Nothing names an archive file, a dedup key or a head, and of a block that no head has absorbed only its
+        producer knows: without them a bucket looks like one that never had them.
+        """
+        if kind_of(key) in ("block", "delayed block", "retries", "dead letters"):
+            heads = [data for each, data in self.objects().items() if each.endswith("/head")]
+            return any(key.partition("/")[2].encode() in data for data in heads)
+        return kind_of(key) not in ("archive file", "dedup key", "head", "head of dead letters")
+
+
+@contextmanager
+def place(store: str, root: Path) -> Iterator[Place]:
+    if store == "s3":
+        with BucketServer() as server:
+            yield Bucket(server)
+    else:
+        yield (Slate if store == "slatedb" else Folder)(root)

@@ -1,0 +1,1 @@
+"""Schedules that several processes fire while they are killed and their clocks are set."""

@@ -1,0 +1,139 @@
+"""Where backups lie: a folder or a bucket. Files are written once, whole, and never changed."""
+
+from __future__ import annotations
+
+import os
+import secrets
+import time
+from pathlib import Path
+from typing import Protocol
+
+from .. import config
+from ..errors import ConfigError, StoreError, Unavailable
+from ..stores.opening import Location, locate, store_options
+
+_TRIES = 5  # of a write that nobody answers
+_PAUSE_S = 0.2  # doubled each time
+_TEMPORARY = ".tmp"
+_BUCKETS = ("s3", "gs", "az")
+
+
+class Target(Protocol):
+    """Methods block; they are called in threads."""
+
+    place: str  # as people are told of it
+
+    def names(self) -> list[str]:
+        """Of all files."""
+
+    def read(self, name: str) -> bytes | None:
+        """None: it is not there."""
+
+    def create(self, name: str, data: bytes) -> bool:
+        """Durable when it returns; False: there is a file of this name, and it stays as it is."""
+
+
+def opened(target: str | os.PathLike[str]) -> Target:
+    """A path, file:// or the URL of a bucket; ConfigError."""
+    location = locate(target)
+    if location.scheme == "file":
+        return Folder(folder_of(location))
+    if location.scheme in _BUCKETS:
+        return Bucket(location)
+    raise ConfigError(f"{location.scheme}:// cannot hold a backup; give a folder, or a bucket as s3://bucket/prefix")
+
+
+def folder_of(location: Location) -> Path:
+    return Path(location.place).absolute().resolve()
+
+
+class Folder:
+    """A folder; it is made when it is first written to."""
+
+    def __init__(self, path: Path) -> None:
+        self.path = path
+        self.place = str(path)
+
+    def names(self) -> list[str]:
+        found: list[str] = []
+        for folder, _, files in os.walk(self.path):
+            inside = Path(folder).relative_to(self.path)
+            found += [str(inside / name) for name in files if not name.endswith(_TEMPORARY)]
+        return found
+
+    def read(self, name: str) -> bytes | None:
+        try:
+            return (self.path / name).read_bytes()
+        except FileNotFoundError:
+            return None
+        except OSError as error:
+            raise StoreError(f"{self.place}/{name} cannot be read: {error.strerror}") from error
+
+    def create(self, name: str, data: bytes) -> bool:
+        path = self.path / name
+        temporary = path.with_name(f"{secrets.token_hex(8)}{_TEMPORARY}")
+        try:
+            path.parent.mkdir(parents=True, exist_ok=True)
+            try:
+                with open(temporary, "xb") as file:
+                    file.write(data)
+                    file.flush()
+                    os.fsync(file.fileno())
+                os.link(temporary, path)  # unlike a rename, it never replaces
+            except FileExistsError:
+                return False
+            finally:
+                temporary.unlink(missing_ok=True)
+            self._sync(path.parent)
+        except OSError as error:
+            raise StoreError(f"{path} cannot be written: {error.strerror}") from error
+        return True
+
+    def _sync(self, folder: Path) -> None:
+        """The names too, up to the target itself."""
+        for each in (folder, self.path, self.path.parent):
+            fd = os.open(each, os.O_RDONLY | os.O_DIRECTORY)
+            try:
+                os.fsync(fd)
+            finally:
+                os.close(fd)
+
+
+class Bucket:
+    """A bucket, or a prefix of one."""
+
+    def __init__(self, location: Location) -> None:
+        from ..stores.log.bucket import address
+        from ..stores.log.bucket.requests import Wire
+        from ..stores.log.bucket.usage import Tally
+
+        options = store_options(config.load().store, location.options, {})
+        self.place = address.shown(location.place)
+        self._wire = Wire(
+            address.bucket(location.place, options), self.place, Tally(), timeout=options.operation_timeout
+        )
+
+    def names(self) -> list[str]:
+        found: list[str] = []
+        while page := self._wire.page("", found[-1] if found else "", self._wire.until()):
+            found += [each.key for each in page]
+        return found
+
+    def read(self, name: str) -> bytes | None:
+        got = self._wire.get(name, self._wire.until())
+        return None if got is None else got.data
+
+    def create(self, name: str, data: bytes) -> bool:
+        from ..stores.log.bucket.faults import Doubt, Refused
+
+        in_doubt = False
+        for attempt in range(_TRIES):
+            try:
+                self._wire.create(name, data)
+                return True
+            except Refused:
+                return in_doubt and self.read(name) == data  # a try whose answer was lost may have written it
+            except Doubt:
+                in_doubt = True
+                time.sleep(_PAUSE_S * 2**attempt)
+        raise Unavailable(f"{self.place} did not take {name}")

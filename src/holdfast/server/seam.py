@@ -1,0 +1,186 @@
+"""/seam/v1: the methods of the open store, one to one, for the `http://` store. See `stores/http/wire.py`."""
+
+from __future__ import annotations
+
+import asyncio
+import time
+from collections import OrderedDict
+from collections.abc import Awaitable, Callable, Sequence
+from typing import Any
+
+import msgspec
+
+from ..errors import ConfigError, HoldfastError, UnknownOutcome
+from ..stores.base import DEAD, CallName, Store, remembering
+from ..stores.http import wire
+from ..stores.http.wire import LONGEST_WAIT_S, Append, Hello
+from ..stores.records import Claims, Envelope, Settlement, Stored, Uniform
+from .gate import HOLDER, Receive, Scope, Send
+from .problems import Refused, send_problem, status_of
+from .served import Served, is_gone
+from .tokens import Holder, Role
+
+_REMEMBERED_CALLS = 10_000  # where the store remembers none: for clients whose connection broke, not their server
+_WAITING = ("claim", "watch")  # how long they take tells nothing of the store
+_NOTHING = Claims([])
+
+
+class Seam:
+    """An ASGI application of its own: nothing stands between a request and the store."""
+
+    def __init__(self, served: Served) -> None:
+        self._served = served
+        self._calls: OrderedDict[str, asyncio.Future[list[str]]] = OrderedDict()
+        self._special: dict[str, Callable[..., Awaitable[Any]]] = {
+            "open": self._open,
+            "append": self._append,
+            "claim": self._claim,
+            "watch": self._watch,
+            "get": self._get,
+            "scan": self._scan,
+            "queues": self._queues,
+            "stats_of_all": self._stats_of_all,
+            "delete_queue": self._delete_queue,
+            "discard": self._discard,
+            "recover": self._recover,
+            "install": self._install,
+            "uninstall": self._uninstall,
+            "maintain": self._maintain,
+        }
+
+    @property
+    def _store(self) -> Store:
+        return self._served.broker.store
+
+    async def __call__(self, scope: Scope, receive: Receive, send: Send) -> None:
+        try:
+            name = scope["path"].removeprefix(wire.PREFIX)
+            verb = wire.VERBS.get(name)
+            if verb is None or scope["method"] != "POST":
+                raise Refused(404, "no such verb", "the seam is for the http:// store of the same version")
+            holder: Holder = scope[HOLDER]
+            if not holder.may(verb.role):
+                raise Refused(403, "not allowed", f"{name} needs the role {verb.role}")
+            arguments = _read(verb, (await receive())["body"])
+            _check_reach(holder, verb.role, arguments)
+            do, began = self._special.get(name), time.monotonic()
+            answer = await (do(holder, receive, arguments) if do else getattr(self._store, name)(*arguments))
+        except HoldfastError as error:
+            return await _answer(send, status_of(error), wire.encode(wire.failure(error)))
+        except Refused as error:
+            return await send_problem(send, error)
+        except Exception as error:  # noqa: BLE001 - the edge of a request
+            return await send_problem(send, error)
+        if name not in _WAITING:
+            self._served.metrics.requested(name, time.monotonic() - began)
+        await _answer(send, 200, wire.encode(answer))
+
+    # ------------------------------------------------------------------ what is not passed on as it is
+
+    async def _open(self, holder: Holder, receive: Receive, arguments: tuple[()]) -> Hello:
+        can = self._store.capabilities
+        return Hello(wire.VERSION, self._served.id, can.prefetch, can.batch_size, can.remembers_calls)
+
+    async def _append(self, holder: Holder, receive: Receive, asked: Append) -> list[str]:
+        columns = asked.columns
+        messages: Sequence[Envelope] = (
+            asked.envelopes if columns is None else Uniform(columns.payloads, columns.content_type, columns.terms)
+        )
+        store = remembering(self._store)
+        if store is not None:
+            return await store.append_call(asked.queue, messages, CallName(asked.call, asked.digest))
+        return await asyncio.shield(self._remembered(asked, messages))
+
+    def _remembered(self, asked: Append, messages: Sequence[Envelope]) -> asyncio.Future[list[str]]:
+        """Where the store forgets a call, this process knows it; another one cannot say what the first has done."""
+        found = self._calls.get(asked.call)
+        if found is not None and found.done() and isinstance(unclear := found.exception(), UnknownOutcome):
+            found = self._calls[asked.call] = asyncio.ensure_future(unclear.retry())
+        if found is None:
+            if asked.after not in (None, self._served.id):
+                raise UnknownOutcome("the server was started anew while it was asked; its store remembers no calls")
+            found = asyncio.ensure_future(self._store.append(asked.queue, messages))
+            self._calls[asked.call] = found
+            if len(self._calls) > _REMEMBERED_CALLS:
+                self._calls.popitem(last=False)
+        return found
+
+    async def _claim(self, holder: Holder, receive: Receive, asked: tuple[str, int, float, float]) -> Claims:
+        queue, limit, lease, wait = asked
+        if wait <= 0:
+            return _NOTHING if self._served.closing.is_set() else await self._store.claim(queue, limit, lease)
+        claiming = self._store.claim(queue, limit, lease, wait=min(wait, LONGEST_WAIT_S))
+        claims = await self._served.wait_for(claiming, receive) or _NOTHING
+        if claims.messages and await is_gone(receive):
+            await self._store.settle(queue, [Settlement(each.id, each.token, "release") for each in claims.messages])
+        return claims
+
+    async def _watch(self, holder: Holder, receive: Receive, asked: tuple[str, float]) -> None:
+        queue, timeout = asked
+        await self._served.wait_for(self._store.watch(queue, min(timeout, LONGEST_WAIT_S)), receive)
+
+    async def _get(self, holder: Holder, receive: Receive, asked: tuple[str, list[str]]) -> list[Stored | None]:
+        found = await self._store.get(*asked)
+        return found if self._shows(holder) else [each and _hidden(each) for each in found]
+
+    async def _scan(self, holder: Holder, receive: Receive, asked: tuple[str, Any, str | None, int]) -> list[Stored]:
+        queue, view, after, limit = asked
+        found = await self._store.scan(queue, view, after=after, limit=limit)
+        return found if self._shows(holder) else [_hidden(each) for each in found]
+
+    def _shows(self, holder: Holder) -> bool:
+        return holder.may("work") or self._served.settings.show_payloads
+
+    async def _queues(self, holder: Holder, receive: Receive, asked: tuple[()]) -> Any:
+        return [info for info in await self._store.queues() if holder.reaches(info.name)]
+
+    async def _stats_of_all(self, holder: Holder, receive: Receive, asked: tuple[()]) -> Any:
+        return [pair for pair in await self._store.stats_of_all() if holder.reaches(pair[0].name)]
+
+    async def _delete_queue(self, holder: Holder, receive: Receive, asked: tuple[str, bool]) -> None:
+        name, force = asked
+        await self._served.broker.delete_queue(name, force)
+        self._served.forget(name)
+
+    async def _discard(self, holder: Holder, receive: Receive, asked: tuple[str, Any, Any, Any]) -> int:
+        queue, view, ids, before = asked
+        return await self._store.discard(queue, view, ids, before=before)
+
+    async def _recover(self, holder: Holder, receive: Receive, asked: tuple[str, bool]) -> Any:
+        return await self._store.recover(asked[0], delete=asked[1])
+
+    async def _install(self, holder: Holder, receive: Receive, asked: tuple[bool]) -> list[str]:
+        return await self._store.install(dry_run=asked[0])
+
+    async def _uninstall(self, holder: Holder, receive: Receive, asked: tuple[()]) -> list[str]:
+        return await self._served.uninstall()
+
+    async def _maintain(self, holder: Holder, receive: Receive, asked: tuple[str]) -> dict[str, int]:
+        return {} if self._store.is_resting(asked[0]) else await self._store.maintain(asked[0])
+
+
+def _read(verb: wire.Verb, body: bytes) -> Any:
+    try:
+        return verb.read_request(body)
+    except (msgspec.MsgspecError, RecursionError) as error:
+        raise ConfigError(f"not what the seam expects: {error}") from error
+
+
+def _check_reach(holder: Holder, role: Role, arguments: Any) -> None:
+    """Whoever has patterns names a queue that fits; of all queues, and of the store, nothing but looks."""
+    if not holder.queues:
+        return
+    queue = arguments.queue if isinstance(arguments, Append) else next(iter(arguments), None)
+    fits = holder.reaches(queue.removesuffix(DEAD)) if isinstance(queue, str) else role == "read"
+    if not fits:
+        raise Refused(403, "not allowed", "this token is for other queues")
+
+
+def _hidden(stored: Stored) -> Stored:
+    return msgspec.structs.replace(stored, payload=b"null", content_type="application/json", headers=None, result=None)
+
+
+async def _answer(send: Send, status: int, body: bytes) -> None:
+    headers = [(b"content-type", wire.MSGPACK.encode()), (b"content-length", b"%d" % len(body))]
+    await send({"type": "http.response.start", "status": status, "headers": headers})
+    await send({"type": "http.response.body", "body": body})

@@ -1,0 +1,2 @@
+-- $1 name
+DELETE FROM {schema}.holdfast_schedules WHERE name = $1::text

@@ -1,0 +1,284 @@
+"""Backup and restore: everything that a store keeps comes back, under the same ids, in this store and in others."""
+
+from __future__ import annotations
+
+import asyncio
+from pathlib import Path
+from typing import Any
+
+import pytest
+
+from ...backups import reading, targets, writing
+from ...broker import connect
+from ...errors import Damaged, QueueExists
+from ...messages import Message
+from ...queue import Queue
+from ...retry import Fixed, NoRetry
+from ...stores.base import PAGE_ROWS, Store
+from ...stores.records import Stored, View
+from .base import LONG_S, SHORT_S, StoreContract, eventually, working
+
+_VIEWS: tuple[View, ...] = ("ready", "delayed", "processing", "retry", "dead", "archive")
+_SOON_S = 1.0  # instants that may differ: a bucket lets neighbours share a block
+_LATE_S = 0.03 * LONG_S  # and the part of a delay
+
+
+class Backups(StoreContract):
+    """What was copied is what was there."""
+
+    @pytest.fixture(autouse=True)
+    def _folder(self, tmp_path: Path) -> None:
+        self.folder = tmp_path / "backup"
+
+    async def backed_up(self) -> writing.Backup:
+        if self.store.backups is None:
+            pytest.skip("this store does not serve backups")
+        return await writing.backup(self.store, targets.opened(self.folder), source="")
+
+    async def restored(self, store: Store, prefix: str = "") -> reading.Restored:
+        source = targets.opened(self.folder)
+        found = await reading.manifest(source, None)
+        await reading.verified(source, found)
+        return await reading.restore(store, source, found, reading.new_queues(found, prefix))
+
+    async def all_states(self) -> Queue[Any]:
+        """A queue with messages in every state, but for those in hand."""
+        queue = await self.queue("jobs", retry=Fixed(LONG_S), max_attempts=3, lease=LONG_S, dedup_window=LONG_S)
+        plain = await queue.enqueue_many([{"n": n} for n in range(40)])
+        await queue.enqueue_many(
+            [
+                Message({"p": n}, priority=n % 3, headers={"n": str(n)}, max_attempts=7 if n % 2 else None)
+                for n in range(12)
+            ]
+        )
+        await queue.enqueue_many([b"later"] * 3, delay=LONG_S)
+        await queue.enqueue("keyed", dedup_key="the key")
+        taken = {delivery.id: delivery for delivery in await self.take_all(queue, 30)}
+        deliveries = list(taken.values())
+        for delivery in deliveries[:6]:
+            await delivery.complete({"sent": delivery.id})
+        for delivery in deliveries[6:10]:
+            await delivery.fail("not now")
+        for delivery in deliveries[10:14]:
+            await delivery.kill("never")
+        for delivery in deliveries[14:]:
+            await delivery.release()
+        assert await queue.cancel(plain[-1])
+        return queue
+
+    async def test_restored_queue_is_the_one_that_was_backed_up(self) -> None:
+        queue = await self.all_states()
+        other = await self.queue("other", dead_letter="jobs", max_attempts=9, archive=False)
+        await other.enqueue(1)
+        await other.pause()
+        made = await self.backed_up()
+        before = await self.store.stats("jobs")
+        assert made.queues == 2
+        assert made.messages == before.total + 1
+        assert (await self.restored(self.store, "copy-")).queues == ["copy-jobs", "copy-other"]
+        await must_be_alike(self.store, "jobs", self.store, "copy-jobs")
+        await must_be_alike(self.store, "other", self.store, "copy-other")
+        info = await self.store.queue("copy-other")
+        assert info is not None
+        assert info.paused
+        assert info.options.dead_letter == "copy-jobs"
+        after = await self.store.stats("copy-jobs")
+        assert (after.completed, after.failed, after.total) == (before.completed, before.failed, before.total)
+        assert (after.dead, after.archived, after.delayed) == (before.dead, before.archived, before.delayed)
+        assert await queue.enqueue("keyed", dedup_key="the key") in await records(self.store, "jobs")
+
+    async def test_restored_messages_are_claimed_in_the_same_order_and_can_end(self) -> None:
+        queue = await self.all_states()
+        await self.backed_up()
+        await self.restored(self.store, "copy-")
+        copy = await self.queue("copy-jobs")
+        count = (await queue.stats()).pending
+        one, two = await self.take_all(queue, count), await self.take_all(copy, count)
+        assert [(each.priority, each.id, each.attempt) for each in one] == [
+            (each.priority, each.id, each.attempt) for each in two
+        ] or self.is_sharded(queue)
+        assert all(await copy.complete_many(two))
+        assert await copy.status(two[0].id) == "completed"
+        delayed = (await self.store.scan("copy-jobs", "delayed"))[0].id
+        assert await copy.cancel(delayed)
+        assert await copy.status(delayed) == "failed"
+        assert await copy.dead.replay() == 4
+        assert {each.value["n"] for each in await self.take_all(copy, 4)} <= set(range(40))
+
+    def is_sharded(self, queue: Queue[Any]) -> bool:
+        return queue.options.shards > 1
+
+    async def test_it_comes_back_from_another_kind_of_store(self) -> None:
+        await self.all_states()
+        await self.backed_up()
+        async with connect("memory://") as memory:
+            await self.restored(memory.store)
+            await must_be_alike(self.store, "jobs", memory.store, "jobs")
+            self.folder = self.folder.with_name("again")
+            await writing.backup(memory.store, targets.opened(self.folder), source="")
+        await self.restored(self.store, "back-")
+        await must_be_alike(self.store, "jobs", self.store, "back-jobs")
+
+    async def test_message_in_hand_comes_back_with_its_attempt_counted(self) -> None:
+        queue = await self.queue("jobs", max_attempts=2)
+        first, second = await queue.enqueue_many([1, 2])
+        delivery = await self.take(queue)
+        await delivery.fail("once", retry_in=0)
+        await self.advance(SHORT_S)
+        held = await self.take_all(queue, 2)
+        assert {each.id: each.attempt for each in held} == {first: 2, second: 1}
+        await self.backed_up()
+        await self.restored(self.store, "copy-")
+        copy = await self.queue("copy-jobs")
+        record = await copy.get(second)
+        assert record is not None
+        assert (record.status, record.attempts) == ("pending", 1)
+        spent = await copy.get(first)  # it had no attempt left: as any lease that ends by itself
+        assert spent is not None
+        assert (spent.status, spent.attempts, spent.error) == ("dead", 2, "lease expired")
+        assert (await self.take(copy)).attempt == 2
+
+    async def test_message_in_hand_that_must_not_run_again_does_not(self) -> None:
+        queue = await self.queue("jobs", retry=NoRetry(), dead_letter=False)
+        id = await queue.enqueue(1)
+        await self.take(queue)
+        await self.backed_up()
+        await self.restored(self.store, "copy-")
+        assert await (await self.queue("copy-jobs")).status(id) == "failed"
+
+    async def test_dedup_key_is_remembered_for_what_was_left(self) -> None:
+        queue = await self.queue("jobs", dedup_window=LONG_S)
+        id = await queue.enqueue(1, dedup_key="k")
+        await self.backed_up()
+        await self.restored(self.store, "copy-")
+        async with connect("memory://") as memory:  # which knows only the hash of a key
+            await self.restored(memory.store)
+            self.folder = self.folder.with_name("again")
+            await writing.backup(memory.store, targets.opened(self.folder), source="")
+        await self.restored(self.store, "back-")
+        for name in ("copy-jobs", "back-jobs"):
+            copy = await self.queue(name)
+            assert await copy.enqueue(2, dedup_key="k") == id
+            assert await copy.enqueue(3, dedup_key="other") != id
+            assert (await copy.stats()).pending == 2
+
+    async def test_restore_refuses_queues_that_are_there_and_a_repeat_adds_nothing(self) -> None:
+        queue = await self.queue("jobs")
+        await queue.enqueue_many(range(5))
+        await self.backed_up()
+        with pytest.raises(QueueExists, match="jobs"):
+            await self.restored(self.store)
+        assert (await queue.stats()).pending == 5
+        await self.restored(self.store, "copy-")
+        again = await self.restored(self.store, "copy-")
+        assert again.already
+        assert again.messages == 0
+        assert (await self.store.stats("copy-jobs")).pending == 5
+
+    async def test_restore_that_was_interrupted_is_repeated(self) -> None:
+        await self.all_states()
+        await self.backed_up()
+        source = targets.opened(self.folder)
+        found = await reading.manifest(source, None)
+        queues = reading.new_queues(found, "copy-")
+
+        async def interrupted() -> None:
+            assert self.store.backups is not None
+            async with self.store.backups.restoring(found.id, list(queues.values())) as restoring:
+                for file in found.queues[0].sections["open"]:
+                    await reading.add(restoring, source, found.queues[0], queues["jobs"], "open", file)
+                raise asyncio.CancelledError
+
+        with pytest.raises(asyncio.CancelledError):
+            await interrupted()
+        assert await self.store.queue("copy-jobs") is None
+        await self.restored(self.store, "copy-")
+        await must_be_alike(self.store, "jobs", self.store, "copy-jobs")
+
+    async def test_damaged_backup_is_refused_and_changes_nothing(self) -> None:
+        await self.all_states()
+        await self.backed_up()
+        file = next((self.folder / "data").iterdir())
+        data = bytearray(file.read_bytes())
+        data[len(data) // 2] ^= 1
+        file.write_bytes(bytes(data))
+        with pytest.raises(Damaged, match=file.name):
+            await self.restored(self.store, "copy-")
+        assert await self.store.queue("copy-jobs") is None
+
+    async def test_second_backup_beside_the_first(self) -> None:
+        queue = await self.all_states()
+        await self.backed_up()
+        more = await queue.enqueue("more")
+        second = await self.backed_up()
+        assert second.number == 2
+        await self.restored(self.store, "copy-")
+        assert await (await self.queue("copy-jobs")).status(more) == "pending"
+        await must_be_alike(self.store, "jobs", self.store, "copy-jobs")
+
+    async def test_backup_under_load_has_every_message_in_one_state(self) -> None:
+        queue = await self.queue("jobs", retry=Fixed(0.01), max_attempts=2)
+        acknowledged = [await queue.enqueue(n) for n in range(20)]
+        done = asyncio.Event()
+
+        async def produce() -> None:
+            while not done.is_set():
+                acknowledged.extend(await queue.enqueue_many(list(range(20))))
+
+        async def handle(value: int) -> int:
+            if value % 5 == 0:
+                raise ValueError("no")
+            return value
+
+        async with working(queue.worker(handle, concurrency=4)):
+            producing = asyncio.create_task(produce())
+            try:
+                await eventually(lambda: len(acknowledged) >= 200, "enough messages")
+                known = set(acknowledged)
+                await self.backed_up()
+            finally:
+                done.set()
+                await producing
+        await self.restored(self.store, "copy-")
+        found = await records(self.store, "copy-jobs")  # raises where one is in two states
+        assert known <= set(found) <= set(acknowledged)
+
+
+async def records(store: Store, queue: str) -> dict[str, tuple[View, Stored]]:
+    """Everything of a queue by id, and in which view it is; each id is in one."""
+    found: dict[str, tuple[View, Stored]] = {}
+    for view in _VIEWS:
+        after = None
+        while page := await store.scan(queue, view, after=after, limit=PAGE_ROWS):
+            after = page[-1].id
+            for each in page:
+                assert each.id not in found, f"{each.id} is {found[each.id][0]} and {view}"
+                found[each.id] = (view, each)
+    return found
+
+
+async def must_be_alike(store: Store, queue: str, other: Store, copy: str) -> None:
+    """That two queues hold the same messages in the same states."""
+    was, now = await records(store, queue), await records(other, copy)
+    assert set(was) == set(now)
+    for id, (view, one) in was.items():
+        other_view, two = now[id]
+        assert ("ready" if view == "processing" else view) == other_view
+        assert _said(one) == _said(two)
+        for name in ("enqueued_at", "finished_at", "claimed_at"):
+            assert _near(getattr(one, name), getattr(two, name), 0.002), (name, one, two)
+        if view in ("delayed", "retry"):
+            assert _near(one.visible_at, two.visible_at, _SOON_S + _LATE_S), (one, two)
+
+
+def _said(one: Stored) -> tuple[Any, ...]:
+    return (
+        *(one.payload, one.content_type, one.headers or None, one.priority, one.attempts, one.max_attempts),
+        *(one.result, one.error, one.worker),
+    )
+
+
+def _near(one: float | None, two: float | None, within: float) -> bool:
+    if one is None or two is None:
+        return one is two
+    return abs(one - two) <= within

@@ -1,0 +1,107 @@
+"""Sums: what was stored comes back, and nothing else does."""
+
+from __future__ import annotations
+
+import io
+import random
+import sqlite3
+from pathlib import Path
+
+import pyarrow.parquet as pq
+import pytest
+
+import holdfast
+from holdfast.errors import Damaged
+from holdfast.stores import formats
+from holdfast.stores.log import archive, sums
+from holdfast.stores.log.sums import Mismatch, Sums
+from holdfast.stores.records import Stored
+
+BLOCK = "q@00000000/inbox/255/1"
+FILE = "q@00000000/archive/date=2026-01-01/1.parquet"
+
+
+def file() -> bytes:
+    records = [Stored(str(n), "completed", b"x" * n, "t", None, 0, 1, 1, 0.0, None, 1.0) for n in range(50)]
+    return bytes(archive.encode("q", records, [None] * 50))
+
+
+CONTENTS = [(BLOCK, b""), (BLOCK, b"x"), (BLOCK, bytes(range(256)) * 9), (FILE, b""), (FILE, b"rows"), (FILE, file())]
+
+
+def strict() -> Sums:
+    made = Sums()
+    made.set(formats.SUMS, formats.SUMS)
+    return made
+
+
+@pytest.mark.parametrize(("key", "data"), CONTENTS)
+def test_what_was_stored_comes_back(key: str, data: bytes) -> None:
+    sealed = sums.seal(key, memoryview(data))
+    assert (sums.is_sealed(key, sealed), sums.is_sealed(key, data)) == (True, False)
+    assert strict().opened(key, sealed) == Sums().opened(key, sealed) == data
+
+
+@pytest.mark.parametrize(("key", "data"), CONTENTS)
+def test_every_flipped_bit_cut_and_zero_is_found(key: str, data: bytes) -> None:
+    sealed = sums.seal(key, data)
+    chance = random.Random(1)
+    spoiled = {sealed[:size] for size in range(0, len(sealed), 1 + len(sealed) // 50)}
+    for _ in range(500):
+        bit = chance.randrange(8 * len(sealed))
+        flipped = bytearray(sealed)
+        flipped[bit // 8] ^= 1 << bit % 8
+        zeroed = bytearray(sealed)
+        start, size = chance.randrange(len(sealed)), chance.randint(1, len(sealed))
+        zeroed[start : start + size] = bytes(len(zeroed[start : start + size]))
+        spoiled |= {bytes(flipped), bytes(zeroed)}
+    for each in spoiled - {sealed}:
+        with pytest.raises(Mismatch) as caught:
+            strict().opened(key, each)
+        assert (caught.value.key, caught.value.queue, caught.value.left) == (key, "q", each)
+
+
+@pytest.mark.parametrize("key", [BLOCK, FILE])
+def test_a_sound_object_under_another_key_is_found(key: str) -> None:
+    with pytest.raises(Damaged, match="do not match its sum"):
+        Sums().opened(key.replace("1", "2"), sums.seal(key, file()))
+
+
+def test_a_sealed_archive_file_is_a_parquet_file() -> None:
+    sealed = sums.seal(FILE, file())
+    assert pq.ParquetFile(io.BytesIO(sealed), page_checksum_verification=True).read().num_rows == 50
+
+
+def test_a_store_from_before_is_read_without_and_a_newer_one_is_not() -> None:
+    before, raised = Sums(), Sums()
+    before.set(formats.SUMS - 1)
+    raised.set(formats.SUMS, formats.SUMS - 1)
+    assert (before.sealed(BLOCK, b"x"), raised.sealed(BLOCK, b"x")) == (b"x", sums.seal(BLOCK, b"x"))
+    assert before.opened(BLOCK, b"x") == raised.opened(BLOCK, b"x") == b"x"
+    with pytest.raises(Mismatch, match="its sum is gone"):
+        strict().opened(BLOCK, b"x")
+
+
+async def test_a_raised_folder_gets_sums_as_it_is_rewritten(tmp_path: Path) -> None:
+    url = f"file://{tmp_path}"
+    async with holdfast.connect(url) as broker:
+        await broker.queue("jobs")
+    with sqlite3.connect(tmp_path / "holdfast.db") as database:
+        database.execute("UPDATE meta SET value = 2 WHERE name = 'format'")
+        database.execute("DELETE FROM meta WHERE name = 'born'")
+        for key, data in database.execute("SELECT key, data FROM objects").fetchall():
+            plain = strict().opened(key, data)
+            database.execute("UPDATE objects SET data = ? WHERE key = ?", (plain, key))
+    sealed = []
+    for raises in (False, True):
+        async with holdfast.connect(url) as broker:
+            await broker.install(raise_format=raises)
+            queue = await broker.queue("jobs")
+            await queue.enqueue(1)
+            message = await queue.dequeue()
+            assert message is not None
+            await message.complete()
+        with sqlite3.connect(tmp_path / "holdfast.db") as database:
+            found = database.execute("SELECT key, data FROM objects WHERE data IS NOT NULL").fetchall()
+            sealed.append({key.rpartition("/")[2]: sums.is_sealed(key, data) for key, data in found})
+    assert [each["head"] for each in sealed] == [False, True]

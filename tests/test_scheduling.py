@@ -1,0 +1,215 @@
+"""Schedules in apps, files and the blocking face; what the rounds of workers cost and how they share the work."""
+
+from __future__ import annotations
+
+import asyncio
+import time
+from datetime import UTC, datetime
+from pathlib import Path
+from typing import Any
+from uuid import uuid4
+
+import msgspec
+import pytest
+
+import holdfast
+from holdfast import admin
+from holdfast.broker import Broker
+from holdfast.config import StoreOptions
+from holdfast.errors import ConfigError, QueueNotFound, Unavailable
+from holdfast.scheduling import Rounds, Schedules
+from holdfast.stores.log import open_memory
+from holdfast.testing.clock import ManualClock
+from tests.worker_stores import until
+
+
+class Report(msgspec.Struct):
+    kind: str
+
+
+@pytest.fixture
+def app(tmp_path: Path) -> holdfast.App:
+    return holdfast.App(tmp_path / "data")
+
+
+async def names(app: holdfast.App) -> dict[str, bool]:
+    """Of all schedules, and which are orphans."""
+    return {each.schedule.name: each.orphaned for each in await (await app.broker()).schedules.list()}
+
+
+async def test_declared_schedules_are_applied_when_workers_start(app: holdfast.App) -> None:
+    seen: list[Any] = []
+
+    @app.schedule("reports", "* * * * * *", tz="Europe/Berlin", value={"kind": "daily"}, name="daily-report")
+    @app.handler("reports", Report)
+    async def report(value: Report, context: holdfast.Context) -> None:
+        seen.append((value, context.headers["schedule"]))
+
+    assert report.queue_name == "reports"  # what is decorated stays what it was
+    running = asyncio.create_task(app.run())
+    await until(lambda: len(seen) >= 2)
+    running.cancel()
+    await asyncio.gather(running, return_exceptions=True)
+    assert seen[0] == (Report("daily"), "daily-report")
+    found = (await (await app.broker()).schedules.list())[0]
+    assert (found.schedule.tz, found.declared, found.orphaned) == ("Europe/Berlin", True, False)
+    await app.close()
+
+
+async def test_what_is_no_longer_declared_is_an_orphan_and_stays(tmp_path: Path) -> None:
+    for declared in (["a", "b"], ["b"], ["a", "b"]):
+        app = holdfast.App(tmp_path / "data")
+        app.handler("jobs")(lambda value: None)
+        for name in declared:
+            app.schedule("jobs", every=3600, name=name)
+        await app.workers()
+        book = (await app.broker()).schedules
+        await book.put(holdfast.Schedule(name="by-hand", queue="jobs", every=60))
+        assert await names(app) == {"a": "a" not in declared, "b": False, "by-hand": False}
+        checks = {check.name: check for check in await admin.doctor(str(tmp_path / "data"))}
+        line = checks["schedules"]
+        assert (line.state, "no longer declared" in line.detail) == (
+            ("warn", True) if len(declared) == 1 else ("ok", False)
+        )
+        await app.close()
+
+
+async def test_two_schedules_of_one_name_are_refused_where_they_are_declared(app: holdfast.App) -> None:
+    app.schedule("jobs", "@daily", name="twice")
+    with pytest.raises(ConfigError, match="'twice' already"):
+        app.schedule("jobs", "@hourly", name="twice")
+    for bad in ({"cron": "x"}, {"cron": "@daily", "tz": "Nowhere"}, {"every": 5, "colour": "red"}):
+        with pytest.raises(ConfigError):
+            app.schedule("jobs", name="bad", **bad)
+    assert list(app.schedules) == ["twice"]
+
+
+async def test_an_unknown_queue_stops_the_start(app: holdfast.App) -> None:
+    app.handler("jobs")(lambda value: None)
+    app.schedule("elsewhere", "@daily", name="nobody")
+    with pytest.raises(QueueNotFound, match="elsewhere"):
+        await app.workers()
+    assert await names(app) == {}
+    await app.close()
+
+
+async def test_schedules_of_the_file_are_declared(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.chdir(tmp_path)
+    (tmp_path / "holdfast.yaml").write_text(
+        "url: ./data\nschedules:\n  nightly: {queue: jobs, cron: '30 2 * * *', tz: Europe/Berlin, value: {kind: sweep},"
+        " missed: all, headers: {a: b}, start: 2026-01-01T00:00:00Z}\n"
+    )
+    app = holdfast.App()
+    app.handler("jobs")(lambda value: None)
+    await app.workers()
+    [found] = await (await app.broker()).schedules.list()
+    assert found.declared
+    assert (found.schedule.cron, found.schedule.value, found.schedule.missed) == (
+        "30 2 * * *",
+        {"kind": "sweep"},
+        "all",
+    )
+    assert found.schedule.start == datetime(2026, 1, 1, tzinfo=UTC)
+    app.schedule("jobs", "@daily", name="nightly")
+    with pytest.raises(ConfigError, match=r"both in holdfast.yaml and in the app"):
+        await app.workers()
+    await app.close()
+    (tmp_path / "holdfast.yaml").write_text("schedules: {nightly: {queue: jobs, corn: '* * * * *'}}\n")
+    other = holdfast.App(tmp_path / "data")
+    other.handler("jobs")(lambda value: None)
+    with pytest.raises(ConfigError, match=r"did you mean 'cron'"):
+        await other.workers()
+    await other.close()
+
+
+def test_the_blocking_face_has_the_same_names(tmp_path: Path) -> None:
+    with holdfast.sync.connect(tmp_path / "data") as broker:
+        queue = broker.queue("jobs")
+        book = broker.schedules
+        book.put(holdfast.Schedule(name="a", queue="jobs", every=60, value=1))
+        assert [each.schedule.name for each in book.list()] == ["a"]
+        book.pause("a")
+        assert book.get("a").paused
+        book.resume("a")
+        assert book.tick() in (0, 1)
+        id = book.trigger("a")
+        assert queue.get(id).value == 1
+        since = datetime(2026, 1, 1, tzinfo=UTC)
+        assert len(book.backfill("a", since, since.replace(hour=1))) == 61
+        book.delete("a")
+        assert book.list() == []
+
+
+class Counting:
+    """A store that counts how often its schedules are asked for."""
+
+    def __init__(self, stored: Any) -> None:
+        self._stored = stored
+        self.calls: list[str] = []
+
+    def __getattr__(self, name: str) -> Any:
+        self.calls.append(name)
+        return getattr(self._stored, name)
+
+
+async def rounds_of(broker: Broker, seconds: float) -> list[str]:
+    """What a worker's rounds ask for in so many seconds."""
+    counting = Counting(broker.store.schedules)
+
+    class Store:
+        schedules = counting
+        clock = broker.store.clock
+
+    running = asyncio.create_task(Rounds(broker.schedules, lambda: Store(), "jobs").run())  # type: ignore[arg-type,return-value]
+    await asyncio.sleep(seconds)
+    running.cancel()
+    await asyncio.gather(running, return_exceptions=True)
+    return [call for call in counting.calls if call != "seen"]
+
+
+async def test_with_nothing_due_a_worker_looks_once_in_a_while() -> None:
+    async with holdfast.connect(f"memory://{uuid4().hex}") as broker:
+        await broker.queue("jobs")
+        await broker.schedules.put(holdfast.Schedule(name="far", queue="jobs", cron="0 0 1 1 *"))
+        assert await rounds_of(broker, 1.0) == ["of"]
+
+
+async def test_clock_steps_of_an_hour() -> None:
+    """Forward: `missed` decides. Back: nothing fires again until the clock has come as far."""
+    clock = ManualClock(1_790_000_000.0)
+    broker = Broker(await open_memory(uuid4().hex, StoreOptions(), clock=clock))
+    await broker.queue("jobs")
+    await broker.schedules.put(holdfast.Schedule(name="a", queue="jobs", every=10, missed="latest"))
+    clock.advance(30.0)
+    assert await broker.schedules.tick() == 3
+    clock.advance(3600.0)
+    assert await broker.schedules.tick() == 7  # six that are young, and the newest of the missed
+    assert (await broker.schedules.get("a")).missed == 360 - 7
+    assert await broker.schedules.tick() == 0
+    await broker.close()
+
+
+async def test_a_store_that_is_away_is_asked_again() -> None:
+    async with holdfast.connect(f"memory://{uuid4().hex}") as broker:
+        await broker.queue("jobs")
+        await broker.schedules.put(holdfast.Schedule(name="a", queue="jobs", every=1))
+        fired: list[Any] = []
+        broker.on("schedule.fired", fired.append)
+        stored = broker.store.schedules
+        assert stored is not None
+        real, away = stored.of, [2]
+
+        async def of(queue: str) -> Any:
+            if away[0]:
+                away[0] -= 1
+                raise Unavailable("away")
+            return await real(queue)
+
+        stored.of = of  # type: ignore[method-assign]  # a fault that the test decides on
+        rounds = Rounds(Schedules(broker._life, broker.events), lambda: broker.store, "jobs")
+        running = asyncio.create_task(rounds.run())
+        began = time.monotonic()
+        await until(lambda: len(fired) > 0)
+        assert time.monotonic() - began < 9
+        running.cancel()
+        await asyncio.gather(running, return_exceptions=True)
