@@ -98,7 +98,7 @@ class Seam:
             found = self._calls[asked.call] = asyncio.ensure_future(unclear.retry())
         if found is None:
             if asked.after not in (None, self._served.id):
-                raise UnknownOutcome("the server was started anew while it was asked; its store remembers no calls")
+                raise UnknownOutcome("the server was restarted while it was asked; its store remembers no calls")
             found = asyncio.ensure_future(self._store.append(asked.queue, messages))
             self._calls[asked.call] = found
             if len(self._calls) > _REMEMBERED_CALLS:
@@ -167,7 +167,7 @@ def _read(verb: wire.Verb, body: bytes) -> Any:
 
 
 def _check_reach(holder: Holder, role: Role, arguments: Any) -> None:
-    """Whoever has patterns names a queue that fits; of all queues, and of the store, nothing but looks."""
+    """A holder with patterns names a queue that fits; of all queues, and of the store, nothing but looks."""
     if not holder.queues:
         return
     queue = arguments.queue if isinstance(arguments, Append) else next(iter(arguments), None)
