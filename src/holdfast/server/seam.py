@@ -11,10 +11,12 @@ from typing import Any
 import msgspec
 
 from ..errors import ConfigError, HoldfastError, UnknownOutcome
+from ..schedules import Plan
 from ..stores.base import DEAD, CallName, Store, remembering
 from ..stores.http import wire
 from ..stores.http.wire import LONGEST_WAIT_S, Append, Hello
 from ..stores.records import Claims, Envelope, Settlement, Stored, Uniform
+from ..stores.scheduling import Fire, Scheduled, Schedules
 from .gate import HOLDER, Receive, Scope, Send
 from .problems import Refused, send_problem, status_of
 from .served import Served, is_gone
@@ -46,6 +48,10 @@ class Seam:
             "install": self._install,
             "uninstall": self._uninstall,
             "maintain": self._maintain,
+            "schedules": self._all_schedules,
+            "schedules_of": self._schedules_of,
+            "change_schedule": self._change_schedule,
+            "fire_schedules": self._fire_schedules,
         }
 
     @property
@@ -157,6 +163,37 @@ class Seam:
 
     async def _maintain(self, holder: Holder, receive: Receive, asked: tuple[str]) -> dict[str, int]:
         return {} if self._store.is_resting(asked[0]) else await self._store.maintain(asked[0])
+
+    @property
+    def _schedules(self) -> Schedules:
+        found = self._store.schedules
+        if found is None:
+            raise ConfigError("this store keeps no schedules")
+        return found
+
+    async def _all_schedules(self, holder: Holder, receive: Receive, asked: tuple[()]) -> list[Scheduled]:
+        return [each for each in await self._schedules.all() if holder.reaches(each.plan.queue)]
+
+    async def _schedules_of(self, holder: Holder, receive: Receive, asked: tuple[str]) -> list[Scheduled]:
+        return await self._schedules.of(*asked)
+
+    async def _change_schedule(
+        self, holder: Holder, receive: Receive, asked: tuple[str, str, Plan | None, Plan | None]
+    ) -> bool:
+        """Whether it was as the client had seen it, and so is now as it shall be."""
+        queue, name, seen, wanted = asked
+        was_seen = False
+
+        def change(kept: Plan | None) -> Plan | None:
+            nonlocal was_seen
+            was_seen = kept == seen
+            return wanted if was_seen else kept
+
+        await self._schedules.change(name, queue, change)
+        return was_seen
+
+    async def _fire_schedules(self, holder: Holder, receive: Receive, asked: tuple[str, list[Fire]]) -> list[bool]:
+        return await self._schedules.fire(*asked)
 
 
 def _read(verb: wire.Verb, body: bytes) -> Any:
