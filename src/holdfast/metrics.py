@@ -1,7 +1,7 @@
 """Numbers for Prometheus: what this process did, by its events. Needs the extra `server`.
 
 Counters and histograms come from every process, so that their sums are right; `holdfast serve` adds what a queue holds,
-which is the same whoever asks. Labels never have ids or tenants in them.
+which is the same in every process. Labels never have ids or tenants in them.
 """
 
 from __future__ import annotations
@@ -21,7 +21,7 @@ if TYPE_CHECKING:
     from .stores.base import QueueInfo
     from .stores.records import Stats
 
-DEFAULT_PORT = 9464
+DEFAULT_PORT = 9464  # of exporters that OpenTelemetry starts
 CONTENT_TYPE = "text/plain; version=0.0.4; charset=utf-8"
 STATES = ("pending", "delayed", "processing", "retry", "dead", "archived")
 _SECONDS = (0.001, 0.005, 0.01, 0.05, 0.1, 0.5, 1, 5, 10, 60, 300, 3600)  # from a quick claim to a long wait
@@ -69,7 +69,7 @@ class Metrics:
         self.follow(broker)
 
     def follow(self, broker: Watched) -> None:
-        """This one from now on: the store was opened anew."""
+        """This one from now on: the store was opened again."""
         self.close()
         self._broker = broker
         self._ends = [broker.on(event, self._count) for event in _COUNTED]

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import os
 from pathlib import Path
-from typing import TYPE_CHECKING, Annotated
+from typing import TYPE_CHECKING, Annotated, Any
 
 import typer
 
@@ -17,7 +17,7 @@ if TYPE_CHECKING:
 app = group("Serve stores over HTTP.")
 
 TOKENS = "HOLDFAST_SERVE_TOKENS"
-PORT = 8731
+PORT = 8731  # none that is commonly used
 
 
 @command(app, "serve")
@@ -46,21 +46,16 @@ def serve(
 
     Until SIGTERM or Ctrl-C; then requests under way are answered. The address is printed first.
     """
-    from .. import server
-    from ..errors import ConfigError
-
     shell.log_as(log_format)
     if (tls_cert is None) != (tls_key is None):
         raise typer.BadParameter("--tls-cert and --tls-key go together")
-    try:
-        from ..server.run import run
-        from ..server.settings import ServerSettings
-    except ImportError as error:
-        raise ConfigError(server.NEEDS) from error
-    names = (host,) if host not in ("0.0.0.0", "::") else ()
-    settings = ServerSettings(
+    _serve(
+        shell,
+        url or [],
+        {"host": host, "port": port, "trust_proxy": trust_proxy},
+        tls=(str(tls_cert), str(tls_key)) if tls_cert else None,
         tokens=_tokens(token_file),
-        host_names=(*names, *(host_name or ())),
+        host_names=(host, *(host_name or ())),
         path=path,
         read_only=read_only,
         show_payloads=show_payloads,
@@ -68,11 +63,21 @@ def serve(
         open_metrics=open_metrics,
     )
 
+
+def _serve(shell: Shell, urls: list[str], how: dict[str, Any], *, tls: tuple[str, str] | None, **settings: Any) -> None:
+    from .. import server
+    from ..errors import ConfigError
+
+    try:
+        from ..server.run import run
+        from ..server.settings import ServerSettings
+    except ImportError as error:
+        raise ConfigError(server.NEEDS) from error
+
     def started(serving: Serving) -> None:
         shell.done(f"serving on {serving.address}", url=serving.address)
 
-    tls = (str(tls_cert), str(tls_key)) if tls_cert else None
-    run(_named(url or []), settings, host=host, port=port, tls=tls, trust_proxy=trust_proxy, started=started)
+    run(_named(urls), ServerSettings(**settings), tls=tls, started=started, **how)
 
 
 def _tokens(file: Path | None) -> Tokens:

@@ -45,7 +45,7 @@ class Application:
         self._doors[f"/{name}" if name else ""] = _door(served)
 
     def close(self) -> None:
-        """No new claims; whoever waits is answered."""
+        """No new claims; waiting requests are answered."""
         for each in self.served.values():
             each.close()
 
@@ -105,7 +105,7 @@ def _litestar(served: Served) -> Litestar:
 
 
 def _check_role(connection: ASGIConnection[Any, Any, Any, Any], handler: BaseRouteHandler) -> None:
-    """What a route needs is said beside it; the schema and health are for everybody who came so far."""
+    """What a route needs is in its `opt`; the schema and health are for everybody who came so far."""
     holder: Holder = connection.scope[HOLDER]  # type: ignore[literal-required]  # put there by the gate
     role = handler.opt.get("role", "read")
     if not holder.may(role):
@@ -137,7 +137,7 @@ def _complaints(error: HTTPException) -> list[str]:
 
 
 async def _live(receive: Receive, send: Send) -> None:
-    """Whoever runs us opens and closes the stores."""
+    """Our caller opens and closes the stores."""
     while True:
         message = await receive()
         await send({"type": f"{message['type']}.complete"})

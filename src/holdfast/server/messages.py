@@ -19,7 +19,7 @@ from .replies import audit, reply, sees_content, served_of
 from .served import is_gone
 
 _KEY_CHARS = 255  # of an Idempotency-Key: a UUID has 36
-_LONGEST_WAIT_S = 60.0  # of one request: beyond that, proxies cut it
+_MOST_WAIT_S = 60.0  # of one request: beyond that, proxies cut it
 
 Key = Annotated[str | None, HeaderParameter(name="Idempotency-Key", required=False)]
 
@@ -58,7 +58,7 @@ async def claim(request: Request[Any, Any, Any], queue: FromPath[str], data: JSO
     """Take up to `limit` messages under a lease. Nothing comes while the queue is paused, or the server stops."""
     served = served_of(request)
     found = await served.queue(queue)
-    claiming = found.dequeue_many(data.limit, lease=data.lease, wait=min(data.wait, _LONGEST_WAIT_S))
+    claiming = found.dequeue_many(data.limit, lease=data.lease, wait=min(data.wait, _MOST_WAIT_S))
     deliveries = await served.wait_for(claiming, request.receive) or []
     if deliveries and await is_gone(request.receive):
         for each in deliveries:
@@ -87,7 +87,7 @@ async def show(
     found = await served.queue(queue)
     if wait:
         try:
-            await served.wait_for(found.wait(id, min(wait, _LONGEST_WAIT_S)), request.receive)
+            await served.wait_for(found.wait(id, min(wait, _MOST_WAIT_S)), request.receive)
         except TimeoutError:
             pass
     record = await found.get(id)

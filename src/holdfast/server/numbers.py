@@ -11,7 +11,7 @@ from ..errors import HoldfastError, Unavailable
 from ..metrics import CONTENT_TYPE
 from .replies import holder_of, reply, served_of
 
-_READY_S = 5.0  # for the store to answer; whoever asks has less patience than a client
+_READY_S = 5.0  # for the store to answer; a load balancer has less patience than a client
 
 
 @get("/health/live", include_in_schema=False)

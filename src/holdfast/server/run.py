@@ -71,7 +71,7 @@ async def serve(
     trust_proxy: bool = False,
     started: Callable[[Serving], None],
 ) -> None:
-    """Serve these stores, by name, until SIGTERM, SIGINT or `stop` of what `started` is told."""
+    """Serve these stores, by name, until SIGTERM, SIGINT or `Serving.stop`."""
     settings.check(host)
     async with AsyncExitStack() as stack:
         served: dict[str, Served] = {}

@@ -11,10 +11,12 @@ from typing import Any
 import msgspec
 
 from ..errors import ConfigError, HoldfastError, UnknownOutcome
+from ..schedules import Plan
 from ..stores.base import DEAD, CallName, Store, remembering
 from ..stores.http import wire
 from ..stores.http.wire import LONGEST_WAIT_S, Append, Hello
 from ..stores.records import Claims, Envelope, Settlement, Stored, Uniform
+from ..stores.scheduling import Fire, Scheduled, Schedules
 from .gate import HOLDER, Receive, Scope, Send
 from .problems import Refused, send_problem, status_of
 from .served import Served, is_gone
@@ -46,6 +48,10 @@ class Seam:
             "install": self._install,
             "uninstall": self._uninstall,
             "maintain": self._maintain,
+            "schedules": self._all_schedules,
+            "schedules_of": self._schedules_of,
+            "change_schedule": self._change_schedule,
+            "fire_schedules": self._fire_schedules,
         }
 
     @property
@@ -98,7 +104,7 @@ class Seam:
             found = self._calls[asked.call] = asyncio.ensure_future(unclear.retry())
         if found is None:
             if asked.after not in (None, self._served.id):
-                raise UnknownOutcome("the server was started anew while it was asked; its store remembers no calls")
+                raise UnknownOutcome("the server was restarted while it was asked; its store remembers no calls")
             found = asyncio.ensure_future(self._store.append(asked.queue, messages))
             self._calls[asked.call] = found
             if len(self._calls) > _REMEMBERED_CALLS:
@@ -158,6 +164,37 @@ class Seam:
     async def _maintain(self, holder: Holder, receive: Receive, asked: tuple[str]) -> dict[str, int]:
         return {} if self._store.is_resting(asked[0]) else await self._store.maintain(asked[0])
 
+    @property
+    def _schedules(self) -> Schedules:
+        found = self._store.schedules
+        if found is None:
+            raise ConfigError("this store keeps no schedules")
+        return found
+
+    async def _all_schedules(self, holder: Holder, receive: Receive, asked: tuple[()]) -> list[Scheduled]:
+        return [each for each in await self._schedules.all() if holder.reaches(each.plan.queue)]
+
+    async def _schedules_of(self, holder: Holder, receive: Receive, asked: tuple[str]) -> list[Scheduled]:
+        return await self._schedules.of(*asked)
+
+    async def _change_schedule(
+        self, holder: Holder, receive: Receive, asked: tuple[str, str, Plan | None, Plan | None]
+    ) -> bool:
+        """Whether it was as the client had seen it, and so is now as it shall be."""
+        queue, name, seen, wanted = asked
+        was_seen = False
+
+        def change(kept: Plan | None) -> Plan | None:
+            nonlocal was_seen
+            was_seen = kept == seen
+            return wanted if was_seen else kept
+
+        await self._schedules.change(name, queue, change)
+        return was_seen
+
+    async def _fire_schedules(self, holder: Holder, receive: Receive, asked: tuple[str, list[Fire]]) -> list[bool]:
+        return await self._schedules.fire(*asked)
+
 
 def _read(verb: wire.Verb, body: bytes) -> Any:
     try:
@@ -167,7 +204,7 @@ def _read(verb: wire.Verb, body: bytes) -> Any:
 
 
 def _check_reach(holder: Holder, role: Role, arguments: Any) -> None:
-    """Whoever has patterns names a queue that fits; of all queues, and of the store, nothing but looks."""
+    """A holder with patterns names a queue that fits; of all queues, and of the store, nothing but looks."""
     if not holder.queues:
         return
     queue = arguments.queue if isinstance(arguments, Append) else next(iter(arguments), None)

@@ -55,7 +55,7 @@ class Served:
         self._queues.pop(name, None)
 
     async def uninstall(self) -> list[str]:
-        """Remove everything; the store is opened anew, so that it can be used again."""
+        """Remove everything; the store is opened again, so that it can be used again."""
         left = await self.broker.uninstall()
         self._queues.clear()
         if self._reopen is not None:
@@ -76,7 +76,7 @@ class Served:
         return self._closing
 
     def close(self) -> None:
-        """No new claims; whoever waits is answered with what there is."""
+        """No new claims; waiting requests are answered with what there is."""
         self.closing.set()
 
     async def wait_for(self, work: Awaitable[T], receive: Callable[[], Awaitable[Any]]) -> T | None:
@@ -100,7 +100,7 @@ class Served:
 
 
 async def _finished(working: asyncio.Future[T]) -> T | None:
-    """What is done is kept, whoever asked for it; the rest is given up."""
+    """What is done is kept; the rest is given up."""
     if not working.done():
         working.cancel()
         await asyncio.wait([working])

@@ -19,7 +19,7 @@ _LEAST_CHARS = 16  # of a token: less can be guessed
 
 
 class Holder(msgspec.Struct, frozen=True):
-    """Whoever calls. `queues` are patterns such as `tenant-*`; none: every queue."""
+    """The caller. `queues` are patterns such as `tenant-*`; none: every queue."""
 
     name: str
     role: Role
@@ -32,7 +32,7 @@ class Holder(msgspec.Struct, frozen=True):
         return not self.queues or any(fnmatchcase(queue, pattern) for pattern in self.queues)
 
 
-LOCAL = Holder("local", "admin")  # where no tokens are given: whoever reaches the loopback address
+LOCAL = Holder("local", "admin")  # where no tokens are given: everybody who reaches the loopback address
 
 
 class Tokens:

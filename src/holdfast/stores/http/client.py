@@ -16,8 +16,8 @@ from ...config import StoreOptions
 from ...errors import HoldfastError, StoreError, Unavailable
 from . import wire
 
-_FIRST_PAUSE_S, _LONGEST_PAUSE_S = 0.02, 0.5  # between two tries: a server that is started anew is back in a second
-_AT_ONCE = 64  # connections: a server answers some hundred requests in the time that one takes
+_FIRST_PAUSE_S, _LONGEST_PAUSE_S = 0.02, 0.5  # between two tries: a restarted server is back in a second
+_MOST_REQUESTS = 64  # connections: a server answers some hundred requests in the time that one takes
 
 
 class Unanswered(Unavailable):
@@ -34,7 +34,7 @@ class Client:
         token = parse_qs(parts.query).get("token", [""])[0]
         self._headers = {"Content-Type": wire.MSGPACK, **({"Authorization": f"Bearer {token}"} if token else {})}
         self._timeout = options.operation_timeout
-        # Whoever waits for a message holds a connection, so they are not counted; `_turns` counts the others.
+        # Each waiting claim holds a connection, so they are not counted; `_turns` counts the others.
         self._session = aiohttp.ClientSession(
             connector=aiohttp.TCPConnector(limit=0, keepalive_timeout=60.0),
             headers=self._headers,
@@ -43,7 +43,7 @@ class Client:
             auto_decompress=False,
             skip_auto_headers=("User-Agent", "Accept", "Accept-Encoding"),
         )
-        self._turns = asyncio.Semaphore(_AT_ONCE)
+        self._turns = asyncio.Semaphore(_MOST_REQUESTS)
 
     async def close(self) -> None:
         await self._session.close()

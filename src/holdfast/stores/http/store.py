@@ -17,6 +17,7 @@ from ..capabilities import Capabilities
 from ..records import Answer, Claims, Envelope, Settlement, Stats, Stored, Uniform, View
 from . import wire
 from .client import Client, Unanswered
+from .schedules import HttpSchedules
 from .wire import LONGEST_WAIT_S, Append, Columns, Hello
 
 # mypy: no-warn-return-any
@@ -30,6 +31,7 @@ class HttpStore(Ordinary):
         self._client = Client(place, options)
         self._options = options
         self._hello = Hello(0, "", 0, 100, False)
+        self._schedules = HttpSchedules(self._ask, timeout=options.operation_timeout)
 
     async def open(self) -> None:
         """Meet the server."""
@@ -43,6 +45,10 @@ class HttpStore(Ordinary):
         return Capabilities(
             prefetch=hello.prefetch, batch_size=max(hello.batch_size, 1000), remembers_calls=hello.remembers_calls
         )
+
+    @property
+    def schedules(self) -> HttpSchedules:
+        return self._schedules
 
     async def _ask(self, verb: str, *arguments: Any, **how: Any) -> Any:
         return await self._client.call(verb, wire.encode(arguments), **how)

@@ -14,8 +14,10 @@ import msgspec
 from ... import errors
 from ...config import QueueOptions
 from ...errors import HoldfastError
+from ...schedules import Plan
 from ..base import Check, QueueInfo, Recovered
 from ..records import Answer, Claims, Envelope, Settlement, Stats, Stored, Terms, View
+from ..scheduling import Fire, Scheduled
 
 PREFIX = "/seam/v1/"
 MSGPACK = "application/msgpack"
@@ -87,11 +89,14 @@ VERBS: dict[str, Verb] = {
     "stats_of_all": Verb("read", tuple[()], list[tuple[QueueInfo, Stats]]),
     "get": Verb("read", tuple[str, list[str]], list[Stored | None]),
     "scan": Verb("read", tuple[str, View, str | None, int], list[Stored]),
+    "schedules": Verb("read", tuple[()], list[Scheduled]),
+    "schedules_of": Verb("read", tuple[str], list[Scheduled]),
     "watch": Verb("read", tuple[str, float], None),
     "append": Verb("work", Append, list[str]),
     "claim": Verb("work", tuple[str, int, float, float], Claims),
     "extend": Verb("work", tuple[str, _Leases, float], list[float | None]),
     "settle": Verb("work", tuple[str, list[Settlement]], list[Answer]),
+    "fire_schedules": Verb("work", tuple[str, list[Fire]], list[bool]),
     "maintain": Verb("work", tuple[str], dict[str, int]),
     "cancel": Verb("operate", tuple[str, str], bool, repeats=False),
     "pause": Verb("operate", tuple[str, bool], None),
@@ -101,6 +106,7 @@ VERBS: dict[str, Verb] = {
     "recover": Verb("operate", tuple[str, bool], Recovered, repeats=False),
     "create_queue": Verb("admin", tuple[str, QueueOptions], QueueInfo, repeats=False),
     "configure": Verb("admin", tuple[str, QueueOptions], QueueInfo),
+    "change_schedule": Verb("admin", tuple[str, str, Plan | None, Plan | None], bool),
     "delete_queue": Verb("admin", tuple[str, bool], None, repeats=False),
     "install": Verb("admin", tuple[bool], list[str]),
     "uninstall": Verb("admin", tuple[()], list[str] | None),

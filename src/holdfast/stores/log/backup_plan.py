@@ -357,7 +357,7 @@ def keys_among(view: Reading, names: Sequence[str], window: float, at: float, bl
         if stored is None:
             continue
         made, id, *promise = msgspec.msgpack.decode(stored.data)
-        if not isinstance(id, str):  # a call's name: whoever repeats a call asks the store it was made in
+        if not isinstance(id, str):  # a call's name: a call is repeated at the store it was made in
             continue
         left = made + window - at
         is_kept = not promise or not promise[0] or promise[0] in blocks  # a bucket's may be about to be

@@ -110,7 +110,7 @@ class PostgresSnapshot:
             "archive": [Part("", archived, "a")],
         }
         if keys := await self._connection.fetch(sql["backup_keys"], id, self._at):
-            # Without names of calls: whoever repeats a call asks the store it was made in.
+            # Without names of calls: a call is repeated at the store it was made in.
             made = [_key(bytes(key), each, left) for key, each, left in keys if not bytes(key).startswith(b"\0")]
             parts["keys"] = [Part("", len(made), backups.keys_table(made))]
         consumers: dict[str, Consumer] = {}
