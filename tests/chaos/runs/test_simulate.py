@@ -19,7 +19,7 @@ from chaos.simulation.worker import Task, ask, start
 # The policy and a seed at which each shows: change what a seed does, and they are others. How many seeds that takes
 # from the first on says `make chaos RUN=simulate ARGS="--bug all"`.
 FOUND_AT = {
-    "an old list is judged by a newer head": ("bucket", 951),
+    "an old list is judged by a newer head": ("bucket", 418),
     "dates decide over deletion": ("bucket", 19),
     "a used list hides better blocks": ("bucket", 4),
     "409 taken as taken": ("bucket", 17),
