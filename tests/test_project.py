@@ -25,7 +25,7 @@ VAGUE = {"utils", "util", "helpers", "helper", "common", "misc"}
 SUITES = {"conformance", "protocol"}  # one suite on every store; a model that knows no module
 TOPICS = {  # what no module has to itself
     *("constants", "docs", "examples", "holdfast", "project", "runbook", "typing", "versions"),
-    *("bench", "internals", "other_stores", "pipeline_cli"),
+    *("backups", "bench", "internals", "other_stores", "pipeline_cli"),
     *("behind", "crashes", "histories", "processes", "purging", "rights", "seeded", "slices", "state_machines"),
     *("hostile_input", "secrets"),
 }

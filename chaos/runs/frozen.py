@@ -242,8 +242,14 @@ async def _clear(row: Row, broker: holdfast.Broker) -> None:
 
     async def remove(name: str) -> None:
         async with some:
-            with contextlib.suppress(holdfast.QueueNotFound):
-                await broker.delete_queue(name, force=True)
+            for last in (False, True):  # short timeouts on a busy machine
+                try:
+                    return await broker.delete_queue(name, force=True)
+                except holdfast.QueueNotFound:
+                    return
+                except (holdfast.Unavailable, holdfast.UnknownOutcome):
+                    if last:
+                        raise
 
     try:
         await asyncio.gather(*(remove(info.name) for info in await broker.queues()))

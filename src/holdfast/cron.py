@@ -31,7 +31,7 @@ _NAMED = {
     "@hourly": "0 * * * *",
 }
 _MINUTE = timedelta(minutes=1)
-_DAY_S = 86400
+_DAY_S = 86400  # two changes of an offset are further apart
 _WINDOW_S = 60.0  # looked back at first, then twice as much and so on
 _GAP_S = 4 * 3600.0  # longer than any change of a clock for daylight saving
 EVERY_LEAST_S = 1.0  # a round of a worker is no finer

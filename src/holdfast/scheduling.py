@@ -37,12 +37,12 @@ _LOG = logger_named("holdfast.schedules")
 _ALIVE = ("delayed", "pending", "processing", "retry")
 _TOGETHER = 500  # messages of one step
 _TOGETHER_BYTES = 8 << 20  # of their payloads: what every store takes in one step
-_LOOK_S = 15.0  # seconds between looks for new and changed schedules, where a look is cheap
+_REREAD_S = 15.0  # seconds between looks for new and changed schedules, where a look is cheap
 _GLANCE_S = 1.0  # seconds between looks at what is known without asking
 _GIVE_WAY_S = (0.15, 0.7)  # seconds for which whoever did not fire last leaves it to whoever did
 _GIVE_WAY_DEAR_S = (0.6, 1.2)  # the same where a fire takes longer, and two at once longer still
-_STEP_S = 0.5  # by which a wall clock is set, and not only corrected
-_AFTER_ERROR_S = 2.0
+_CLOCK_SET_S = 0.5  # by which a wall clock is set, and not only corrected
+_AFTER_ERROR_S = 2.0  # a store that is away is not asked more often
 _KEPT_OPTIONS = frozenset(Schedule.__struct_fields__)
 
 
@@ -404,7 +404,7 @@ class Rounds:
             try:
                 pause = await self._round()
             except QueueNotFound:
-                pause = _LOOK_S
+                pause = _REREAD_S
             except HoldfastError as error:
                 _LOG.warning("schedules of %s put off: %s", self._queue, error)
                 self._looked, pause = -math.inf, _AFTER_ERROR_S * random.uniform(0.5, 1.5)
@@ -448,9 +448,9 @@ class Rounds:
         self._is_dear = seen is not None
         if seen is not None:
             self._known = _newer(self._known, seen)
-        elif time.monotonic() - self._looked >= _LOOK_S:
+        elif time.monotonic() - self._looked >= _REREAD_S:
             await self._ask()
-        if self._known and abs(time.time() - time.monotonic() - self._wall) > _STEP_S:
+        if self._known and abs(time.time() - time.monotonic() - self._wall) > _CLOCK_SET_S:
             await self._clock()  # the wall clock was set, and perhaps it is the store's
 
     async def _ask(self) -> None:

@@ -24,7 +24,6 @@ from ..errors import StoreError
 
 FIRST = 1  # also of stores from before the number was kept
 LOG = 3  # folders, SlateDB, buckets. 2: a retry says which worker failed it. 3: every object has a sum; schedules
-LOG_OLDEST = 1  # nothing has left the log engine since: it reads them all, and writes the one it finds
 NATS = 2  # 2: the number itself
 RETRIES_NAME_WORKERS = 2  # from this one on, in LOG
 SUMS = 3  # from this one on, in LOG

@@ -18,9 +18,7 @@ from .head import codec
 from .queues import Address
 from .space import Reading, Space, Transaction, Verifying
 
-_PAGE = 1000
 _AT_ONCE = 20  # objects of one look: whoever reads beside it waits so long
-_NAMED = 3  # keys in the line of `doctor`
 _OPENING = ("~identity", "probe/")  # of a bucket: read when it is opened
 _KEYS = frozenset((names.SWEPT, names.SCRUBBED))
 
@@ -51,7 +49,7 @@ async def scrub(space: Space, queue: str | None, *, quarantine: bool) -> AsyncIt
     finally:
         space.sums.without = None
     if queue is None:
-        last = Last(space.clock(), count, size, without, len(told), [each.key for each in told[:_NAMED]])
+        last = Last(space.clock(), count, size, without, len(told), [each.key for each in told[:3]])
         await space.transact(lambda tx: _note(tx, last))
 
 
@@ -180,7 +178,7 @@ class _Scrub:
 
 
 def _page(prefix: str, after: str, view: Reading) -> list[str]:
-    found = view.list(prefix, after=after, limit=_PAGE)
+    found = view.list(prefix, after=after)
     return [key for key in found if not key.startswith(_OPENING)]
 
 

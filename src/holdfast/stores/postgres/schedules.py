@@ -19,7 +19,7 @@ from .pool import Pool
 from .schema import Schema
 from .statements import Statements
 
-FORMAT = 8  # the migration that makes the table
+TABLE_FORMAT = 8  # the migration that makes the table
 _plan = msgspec.json.Decoder(Plan).decode
 _mark = msgspec.json.Decoder(Mark).decode
 
@@ -58,7 +58,7 @@ class PostgresSchedules:
         return None
 
     async def _read(self, queue: str | None, name: str | None) -> list[Scheduled]:
-        if self._schema.format.number < FORMAT:
+        if self._schema.format.number < TABLE_FORMAT:
             return []
         try:
             found = await self._pool.fetch(self._sql["schedules"], queue, name, queue=queue or "")
@@ -69,7 +69,7 @@ class PostgresSchedules:
     # Changing.
 
     async def change(self, name: str, queue: str, change: Change) -> Plan | None:
-        if self._schema.format.number < FORMAT:
+        if self._schema.format.number < TABLE_FORMAT:
             raise ConfigError("this schema has no schedules yet: `holdfast install` raises its format")
 
         async def step(connection: Any) -> Plan | None:

@@ -18,7 +18,7 @@ from ...stores.scheduling import Fire, Scheduled
 from ...stores.scheduling import Schedules as Stored
 from .base import LONG_S, StoreContract, eventually, working
 
-_HOUR_S = 3600.0
+_HOUR_S = 3600.0  # of `catch_up`
 
 
 class Schedules(StoreContract):

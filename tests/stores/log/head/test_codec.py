@@ -6,6 +6,7 @@ import msgspec
 import pytest
 
 from holdfast.errors import StoreError
+from holdfast.schedules import Mark
 from holdfast.stores.log.head import codec, machine
 from holdfast.stores.log.head.codec import HeadWriter, decode
 from holdfast.stores.log.head.state import Freeze, Frozen, Head, Lease, Waiting
@@ -84,13 +85,13 @@ def test_masks_are_as_long_as_their_highest_place():
     assert wire[6] == [["t", 1, b"\x01\x01", T0, 1, True, T0]]
 
 
-def test_only_a_retry_that_names_its_worker_needs_the_newest_format():
+def test_only_a_retry_that_names_its_worker_needs_its_format():
     plain = Waiting(1, span(0, 8), T0, 1, False, "why", "t", "retry")
     named = msgspec.structs.replace(plain, worker="w")
     for waiting, frozen in ([named], None), ([plain], Frozen("f", T0, [], [named])):
         wrote = Head(waiting=waiting, frozen=frozen)
         data = HeadWriter().encode(wrote)
-        assert (msgspec.msgpack.decode(data)[0], decode(data)) == (codec.FORMAT, wrote)
+        assert (msgspec.msgpack.decode(data)[0], decode(data)) == (codec.WORKERS, wrote)
     wire = msgspec.msgpack.decode(HeadWriter().encode(Head(waiting=[plain])))
     assert (wire[0], len(wire[7][0])) == (codec.PLAIN, 8), "as the version before reads it"
 
@@ -98,3 +99,11 @@ def test_only_a_retry_that_names_its_worker_needs_the_newest_format():
 def test_a_newer_format_is_refused():
     with pytest.raises(StoreError, match=rf"format {codec.FORMAT + 1}.*upgrade holdfast"):
         decode(msgspec.msgpack.encode((codec.FORMAT + 1, "and nothing as before")))
+
+
+def test_only_marks_of_schedules_need_the_newest_format() -> None:
+    marks = {"daily": Mark(1_790_000_000.0, "id", 3, 1, ((1.0, 2.0),)), "new": Mark()}
+    head = Head(now=5.0, schedules=marks)
+    data = codec.HeadWriter().encode(head)
+    assert (msgspec.msgpack.decode(data)[0], codec.decode(data)) == (codec.FORMAT, head)
+    assert msgspec.msgpack.decode(codec.HeadWriter().encode(Head(now=5.0)))[0] == codec.PLAIN

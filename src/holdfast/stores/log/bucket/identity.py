@@ -128,7 +128,7 @@ class IdentityKeeper:
 
 def _decoded(data: bytes, place: str) -> Identity:
     identity = msgspec.json.decode(data, type=Identity)
-    formats.checked(identity.format, formats.LOG, place, oldest=formats.LOG_OLDEST)
+    formats.checked(identity.format, formats.LOG, place, oldest=formats.FIRST)
     if identity.sum and identity.sum != _sum(data):
         raise ValueError("its bytes do not match its sum")
     return identity

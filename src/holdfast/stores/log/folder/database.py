@@ -93,7 +93,7 @@ def create_schema(connection: apsw.Connection, path: Path) -> bool:
     if "meta" in tables:
         format = read_format(connection)
         if format is not None:
-            formats.checked(format, formats.LOG, str(path), oldest=formats.LOG_OLDEST)
+            formats.checked(format, formats.LOG, str(path), oldest=formats.FIRST)
             clock.complete(connection)
             return False
     elif tables:

@@ -15,7 +15,6 @@ from .opening import file_system
 
 _SMALL = 64 << 20
 _LITTLE_SPACE = 1 << 30
-_LINES = 20  # of what SQLite says
 _FORGETFUL = frozenset({"tmpfs", "ramfs", "overlay"})
 
 
@@ -46,7 +45,7 @@ def integrity(path: Path, vfs: str | None) -> list[str]:
     try:
         with closing(open_there(path, apsw.SQLITE_OPEN_READONLY, vfs=vfs)) as connection:
             connection.set_busy_timeout(BUSY_TIMEOUT)
-            said = [str(line) for (line,) in connection.execute(f"PRAGMA integrity_check({_LINES})")]
+            said = [str(line) for (line,) in connection.execute("PRAGMA integrity_check")]
     except apsw.Error as error:
         said = [str(error)]
     return [f"{path.name}: {line}" for line in said if line != "ok"]

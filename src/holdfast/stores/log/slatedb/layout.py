@@ -70,5 +70,5 @@ def check_format(value: bytes | None, *, empty: bool, place: str) -> bool:
         if not empty:
             raise ConfigError(f"{place} is a SlateDB database of something else")
         return True
-    formats.checked(int(value), formats.LOG, place, oldest=formats.LOG_OLDEST)
+    formats.checked(int(value), formats.LOG, place, oldest=formats.FIRST)
     return False
