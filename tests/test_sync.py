@@ -14,9 +14,10 @@ from holdfast import ConfigError, LeaseLost, QueueFull, sync
 
 # Public in the async classes, and of no use to those who block.
 ASYNC_ONLY = {
-    "Broker": {"store", "events", "gone"},
+    "Broker": {"store", "events", "gone", "workers"},
     "Queue": {"store", "store_options", "events", "codec"},
-    "Worker": {"stop_soon"},
+    "Worker": {"stop_soon", "busy"},
+    "Schedules": {"declare", "declare_file", "written"},
     "App": set(),
     "AppHandler": {"app", "function", "queue_options", "worker_options"},
 }
@@ -320,7 +321,7 @@ def test_generic_and_named():
     assert sync.Queue[int].__origin__ is sync.Queue
     with sync.connect("memory://") as broker:
         assert repr(broker.queue("q")) == "sync.Queue('q')"
-    assert set(sync.__all__) == {core.__name__ for core in sync.NAMES} | {"UnknownOutcome", "connect"}
+    assert set(sync.__all__) == {core.__name__ for core in sync.NAMES} | {"UnknownOutcome", "connect", "backup", "restore", "move"}
 
 
 def test_threads_of_callbacks_end_with_the_broker():

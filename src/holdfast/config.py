@@ -140,7 +140,7 @@ class Settings(msgspec.Struct, frozen=True, kw_only=True):
     worker: dict[str, Any] = {}
     queue: dict[str, Any] = {}  # the environment's, for every queue
     queues: dict[str, dict[str, Any]] = {}  # the file's, by name
-    schedules: dict[str, dict[str, Any]] = {}  # the file's, by name; checked by whoever applies them
+    schedules: dict[str, dict[str, Any]] = {}  # the file's, by name; checked where they are applied
     log_level: str | None = None
 
     def __repr__(self) -> str:

@@ -2,7 +2,7 @@
 
 A store keeps a `Plan` (what was said) and a `Mark` (how far it has come). `due` says from both and the store's time
 which slots become messages now. The store then moves the mark and adds the messages in one step, and only if the mark
-is still the one that was seen: so every slot is decided once, whoever is faster.
+is still the one that was seen: so every slot is decided once, by the first process.
 """
 
 from __future__ import annotations
@@ -45,7 +45,7 @@ class Schedule(msgspec.Struct, frozen=True, kw_only=True):
     missed: Missed = "latest"  # what becomes of slots that nobody fired within 60 s
     catch_up: float = 3600.0  # seconds after which a missed slot is not fired any more
     overlap: Overlap = "allow"
-    jitter: float = 0.0  # seconds of delay at most, the same for a slot whoever fires it
+    jitter: float = 0.0  # seconds of delay at most, the same for a slot in every process
     priority: int = 0
     headers: Mapping[str, str] | None = None
     max_attempts: int | None = None

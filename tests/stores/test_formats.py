@@ -159,7 +159,7 @@ async def newer(bed: Bed, key: str, data: bytes) -> None:
 
 async def test_a_newer_queue_is_refused():
     bed = await Bed.made()
-    await newer(bed, "queues/q", msgspec.json.encode({"format": queues.FORMAT + 1, "all else": "is new"}))
+    await newer(bed, "queues/q", msgspec.json.encode({"format": queues.WITH_SCHEDULES + 1, "all else": "is new"}))
     for call in (bed.claim(), bed.append(), bed.store.stats("q"), bed.store.queues(), bed.store.queue("q")):
         with pytest.raises(StoreError, match="upgrade holdfast"):
             await call

@@ -94,7 +94,7 @@ async def resume(shell: Shell, name: Name) -> None:
 
 @command(app, "trigger")
 async def trigger(shell: Shell, name: Name) -> None:
-    """Enqueue its message now, beside its slots."""
+    """Enqueue its message now, in addition to its slots."""
     async with shell.broker() as broker:
         id = await broker.schedules.trigger(name)
     shell.done(id, schedule=name, id=id)

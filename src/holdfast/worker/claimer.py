@@ -126,7 +126,7 @@ class Claimer:
             await self._meet(job)
 
     async def _room(self) -> int:
-        """Where a claim is dear, once half of what was claimed in advance is used up: no slot is idle before."""
+        """Where a claim is expensive, once half of what was claimed in advance is used up: no slot is idle before."""
         in_flight = self._in_flight
         while True:
             extra = self._prefetch.extra
