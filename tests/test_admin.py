@@ -146,7 +146,7 @@ async def test_doctor_looks_at_the_queues(tmp_path: Path, monkeypatch: pytest.Mo
     assert "does a worker run?" in found["oldest message"][1]
 
 
-@pytest.mark.parametrize("url", ["ftp://user:secret@host", "http://host:8080", "not a url", ""])
+@pytest.mark.parametrize("url", ["ftp://user:secret@host", "gopher://host:8080", "not a url", ""])
 async def test_doctor_of_a_wrong_url(url: str) -> None:
     found = await examine(url)
     assert list(found) == ["configuration"]

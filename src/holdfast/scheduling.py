@@ -1,6 +1,6 @@
 """Schedules as users hold them (`broker.schedules`); `worker/schedule_rounds.py` fires what is due.
 
-There is no leader: whoever sees a slot first asks the store to add its message and to move the schedule's mark, and the
+There is no leader: the first to see a slot asks the store to add its message and to move the schedule's mark, and the
 store does that once.
 """
 

@@ -1,6 +1,6 @@
 """The rounds in which every worker fires the schedules of its queue.
 
-There is no leader. Whoever fired last goes first the next time; the others look a moment later whether it has.
+There is no leader. The worker that fired last goes first the next time; the others look a moment later whether it has.
 """
 
 from __future__ import annotations
@@ -25,7 +25,7 @@ if TYPE_CHECKING:
 
 _LOG = logger_named("holdfast.schedules")
 _REREAD_S = 15.0  # seconds between looks for new and changed schedules, where a look is cheap
-_GIVE_WAY_S = (0.15, 0.7)  # seconds for which whoever did not fire last leaves it to whoever did
+_GIVE_WAY_S = (0.15, 0.7)  # seconds: the worker that fired last has them to itself
 _GIVE_WAY_DEAR_S = (0.6, 1.2)  # the same where a fire takes longer, and two at once longer still
 _CLOCK_SET_S = 0.5  # by which a wall clock is set, and not only corrected
 _AFTER_ERROR_S = 2.0  # a store that is away is not asked more often
