@@ -9,7 +9,7 @@ from typing import Any
 
 import pytest
 
-from holdfast import Broker, MessageNotFound, Queue, QueueInfo, QueueNotFound, admin, connect
+from holdfast import Broker, MessageNotFound, Queue, QueueInfo, QueueNotFound, admin, checkup, connect
 
 
 @pytest.fixture(params=["memory", "folder"])
@@ -137,7 +137,7 @@ async def test_doctor_looks_at_the_queues(tmp_path: Path, monkeypatch: pytest.Mo
         await dead_letters(queue, 2)
         await queue.enqueue(1)
         await queue.pause()
-    monkeypatch.setattr(admin, "OLD_MESSAGE_S", 0.0)
+    monkeypatch.setattr(checkup, "OLD_MESSAGE_S", 0.0)
     found = await examine(url)
     assert found["queues"] == ("ok", "1 queues keep 3 messages")
     assert found["paused"][0] == "warn"
@@ -146,7 +146,7 @@ async def test_doctor_looks_at_the_queues(tmp_path: Path, monkeypatch: pytest.Mo
     assert "does a worker run?" in found["oldest message"][1]
 
 
-@pytest.mark.parametrize("url", ["ftp://user:secret@host", "http://host:8080", "not a url", ""])
+@pytest.mark.parametrize("url", ["ftp://user:secret@host", "gopher://host:8080", "not a url", ""])
 async def test_doctor_of_a_wrong_url(url: str) -> None:
     found = await examine(url)
     assert list(found) == ["configuration"]

@@ -114,9 +114,9 @@ def test_spans_that_touch_become_one() -> None:
     mark = with_backfill(with_backfill(Mark(5.0), 10.0, 20.0), 20.0, 30.0)
     assert mark.backfilled == ((10.0, 30.0),)
     assert mark.slot == 5.0
-    for number in range(schedules.REMEMBERED + 5):
+    for number in range(schedules.REMEMBERED_SPANS + 5):
         mark = with_backfill(mark, 100.0 * number + 100, 100.0 * number + 150)
-    assert len(mark.backfilled) == schedules.REMEMBERED
+    assert len(mark.backfilled) == schedules.REMEMBERED_SPANS
 
 
 @pytest.mark.parametrize("name", ["", "a b", "-a", "x" * 129, None, "a/b"])

@@ -14,44 +14,20 @@ import msgspec
 
 from . import config
 from .broker import Broker, connect
-from .config import QueueOptions
+from .checkup import look_into as look_into
 from .cron import Times, zone
 from .errors import CodecError, ConfigError, HoldfastError, MessageNotFound, QueueNotFound, StoreError
 from .queue import Queue
+from .queue_reports import ConsumerReport as ConsumerReport
+from .queue_reports import QueueReport as QueueReport
+from .queue_reports import consumers as consumers
+from .queue_reports import overview as overview
+from .queue_reports import report as report
 from .stores import base, opening
-from .stores.base import PAGE_ROWS, Check, QueueInfo, Reread, Scrubbing
-from .stores.batches import batches_of
+from .stores.base import PAGE_ROWS, Check, Reread, Scrubbing
 from .stores.formats import Format
 from .stores.opening import Location, locate, unmade
-from .stores.records import Stats, Status, View
-
-CLOCK_TOLERANCE_S = 2.0  # a wrong clock of a machine is off by more, a slow answer by less
-_NAMED_MOST = 5  # schedules in one line
-OLD_MESSAGE_S = 3600.0  # a message may wait so long before the doctor wonders whether a worker runs
-
-
-class QueueReport(msgspec.Struct, frozen=True):
-    """A queue: what it is set to and what is in it."""
-
-    name: str
-    paused: bool
-    created_at: datetime
-    options: QueueOptions
-    stats: Stats
-
-
-class ConsumerReport(msgspec.Struct, frozen=True):
-    """A Spark stream as the store knows it: who runs it, what it holds, and what waits for it."""
-
-    queue: str
-    consumer: str
-    owner: str  # "": nobody
-    lease: float  # seconds that the owner has left
-    batch: int  # the last one claimed
-    claimed: int  # messages it holds
-    tries: int  # of the oldest batch it holds
-    settled: int  # messages, since it began
-    lag: int  # messages that are ready, and those it holds
+from .stores.records import Status, View
 
 
 class ScrubReport(msgspec.Struct, frozen=True):
@@ -99,40 +75,6 @@ class Letters(Protocol):
     """`queue.dead` or `queue.archive`."""
 
     async def list(self, limit: int = 100, after: str | None = None) -> Sequence[Any]: ...
-
-
-async def overview(broker: Broker) -> list[QueueReport]:
-    """Every queue, by name."""
-    return [_reported(info, stats) for info, stats in await broker.store.stats_of_all()]
-
-
-async def report(broker: Broker, name: str) -> QueueReport:
-    """One queue."""
-    info = await broker.store.queue(config.queue_name(name))
-    if info is None:
-        raise QueueNotFound(f"there is no queue {name!r}")
-    return _reported(info, await broker.store.stats(info.name))
-
-
-async def consumers(broker: Broker, names: Sequence[str] | None = None) -> list[ConsumerReport]:
-    """The consumers of these queues, or of all; ConfigError where the store serves no streams."""
-    batches = batches_of(broker.store)
-    found: list[ConsumerReport] = []
-    for queue in [info.name for info in await broker.store.queues()] if names is None else names:
-        known = await batches.consumers(queue)
-        ready = (await broker.store.stats(queue)).pending if known else 0
-        for each in known:
-            seq, lag = each.done + each.batches, ready + each.claimed
-            found.append(
-                ConsumerReport(
-                    queue, each.consumer, each.holder, each.lease, seq, each.claimed, each.tries, each.total, lag
-                )
-            )
-    return found
-
-
-def _reported(info: QueueInfo, stats: Stats) -> QueueReport:
-    return QueueReport(info.name, info.paused, datetime.fromtimestamp(info.created_at, UTC), info.options, stats)
 
 
 async def maintain(broker: Broker, names: Sequence[str] | None = None) -> dict[str, dict[str, int]]:
@@ -345,40 +287,6 @@ def _survives(location: Location) -> Check:
     return Check("survives", "warn" if process.startswith("no") else "ok", detail)
 
 
-async def look_into(broker: Broker) -> list[Check]:
-    """The checks of a store that is open."""
-    own = await broker.check()
-    checks = own if any(check.name == "clock" for check in own) else [*own, await _clock(broker)]
-    checks += _format(broker)
-    try:
-        reports = await overview(broker)
-    except StoreError as error:  # one that cannot be read; the lines of the store say more
-        return [*checks, Check("queues", "fail", str(error))]
-    return [
-        *checks,
-        *(_queue_check(reports)),
-        _age(reports),
-        _dead(reports),
-        *await _consumers(broker),
-        *await _schedules(broker),
-    ]
-
-
-async def _schedules(broker: Broker) -> list[Check]:
-    if broker.store.schedules is None or not (found := await broker.schedules.list()):
-        return []
-    missed = [f"{each.schedule.name} ({each.missed:,})" for each in found if each.missed]
-    orphans = [each.schedule.name for each in found if each.orphaned]
-    said = [f"missed slots: {_named(missed)}"] if missed else []
-    said += [f"no longer declared, and still firing: {_named(orphans)}"] if orphans else []
-    return [Check("schedules", "warn" if said else "ok", "; ".join(said) or f"{len(found):,}, none missed a slot")]
-
-
-def _named(names: list[str]) -> str:
-    more = len(names) - _NAMED_MOST
-    return ", ".join(names[:_NAMED_MOST]) + (f" and {more:,} more" if more > 0 else "")
-
-
 def preview(
     *,
     cron: str | None,
@@ -401,59 +309,3 @@ def preview(
         rows.append({"slot": moment.astimezone(UTC), "local": moment.isoformat(), "note": note})
         before = moment
     return rows
-
-
-def _format(broker: Broker) -> list[Check]:
-    format = broker.store.format
-    if format is None:
-        return []
-    if not format.can_rise:
-        return [Check("format", "ok", f"{format.number}, the newest that this version knows")]
-    how = f"once every process is of this version, {format.step} with `holdfast install`"
-    return [Check("format", "warn", f"{format.number}, which versions before this one read too; {how}")]
-
-
-async def _clock(broker: Broker) -> Check:
-    ahead = await broker.store.clock() - time.time()
-    state = "ok" if abs(ahead) <= CLOCK_TOLERANCE_S else "warn"
-    return Check("clock", state, f"the store's clock is {ahead:+.3f} s from the wall clock")
-
-
-def _queue_check(reports: Sequence[QueueReport]) -> list[Check]:
-    counts = sum(report.stats.total for report in reports)
-    checks = [Check("queues", "ok", f"{len(reports)} queues keep {counts:,} messages")]
-    if paused := [report.name for report in reports if report.paused]:
-        checks.append(Check("paused", "warn", f"{', '.join(paused)}: resume with `holdfast queue resume NAME`"))
-    return checks
-
-
-def _age(reports: Sequence[QueueReport]) -> Check:
-    waiting = [(report.stats.oldest_age, report.name) for report in reports if report.stats.oldest_age is not None]
-    if not waiting:
-        return Check("oldest message", "ok", "nothing waits")
-    age, name = max(waiting)
-    if age > OLD_MESSAGE_S:
-        return Check("oldest message", "warn", f"one in {name} waits for {age:,.0f} s: does a worker run?")
-    return Check("oldest message", "ok", f"one in {name} waits for {age:,.1f} s")
-
-
-async def _consumers(broker: Broker) -> list[Check]:
-    """Streams that hold messages which no query works on; no line where there are no streams."""
-    found = await consumers(broker) if broker.store.batches is not None else []
-    if not found:
-        return []
-    left = [each for each in found if each.claimed and not each.owner]
-    if left:
-        listed = ", ".join(f"{each.consumer} holds {each.claimed:,} of {each.queue}" for each in left)
-        way = "start its query, or give them back with `holdfast pipeline release QUEUE CONSUMER`"
-        return [Check("consumers", "warn", f"{listed} and no query runs: {way}")]
-    running, lag = sum(1 for each in found if each.owner), max(each.lag for each in found)
-    return [Check("consumers", "ok", f"{len(found)} streams, {running} running; at most {lag:,} messages behind")]
-
-
-def _dead(reports: Sequence[QueueReport]) -> Check:
-    dead = {report.name: report.stats.dead for report in reports if report.stats.dead}
-    if not dead:
-        return Check("dead letters", "ok", "none")
-    listed = ", ".join(f"{count:,} in {name}" for name, count in dead.items())
-    return Check("dead letters", "warn", f"{listed}: look with `holdfast dead list QUEUE`")

@@ -6,7 +6,7 @@ The payload's limit is the queue's own (`max_message_size`), and so is that of a
 
 from __future__ import annotations
 
-from collections.abc import Callable
+from collections.abc import Callable, Sequence
 from typing import TypeVar
 
 import msgspec
@@ -25,11 +25,18 @@ _READER_FRAMES = 100  # who reads JSON is deeper in calls than who wrote it; the
 _SURE_LEVELS = 512  # what every parser reads, wherever it is called: half of Python's usual 1,000 levels
 SURE_BYTES = 2 * _SURE_LEVELS  # a payload that is no longer has not the brackets to be nested deeper
 SHOWN_CHARS = 100  # of a name or an id that is not ours to know, in an error
+_SHOWN_NAMES = 5  # in one line for people
 _skim = msgspec.json.Decoder(msgspec.Raw).decode  # finds the end of a value and makes nothing of it
 
 
 class TooDeep(MessageTooLarge, CodecError):
     """A value nested deeper than a parser can read. `actual` and `limit` are levels; `actual` is the least it has."""
+
+
+def listed(names: Sequence[str]) -> str:
+    """The first of them, and how many more there are."""
+    more = len(names) - _SHOWN_NAMES
+    return ", ".join(names[:_SHOWN_NAMES]) + (f" and {more:,} more" if more > 0 else "")
 
 
 def check_size(what: str, actual: int, limit: int) -> None:

@@ -26,7 +26,7 @@ YOUNG_S = 60.0  # a slot fires whatever `missed` says, as long as it is not olde
 MISSED_MOST = 100  # slots that `all` fires at once
 COUNTED_MOST = 1000  # missed slots of a calendar: counting them means going through them
 BACKFILL_MOST = 10_000  # slots of one call
-REMEMBERED = 32  # spans that were backfilled
+REMEMBERED_SPANS = 32  # spans that were backfilled
 VALUE_MOST = 64 * 1024  # bytes of a value: schedules are read as a whole
 CATCH_UP_MOST_S = 400 * 86400.0  # seconds: beyond a yearly one
 
@@ -225,7 +225,7 @@ def with_backfill(mark: Mark, since: float, until: float) -> Mark:
             joined[-1] = (joined[-1][0], max(high, joined[-1][1]))
         else:
             joined.append((low, high))
-    return msgspec.structs.replace(mark, backfilled=tuple(joined[-REMEMBERED:]))
+    return msgspec.structs.replace(mark, backfilled=tuple(joined[-REMEMBERED_SPANS:]))
 
 
 # What a slot becomes.

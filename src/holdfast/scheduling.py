@@ -1,17 +1,15 @@
-"""Schedules as users hold them (`broker.schedules`), and the rounds in which every worker fires what is due.
+"""Schedules as users hold them (`broker.schedules`); `worker/schedule_rounds.py` fires what is due.
 
-There is no leader: whoever sees a slot first asks the store to add its message and to move the schedule's mark, and the
-store does that once. Whoever fired last goes first the next time; the others look a moment later whether it has.
+There is no leader: the first to see a slot asks the store to add its message and to move the schedule's mark, and the
+store does that once.
 """
 
 from __future__ import annotations
 
-import asyncio
 import builtins
 import math
-import random
 import time
-from collections.abc import Callable, Iterable, Mapping, Sequence
+from collections.abc import Iterable, Mapping, Sequence
 from datetime import datetime
 from typing import TYPE_CHECKING, Any
 
@@ -19,7 +17,7 @@ import msgspec
 
 from . import config, message_events, schedules
 from .codecs import codec_for
-from .errors import CodecError, ConfigError, HoldfastError, QueueNotFound, ScheduleNotFound
+from .errors import CodecError, ConfigError, ScheduleNotFound
 from .escaping import logger_named
 from .events import Emitter, Event
 from .messages import instant, terms
@@ -31,18 +29,11 @@ from .stores.scheduling import Schedules as StoredSchedules
 if TYPE_CHECKING:
     from .codecs import Codec
     from .lifetime import Lifetime
-    from .stores.base import Store
 
 _LOG = logger_named("holdfast.schedules")
 _ALIVE = ("delayed", "pending", "processing", "retry")
 _TOGETHER = 500  # messages of one step
 _TOGETHER_BYTES = 8 << 20  # of their payloads: what every store takes in one step
-_REREAD_S = 15.0  # seconds between looks for new and changed schedules, where a look is cheap
-_GLANCE_S = 1.0  # seconds between looks at what is known without asking
-_GIVE_WAY_S = (0.15, 0.7)  # seconds for which whoever did not fire last leaves it to whoever did
-_GIVE_WAY_DEAR_S = (0.6, 1.2)  # the same where a fire takes longer, and two at once longer still
-_CLOCK_SET_S = 0.5  # by which a wall clock is set, and not only corrected
-_AFTER_ERROR_S = 2.0  # a store that is away is not asked more often
 _KEPT_OPTIONS = frozenset(Schedule.__struct_fields__)
 
 
@@ -381,99 +372,5 @@ def _parts(todo: Sequence[tuple[Scheduled, Due]]) -> Iterable[list[tuple[Schedul
         yield part
 
 
-class Rounds:
-    """Fires the schedules of one queue, as long as it runs."""
-
-    def __init__(self, book: Schedules, store: Callable[[], Store], queue: str) -> None:
-        self._book = book
-        self._store = store
-        self._queue = queue
-        self._known: list[Scheduled] = []
-        self._looked = -math.inf  # when, by the monotonic clock
-        self._ahead = 0.0  # seconds of the store's clock before it
-        self._wall = math.inf  # the same of the wall clock, when that was learnt
-        self._is_dear = False  # a look costs a request
-        self._is_first = False  # we fired last
-        self._wakes: dict[str, tuple[Scheduled, float | None]] = {}
-
-    async def run(self) -> None:
-        """Until cancelled. A store that does not answer is asked again."""
-        if self._store().schedules is None:
-            return
-        while True:
-            try:
-                pause = await self._round()
-            except QueueNotFound:
-                pause = _REREAD_S
-            except HoldfastError as error:
-                _LOG.warning("schedules of %s put off: %s", self._queue, error)
-                self._looked, pause = -math.inf, _AFTER_ERROR_S * random.uniform(0.5, 1.5)
-            await asyncio.sleep(pause)
-
-    async def _round(self) -> float:
-        """Fire what is due; how many seconds until the next round."""
-        await self._look()
-        now = time.monotonic() + self._ahead
-        wakes = [instant for each in self._known if (instant := self._wake(each, now)) is not None]
-        soonest = min(wakes, default=math.inf)
-        if soonest > now:
-            return max(0.005, min(soonest - now, _GLANCE_S))
-        if not self._is_first:
-            await asyncio.sleep(random.uniform(*(_GIVE_WAY_DEAR_S if self._is_dear else _GIVE_WAY_S)))
-            await self._ask()
-        done = await self._book._fire(self._queue, self._known, await self._clock())
-        self._known = [_moved(each, done.get(each.plan.name)) for each in self._known]
-        if done:
-            self._is_first = None not in done.values()
-        if not self._is_first:
-            await self._ask()  # somebody was faster
-        return 0.0
-
-    def _wake(self, each: Scheduled, now: float) -> float | None:
-        known = self._wakes.get(each.plan.name)
-        if known is None or known[0] != each or (known[1] is None and each.plan.paused):
-            known = self._wakes[each.plan.name] = (each, schedules.wakes_at(each.plan, each.mark, now))
-        return known[1]
-
-    async def _clock(self) -> float:
-        now = await self._store().clock()
-        self._ahead, self._wall = now - time.monotonic(), time.time() - time.monotonic()
-        return now
-
-    async def _look(self) -> None:
-        """At what is there: without asking where the looks for messages show it, else now and then."""
-        stored = self._store().schedules
-        assert stored is not None
-        seen = stored.seen(self._queue)
-        self._is_dear = seen is not None
-        if seen is not None:
-            self._known = _newer(self._known, seen)
-        elif time.monotonic() - self._looked >= _REREAD_S:
-            await self._ask()
-        if self._known and abs(time.time() - time.monotonic() - self._wall) > _CLOCK_SET_S:
-            await self._clock()  # the wall clock was set, and perhaps it is the store's
-
-    async def _ask(self) -> None:
-        stored = self._store().schedules
-        assert stored is not None
-        self._known = await stored.of(self._queue)
-        self._looked = time.monotonic()
-        if self._known:
-            await self._clock()
-
-
 def _count(done: Mapping[str, Due | None]) -> int:
     return sum(len(due.fires) for due in done.values() if due is not None)
-
-
-def _moved(each: Scheduled, due: Due | None) -> Scheduled:
-    return each if due is None else Scheduled(each.plan, schedules.moved(each.plan, each.mark, due))
-
-
-def _newer(known: Sequence[Scheduled], seen: Sequence[Scheduled]) -> list[Scheduled]:
-    """What was seen, with our own marks where they are further: a look may be older than what we did."""
-    ours = {each.plan.name: each.mark for each in known}
-    return [
-        each if ours.get(each.plan.name, Mark()).slot <= each.mark.slot else Scheduled(each.plan, ours[each.plan.name])
-        for each in seen
-    ]

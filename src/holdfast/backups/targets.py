@@ -10,10 +10,11 @@ from typing import Protocol
 
 from .. import config
 from ..errors import ConfigError, StoreError, Unavailable
+from ..retry import Exponential
 from ..stores.opening import Location, locate, store_options
 
 _TRIES = 5  # of a write that nobody answers
-_PAUSE_S = 0.2  # doubled each time
+_AGAIN = Exponential(base=0.2, jitter=False)  # seconds
 _TEMPORARY = ".tmp"
 _BUCKETS = ("s3", "gs", "az")
 
@@ -127,7 +128,7 @@ class Bucket:
         from ..stores.log.bucket.faults import Doubt, Refused
 
         in_doubt = False
-        for attempt in range(_TRIES):
+        for attempt in range(1, _TRIES + 1):
             try:
                 self._wire.create(name, data)
                 return True
@@ -135,5 +136,5 @@ class Bucket:
                 return in_doubt and self.read(name) == data  # a try whose answer was lost may have written it
             except Doubt:
                 in_doubt = True
-                time.sleep(_PAUSE_S * 2**attempt)
+                time.sleep(_AGAIN.after(attempt))
         raise Unavailable(f"{self.place} did not take {name}")

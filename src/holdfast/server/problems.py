@@ -10,9 +10,9 @@ import msgspec
 from .. import errors
 from ..errors import HoldfastError
 from ..escaping import logger_named
+from ..stores.base import LOOK_AGAIN_S
 
 PROBLEM_JSON = "application/problem+json"
-RETRY_AFTER_S = 1  # what is full or away may have changed by then
 
 _LOG = logger_named("holdfast.server")
 _INDEX = re.compile(r"(?:message|result|settlement) (\d+): ")
@@ -81,7 +81,7 @@ def problem_of(error: Exception) -> Problem:
 def headers_of(error: Exception, status: int) -> dict[str, str]:
     if isinstance(error, Refused):
         return dict(error.headers)
-    return {"retry-after": str(RETRY_AFTER_S)} if status in (429, 503) else {}
+    return {"retry-after": f"{LOOK_AGAIN_S:.0f}"} if status in (429, 503) else {}
 
 
 async def send_problem(send: Any, error: Exception) -> None:

@@ -12,13 +12,13 @@ from typing import Any
 import uvicorn
 
 from ..broker import Broker, connect
+from ..config import StoreOptions
 from ..errors import ConfigError
 from ..worker.signals import caught
 from .application import Application
 from .served import Served
 from .settings import ServerSettings
 
-_GRACE_S = 30  # for requests under way when the server stops: the time of one operation
 _SLOW_S = 75  # a connection that says nothing for so long is closed
 
 
@@ -87,7 +87,7 @@ async def serve(
             server_header=False,
             lifespan="off",
             timeout_keep_alive=_SLOW_S,
-            timeout_graceful_shutdown=_GRACE_S,
+            timeout_graceful_shutdown=int(StoreOptions().operation_timeout),  # of requests under way
             proxy_headers=trust_proxy,
             forwarded_allow_ips="*" if trust_proxy else None,
             ssl_certfile=tls[0] if tls else None,

@@ -12,9 +12,9 @@ import msgspec
 
 from ..errors import ConfigError, HoldfastError, UnknownOutcome
 from ..schedules import Plan
-from ..stores.base import DEAD, CallName, Store, remembering
+from ..stores.base import DEAD, LONG_POLL_S, CallName, Store, remembering
 from ..stores.http import wire
-from ..stores.http.wire import LONGEST_WAIT_S, Append, Hello
+from ..stores.http.wire import Append, Hello
 from ..stores.records import Claims, Envelope, Settlement, Stored, Uniform
 from ..stores.scheduling import Fire, Scheduled, Schedules
 from .gate import HOLDER, Receive, Scope, Send
@@ -115,7 +115,7 @@ class Seam:
         queue, limit, lease, wait = asked
         if wait <= 0:
             return _NOTHING if self._served.closing.is_set() else await self._store.claim(queue, limit, lease)
-        claiming = self._store.claim(queue, limit, lease, wait=min(wait, LONGEST_WAIT_S))
+        claiming = self._store.claim(queue, limit, lease, wait=min(wait, LONG_POLL_S))
         claims = await self._served.wait_for(claiming, receive) or _NOTHING
         if claims.messages and await is_gone(receive):
             await self._store.settle(queue, [Settlement(each.id, each.token, "release") for each in claims.messages])
@@ -123,7 +123,7 @@ class Seam:
 
     async def _watch(self, holder: Holder, receive: Receive, asked: tuple[str, float]) -> None:
         queue, timeout = asked
-        await self._served.wait_for(self._store.watch(queue, min(timeout, LONGEST_WAIT_S)), receive)
+        await self._served.wait_for(self._store.watch(queue, min(timeout, LONG_POLL_S)), receive)
 
     async def _get(self, holder: Holder, receive: Receive, asked: tuple[str, list[str]]) -> list[Stored | None]:
         found = await self._store.get(*asked)

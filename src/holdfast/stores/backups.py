@@ -16,6 +16,7 @@ import msgspec
 
 from ..config import QueueOptions
 from ..errors import ConfigError
+from ..limits import listed
 from . import consumers
 from .base import QueueInfo, Store
 from .consumers import Consumer
@@ -26,7 +27,7 @@ if TYPE_CHECKING:
 
 Section: TypeAlias = Literal["open", "dead", "archive", "keys"]
 MARK = "restored-from:"  # what a restored queue remembers the backup under, among the marks of sinks
-_SHOWN_NAMES = 5  # in an error
+TABLE_BYTES = 16 << 20  # of rows that are handed on together: a table is in memory whole
 _INSTANTS = ("enqueued_at", "due", "claimed_at", "finished_at")
 
 
@@ -152,9 +153,8 @@ def kept(found: dict[str, Consumer]) -> dict[str, Consumer]:
 
 def in_the_way(taken: Sequence[str]) -> str:
     """Queues that a restore would have to replace, in words."""
-    more = f" and {len(taken) - _SHOWN_NAMES} more" if len(taken) > _SHOWN_NAMES else ""
-    listed = ", ".join(map(repr, taken[:_SHOWN_NAMES])) + more
-    return f"the store has queues of these names already: {listed}; restore next to them with a prefix (--as PREFIX)"
+    names = listed([repr(name) for name in taken])
+    return f"the store has queues of these names already: {names}; restore next to them with a prefix (--as PREFIX)"
 
 
 # Columns.

@@ -35,6 +35,7 @@ DEAD = "/dead"
 _CALLS_AT_ONCE = 32  # when every queue is counted by a call of its own
 PAGE_ROWS = 1000  # of one call where nobody says how many: fewer cost a trip each, more only memory
 CALL_S = 3600.0  # for which a named call is remembered: longer than anybody repeats one
+LONG_POLL_S = 20.0  # a claim waits so long for the first message; proxies cut who is silent for a minute
 LOOK_AGAIN_S = 1.0  # between two looks at what nobody announces; how long a look is believed
 
 

@@ -27,7 +27,7 @@ LOG = 3  # folders, SlateDB, buckets. 2: a retry says which worker failed it. 3:
 NATS = 2  # 2: the number itself
 RETRIES_NAME_WORKERS = 2  # from this one on, in LOG
 SUMS = 3  # from this one on, in LOG
-SCHEDULES = 3  # the same: a queue or head that has some says so
+SCHEDULES = SUMS  # a queue or head that has some says so
 
 
 class Format(msgspec.Struct, frozen=True):

@@ -9,7 +9,7 @@ from typing import Any
 
 from .. import message_events
 from ..queue import Queue
-from ..stores.base import LOOK_AGAIN_S
+from ..stores.base import LONG_POLL_S, LOOK_AGAIN_S
 from ..stores.records import Claims
 from .in_flight import InFlight, Job
 from .isolation import Isolation
@@ -17,8 +17,6 @@ from .outage import AWAY, Outage, Retrying
 from .prefetch import BUFFERED_S, Prefetch
 from .settler import Settler
 from .slots import Slots
-
-LONG_POLL_S = 20.0  # a claim waits so long for the first message
 
 
 class Claimer:

@@ -11,7 +11,7 @@ from typing import TYPE_CHECKING, Any
 from .. import message_events
 from ..escaping import logger_named
 from ..lifetime import CLOSING_S
-from ..scheduling import Rounds, Schedules
+from ..scheduling import Schedules
 from ..stores.base import DEAD, Store
 from .batches import BatchSlots
 from .call import Call
@@ -23,6 +23,7 @@ from .in_flight import InFlight, Job
 from .isolation import isolation_of
 from .outage import Outage, Retrying
 from .prefetch import Prefetch
+from .schedule_rounds import Rounds
 from .settlement import Settlements
 from .settler import Settler
 from .slots import Slots

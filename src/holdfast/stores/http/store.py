@@ -12,13 +12,13 @@ from msgspec.structs import replace
 
 from ...config import StoreOptions
 from ...errors import StoreError, UnknownOutcome
-from ..base import CallName, Check, Ordinary, QueueInfo, Recovered
+from ..base import LONG_POLL_S, CallName, Check, Ordinary, QueueInfo, Recovered
 from ..capabilities import Capabilities
 from ..records import Answer, Claims, Envelope, Settlement, Stats, Stored, Uniform, View
 from . import wire
 from .client import Client, Unanswered
 from .schedules import HttpSchedules
-from .wire import LONGEST_WAIT_S, Append, Columns, Hello
+from .wire import Append, Columns, Hello
 
 # mypy: no-warn-return-any
 # What comes back is of the type that `wire.VERBS` reads it as.
@@ -122,7 +122,7 @@ class HttpStore(Ordinary):
     async def claim(self, queue: str, limit: int, lease: float, *, wait: float = 0.0) -> Claims:
         deadline = time.monotonic() + wait
         while True:
-            left = min(max(0.0, deadline - time.monotonic()), LONGEST_WAIT_S)
+            left = min(max(0.0, deadline - time.monotonic()), LONG_POLL_S)
             claims: Claims = await self._ask("claim", queue, limit, lease, left, wait=left)
             if claims.messages or claims.expired or time.monotonic() >= deadline:
                 return claims
@@ -164,7 +164,7 @@ class HttpStore(Ordinary):
         return await self._ask("stats_of_all")
 
     async def watch(self, queue: str, timeout: float) -> None:
-        wait = min(timeout, LONGEST_WAIT_S)
+        wait = min(timeout, LONG_POLL_S)
         await self._ask("watch", queue, wait, wait=wait)
 
     async def maintain(self, queue: str) -> dict[str, int]:

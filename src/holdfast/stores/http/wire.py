@@ -19,9 +19,9 @@ from ..base import Check, QueueInfo, Recovered
 from ..records import Answer, Claims, Envelope, Settlement, Stats, Stored, Terms, View
 from ..scheduling import Fire, Scheduled
 
-PREFIX = "/seam/v1/"
+VERSION = 1  # of this table
+PREFIX = f"/seam/v{VERSION}/"
 MSGPACK = "application/msgpack"
-LONGEST_WAIT_S = 20.0  # of one request: proxies cut connections that are silent for a minute
 
 Role = Literal["read", "work", "operate", "admin"]
 
@@ -77,7 +77,6 @@ class Verb:
         self.read_answer = msgspec.msgpack.Decoder(answered).decode
 
 
-VERSION = 1
 _Leases = list[tuple[str, str]]
 VERBS: dict[str, Verb] = {
     "open": Verb("read", tuple[()], Hello),

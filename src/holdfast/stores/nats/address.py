@@ -12,7 +12,7 @@ from ...config import unknown
 from ...errors import ConfigError
 
 KEYS = ("creds", "nkey", "ca", "cert", "key")  # paths of files, in the URL's query
-_PORT = 4222  # where NATS listens, when a URL names no port
+_NATS_PORT = 4222  # where NATS listens, when a URL names no port
 
 
 class Address(msgspec.Struct, frozen=True):
@@ -85,7 +85,7 @@ def parse(url: str) -> Address:
 def _server(host: str) -> str:
     try:
         parts = urlsplit(f"nats://{host}")
-        port = parts.port or _PORT
+        port = parts.port or _NATS_PORT
     except ValueError:
         raise ConfigError("nats: a port is a number") from None
     if not parts.hostname or "@" in host:

@@ -15,8 +15,8 @@ import msgspec
 from ...config import QueueOptions
 from ...errors import QueueExists, StoreError
 from .. import backups
-from ..backups import Key, NewQueue, Part, QueueCopy, Section
-from ..base import QueueInfo
+from ..backups import TABLE_BYTES, Key, NewQueue, Part, QueueCopy, Section
+from ..base import PAGE_ROWS, QueueInfo
 from ..consumers import Consumer
 from ..records import JSON
 from . import names, registry, rows
@@ -27,8 +27,6 @@ from .statements import Statements
 if TYPE_CHECKING:
     import pyarrow as pa
 
-_FETCH_ROWS = 2000  # of one answer
-_TABLE_BYTES = 16 << 20  # of rows that are handed on together
 _FAULTS = (asyncpg.PostgresError, asyncpg.InterfaceError, asyncpg.InternalClientError, OSError, TimeoutError)
 _PATIENT = (  # a backup is one long transaction
     "SET LOCAL statement_timeout = 0; SET LOCAL idle_in_transaction_session_timeout = 0"
@@ -140,10 +138,10 @@ class PostgresSnapshot:
             cursor = await self._connection.cursor(sql, *args)
             waiting: list[Any] = []
             size = 0
-            while found := await cursor.fetch(_FETCH_ROWS):
+            while found := await cursor.fetch(PAGE_ROWS):
                 waiting += found
                 size += sum(len(row[2]) for row in found)
-                if size >= _TABLE_BYTES or len(waiting) >= 10 * _FETCH_ROWS:
+                if size >= TABLE_BYTES or len(waiting) >= 20 * PAGE_ROWS:
                     yield await asyncio.to_thread(_table, waiting)
                     waiting, size = [], 0
             if waiting:

@@ -10,6 +10,7 @@ from collections.abc import Sequence
 from typing import Any
 
 from ...errors import ConfigError, StoreError
+from ...limits import listed
 from ..formats import Format
 from . import names, statements
 from .pool import Pool
@@ -17,7 +18,6 @@ from .statements import Statements
 
 _LOCK = "SELECT pg_advisory_xact_lock(hashtextextended($1, 0))"
 _STILL_THERE = "SELECT nspname::text FROM pg_catalog.pg_namespace WHERE nspname = $1 AND nspname <> 'public'"
-_SHOWN_NAMES = 5  # of what is not ours, in an error
 # What all queues share. Tables of a queue begin with a letter and "_".
 TABLES = frozenset(
     (
@@ -183,11 +183,6 @@ def _number(migration: str) -> int:
     return int(migration.partition("_")[0])
 
 
-def _listed(found: Sequence[tuple[str, str]]) -> str:
-    more = f" and {len(found) - _SHOWN_NAMES} more" if len(found) > _SHOWN_NAMES else ""
-    return ", ".join(f"{kind} {name}" for kind, name in found[:_SHOWN_NAMES]) + more
-
-
 def grants(role: str, *, schema: str = "holdfast") -> str:
     """SQL that gives a role what producers and workers need, and no more; run it as the owner of the schema."""
     try:
@@ -195,3 +190,7 @@ def grants(role: str, *, schema: str = "holdfast") -> str:
         return Statements(schema).whole("grants", role=quoted, role_text=names.literal(quoted))
     except ValueError as error:
         raise ConfigError(f"this cannot be a role: {error}") from None
+
+
+def _listed(found: Sequence[tuple[str, str]]) -> str:
+    return listed([f"{kind} {name}" for kind, name in found])
