@@ -321,7 +321,13 @@ def test_generic_and_named():
     assert sync.Queue[int].__origin__ is sync.Queue
     with sync.connect("memory://") as broker:
         assert repr(broker.queue("q")) == "sync.Queue('q')"
-    assert set(sync.__all__) == {core.__name__ for core in sync.NAMES} | {"UnknownOutcome", "connect", "backup", "restore", "move"}
+    assert set(sync.__all__) == {core.__name__ for core in sync.NAMES} | {
+        "UnknownOutcome",
+        "connect",
+        "backup",
+        "restore",
+        "move",
+    }
 
 
 def test_threads_of_callbacks_end_with_the_broker():
