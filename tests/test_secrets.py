@@ -13,10 +13,10 @@ from typer.testing import CliRunner
 import holdfast
 from holdfast.cli.root import app
 from holdfast.errors import ConfigError, HoldfastError, Unavailable
-from holdfast.stores.opening import LATER, locate
+from holdfast.stores.opening import locate
 
 SCHEMES = ["memory", "file", "postgresql", "postgres", "nats", "tls", "s3", "gs", "az"]
-SCHEMES += ["slatedb+file", "slatedb+s3", "xyz", "postgresq", *LATER]
+SCHEMES += ["slatedb+file", "slatedb+s3", "http", "https", "xyz", "postgresq"]
 ODD = ["/", "?", "#", "@", ":", "%", "&", "=", "%zz", " ", "[", "]", "+", "\\"]
 SHAPES = [
     "{scheme}://user:{secret}@127.0.0.1:1/db",

@@ -22,7 +22,7 @@ def test_create_with_options_and_show(cli: Cli) -> None:
     assert shown["stats"]["total"] == 0
     text = cli.out("queue", "show", "emails")
     assert "max attempts      3" in text
-    assert "pending     0" in text
+    assert "pending       0" in text
 
 
 def test_creating_twice_fails(cli: Cli) -> None:
@@ -77,7 +77,7 @@ def test_metrics_of_one_and_of_all(cli: Cli) -> None:
     assert cli.json("queue", "metrics", "b")["delayed"] == 1
     assert [row["name"] for row in cli.json("queue", "metrics")] == ["a", "b"]
     assert "completed" in cli.out("queue", "metrics")
-    assert "delayed     1" in cli.out("queue", "metrics", "b")
+    assert "delayed       1" in cli.out("queue", "metrics", "b")
 
 
 def test_pause_and_resume(cli: Cli) -> None:

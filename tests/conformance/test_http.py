@@ -15,7 +15,6 @@ from tests.servers.serving import ServerThread
 from tests.stores.postgres.fixtures import Database
 
 TOKEN = "admin:admin:a-token-for-tests"
-IN_FULL = pytest.mark.skipif(not os.environ.get("HOLDFAST_FULL"), reason="in full with HOLDFAST_FULL=1")
 
 
 # All of them but backups: a store is backed up where it is, not through its server.
@@ -52,17 +51,16 @@ class TestServedFile(Served, Topics, contract.Network):
         yield from self.served(server, f"file://{tmp_path}/store")
 
 
-@IN_FULL
-class TestServedSlate(Served, Topics, contract.Network):
-    """A database that one process owns, for many."""
+if os.environ.get("HOLDFAST_FULL"):
 
-    @pytest.fixture
-    def place(self, server: ServerThread, tmp_path: Path) -> Iterator[None]:
-        yield from self.served(server, f"slatedb+file://{tmp_path}/store")
+    class TestServedSlate(Served, Topics, contract.Network):
+        """A database that one process owns, for many."""
 
+        @pytest.fixture
+        def place(self, server: ServerThread, tmp_path: Path) -> Iterator[None]:
+            yield from self.served(server, f"slatedb+file://{tmp_path}/store")
 
-@IN_FULL
-class TestServedPostgres(Served, Topics, contract.Network):
-    @pytest.fixture
-    def place(self, server: ServerThread, postgres: Database) -> Iterator[None]:
-        yield from self.served(server, postgres.url)
+    class TestServedPostgres(Served, Topics, contract.Network):
+        @pytest.fixture
+        def place(self, server: ServerThread, postgres: Database) -> Iterator[None]:
+            yield from self.served(server, postgres.url)

@@ -116,7 +116,7 @@ async def test_a_worker_is_given_none_of_it_before_all_of_it_is_there(broker: ho
     queue, store = await broker.queue("jobs"), store_of(broker)
     call = await store.parts("jobs").partition.calls.begin(2)
     appender = store.parts("jobs").appender
-    posts = await asyncio.gather(*[appender._post(t, 0.0, marked=False) for t in appender._tasks(envelopes(2), 1.0)])
+    posts = await asyncio.gather(*[appender.post(t, 0.0, marked=False) for t in appender._tasks(envelopes(2), 1.0)])
     await store.connection.store(call.marked(posts))
     await queue.enqueue("behind it")
     behind = await queue.dequeue(wait=2)

@@ -109,6 +109,7 @@ async def test_doctor_tells_of_the_server(postgres: Database) -> None:
             *(
                 "version",
                 "durability",
+                "checksums",
                 "encoding",
                 "schema",
                 "notify",

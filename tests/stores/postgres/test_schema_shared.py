@@ -146,7 +146,10 @@ async def test_installation_without_the_mark_is_known_and_brought_up_to_date(pos
     async with holdfast.connect(postgres.url) as broker:
         with pytest.raises(StoreError, match="holdfast install"):
             await broker.queue("old")
-        assert await broker.install(dry_run=True) == ["apply migration 006_mark"]
+        assert await broker.install(dry_run=True) == [
+            "apply migration 006_mark",
+            "apply migration 007_applied_by",
+        ]
     assert "006_mark" in await ran("install", "--url", postgres.url)
     async with holdfast.connect(postgres.url) as broker:
         queue = await broker.queue("old")
