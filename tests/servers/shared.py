@@ -16,7 +16,6 @@ from contextlib import contextmanager
 from pathlib import Path
 from typing import Protocol, TypeVar
 
-import psutil
 import pytest
 
 _LOOK_S = 0.05  # between two looks whether a process of somebody else is gone
@@ -40,6 +39,8 @@ class ForeignProcess:
         self.pid = pid
 
     def poll(self) -> int | None:
+        import psutil  # the fast tests under other Pythons share no server, and do not have it
+
         try:
             is_over = psutil.Process(self.pid).status() == psutil.STATUS_ZOMBIE
         except psutil.NoSuchProcess:
