@@ -17,7 +17,8 @@ backup_run = import_module("chaos.runs.backup")  # the name in the package is th
 @pytest.mark.timeout(240)
 @pytest.mark.parametrize("store", [store for store in backup_run.STORES if store != SHORT.store])
 async def test_short_form(store: str) -> None:
-    verdict = await backup_run.backup(msgspec.structs.replace(SHORT, store=store))
+    stops = 2 if store == "s3" else SHORT.stops  # a look at a bucket begins again as long as others change it
+    verdict = await backup_run.backup(msgspec.structs.replace(SHORT, store=store, stops=stops))
     assert verdict.valid, "\n".join(lines(verdict))
     assert verdict.acknowledged > 0
 
