@@ -144,12 +144,14 @@ class LogSnapshot:
                 yield await self._space.read(partial(_file, piece))
             return
         waiting: list[pa.Table] = []
+        size = 0
         for start in range(0, len(pieces), _FETCH):
             for table in await self._tables(queue.info.name, pieces[start : start + _FETCH]):
                 waiting.append(table)
-                if sum(each.nbytes for each in waiting) >= _TABLE_BYTES:
+                size += table.nbytes
+                if size >= _TABLE_BYTES:
                     yield _joined(waiting)
-                    waiting = []
+                    waiting, size = [], 0
         if waiting:
             yield _joined(waiting)
 
