@@ -109,7 +109,12 @@ class _Trial:
     # ------------------------------------------------------------------ processes
 
     def _command(self, *words: str) -> None:
-        done = subprocess.run([sys.executable, "-m", "holdfast", *words], capture_output=True, text=True, check=False)
+        command = [sys.executable, "-m", "holdfast", *words]
+        try:
+            done = subprocess.run(command, capture_output=True, text=True, check=False, timeout=self._settings.deadline)
+        except subprocess.TimeoutExpired:
+            self._verdict.failures.append(f"{self._name}: {words[0]}: not done in {self._settings.deadline:g} s")
+            return
         if done.returncode:
             self._verdict.failures.append(f"{self._name}: {words[0]}: {done.stderr[-300:]}")
 

@@ -226,13 +226,15 @@ class SliceReader:
         needed = None if only is None else (*only, *(each.column for each in filters))
         asked = _Asked(part, body, lenient, needed)
         waiting: list[pa.RecordBatch] = []
+        size = 0
         for start in range(0, len(body.parts), _FETCH):
             some = body.parts[start : start + _FETCH]
             for batch in await self._load(asked, some):
                 waiting.append(filtered(batch, filters))
-                if sum(each.nbytes for each in waiting) >= _TOGETHER:
+                size += waiting[-1].nbytes
+                if size >= _TOGETHER:
                     yield _joined(waiting)
-                    waiting = []
+                    waiting, size = [], 0
         if waiting:
             yield _joined(waiting)
 
