@@ -146,7 +146,7 @@ RUNS = (
         Settings(seconds=1.5, quiet=True),
     ),
     Run(
-        "backup", "R22", backup, Settings(store="all", messages=20_000, stops=20),
+        "backup", "R20", backup, Settings(store="all", messages=20_000, stops=20),
         Settings(messages=300, stops=3, quiet=True),
     ),
     Run(
@@ -161,7 +161,7 @@ RUNS = (
         Settings(stops=1, quiet=True),
     ),
     Run(
-        "bits", "R22", bits, Settings(store="all", stops=800),
+        "bits", "R18", bits, Settings(store="all", stops=800),
         Settings(stops=30, quiet=True),
     ),
     Run(

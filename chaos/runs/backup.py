@@ -1,4 +1,4 @@
-"""R22: backups under load, killed in the middle and run again; each is restored into a fresh store, and compared."""
+"""R20: backups under load, killed in the middle and run again; each is restored into a fresh store, and compared."""
 
 from __future__ import annotations
 

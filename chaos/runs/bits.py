@@ -1,4 +1,4 @@
-"""R22: flip, cut, zero, swap or delete one object of a store: nothing wrong comes out, and every damage is named."""
+"""R18: flip, cut, zero, swap or delete one object of a store: nothing wrong comes out, and every damage is named."""
 
 from __future__ import annotations
 
@@ -36,6 +36,7 @@ async def bits(settings: Settings) -> Verdict:
 async def _trials(verdict: Verdict, settings: Settings, store: str, where: Place) -> None:
     chance = Random(settings.seed)
     kept = await story.make(where.url)
+    verdict.acknowledged += len(kept.waiting) + len(kept.finished) + len(kept.dead)
     where.keep()
     before = judge(kept, await story.look(where.url), "")
     verdict.expect(not before.effective, f"{store}: untouched, it shows {before}")
