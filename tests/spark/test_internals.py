@@ -50,8 +50,8 @@ def test_a_task_takes_what_is_imported_out_of_the_collections_that_spark_makes_a
 
     before, after = spark.sparkContext.parallelize([0], 1).map(frozen).collect()[0]
     assert after > max(before, 10_000)
-    ours = gc.get_freeze_count()  # of the test run
-    assert frozen(0) == (ours, ours)
+    before, after = frozen(0)
+    assert after <= before  # what the test run has frozen may end, and nothing is added
 
 
 class WatchingSource(HoldfastSource):
