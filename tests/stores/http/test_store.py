@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import asyncio
+import time
 from collections.abc import AsyncIterator
 from contextlib import asynccontextmanager
 from pathlib import Path
@@ -173,3 +174,10 @@ async def test_a_token_is_never_shown(tmp_path: Path) -> None:
     with pytest.raises(Unavailable) as unreachable:
         await holdfast.connect("http://canary@127.0.0.1:1", connect_timeout=0.3)
     assert "canary" not in str(unreachable.value)
+
+
+async def test_a_closed_port_is_said_at_once() -> None:
+    began = time.monotonic()
+    with pytest.raises(holdfast.Unavailable, match="Cannot connect"):
+        await holdfast.connect("http://127.0.0.1:1")
+    assert time.monotonic() - began < 5.0

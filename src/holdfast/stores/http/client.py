@@ -70,6 +70,8 @@ class Client:
                 async with asyncio.timeout(deadline - time.monotonic()):
                     return await self._asked(verb, body(is_first))
             except aiohttp.ClientConnectorError as error:
+                if verb == "open":  # a closed port or an unknown host: waiting does not help a wrong address
+                    raise Unavailable(f"{self._url}: {_worded(error)}") from error
                 reason: Exception = error
             except (aiohttp.ClientError, OSError, TimeoutError) as error:
                 reason, is_first = error, False
