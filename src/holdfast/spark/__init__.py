@@ -15,13 +15,14 @@ try:
 except ImportError as error:
     raise ConfigError("Spark jobs need PySpark: pip install 'holdfast[spark]'") from error
 
+from .receipts import settle
 from .source import HoldfastSource
 from .values import pack, unpack
 
 if TYPE_CHECKING:
     from pyspark.sql import SparkSession
 
-__all__ = ["DefaultSource", "HoldfastSource", "pack", "register", "unpack"]
+__all__ = ["DefaultSource", "HoldfastSource", "pack", "register", "settle", "unpack"]
 
 DefaultSource = HoldfastSource
 

@@ -43,12 +43,14 @@ STREAM = (
     "releaseAfter",
     "failOnDataLoss",
     "newCheckpoint",
-    "withTokens",
+    "withReceipts",
 )
+LAKE = ("lake", "path", "queue", "versionAsOf", "finishedSince", "finishedUntil")
 WRITE = (*_WHERE, "idempotencyKey")
 # Spark hands a stream's own settings over among the options of its sink.
 STREAM_WRITE = (*_WHERE, "checkpointLocation", "queryName", "outputMode")
 TRIGGER_ROWS = 100_000  # that a micro-batch claims when nobody says how many
+_INSTANT = "an instant such as 2026-11-16T08:00:00+00:00"
 _SETTLED_ONLY = ("status", "finishedSince", "finishedUntil")
 
 
@@ -95,6 +97,31 @@ def reading(options: Mapping[str, str]) -> Reading:
     )
 
 
+class LakeReading(msgspec.Struct, frozen=True):
+    """A read of a lake; times are seconds since 1970."""
+
+    lake: str
+    view: str | None
+    version: int | None
+    queues: tuple[str, ...] | None
+    since: float | None
+    until: float | None
+
+
+def lake_reading(options: Mapping[str, str]) -> LakeReading:
+    """What `spark.read.option("lake", …)` was told; ConfigError."""
+    given = Given(options, LAKE, "read a lake")
+    queues = given.text("queue")
+    times = [given.parsed(name, instant, _INSTANT) for name in ("finishedSince", "finishedUntil")]
+    return LakeReading(
+        given.text("lake") or "",
+        given.text("path"),
+        given.parsed("versionAsOf", int, "a whole number"),
+        None if queues is None else tuple(config.queue_name(each.strip()) for each in queues.split(",")),
+        *(None if at is None else at / 1e6 for at in times),
+    )
+
+
 class Streaming(msgspec.Struct, frozen=True):
     """A stream source."""
 
@@ -107,7 +134,7 @@ class Streaming(msgspec.Struct, frozen=True):
     release_after: float
     lenient: bool
     new_checkpoint: bool
-    tokens: bool
+    receipts: bool
 
 
 def streaming(options: Mapping[str, str]) -> Streaming:
@@ -134,7 +161,7 @@ def streaming(options: Mapping[str, str]) -> Streaming:
         given.seconds("releaseAfter", otherwise=0.0),
         not given.flag("failOnDataLoss", otherwise=True),
         given.flag("newCheckpoint", otherwise=False),
-        given.flag("withTokens", otherwise=False),
+        given.flag("withReceipts", otherwise=False),
     )
 
 
@@ -240,7 +267,7 @@ def _filter(given: Given, name: str) -> Filter | None:
     """An option that chooses rows, as the filter it stands for."""
     column, op = _FILTERS[name]
     if column.endswith("_at"):
-        value: Any = given.parsed(name, instant, "an instant such as 2026-11-16T08:00:00+00:00")
+        value: Any = given.parsed(name, instant, _INSTANT)
     elif column == "priority":
         value = given.parsed(name, int, "a whole number")
     else:

@@ -26,6 +26,7 @@ from ..stores.records import Stats, View
 if TYPE_CHECKING:
     import pyarrow as pa
 
+RECEIPT = "receipt"
 _NOT_COUNTED = ("oldest_age", "exact", "usage", "set_aside", "slots_fired", "slots_missed")
 _COUNTS = tuple(name for name in Stats.__struct_fields__ if name not in _NOT_COUNTED)
 
@@ -33,7 +34,7 @@ _COUNTS = tuple(name for name in Stats.__struct_fields__ if name not in _NOT_COU
 def of_view(view: View) -> StructType:
     schema = StructType()
     for name in batches.columns(view):
-        schema.add(name, _type(name))
+        schema.add(name, type_of(name))
     return schema
 
 
@@ -44,15 +45,15 @@ def of_stats() -> StructType:
     return schema.add("oldest_age", DoubleType()).add("exact", BooleanType()).add("at", TimestampType())
 
 
-def of_stream(*, tokens: bool) -> StructType:
-    """A claimed message; with its token it can be settled by itself."""
+def of_stream(*, receipts: bool) -> StructType:
+    """A claimed message; with its receipt it can be settled by itself."""
     schema = StructType()
-    for name in (*batches.BASE, "token") if tokens else batches.BASE:
-        schema.add(name, _type(name))
+    for name in (*batches.BASE, RECEIPT) if receipts else batches.BASE:
+        schema.add(name, type_of(name))
     return schema
 
 
-def _type(column: str) -> DataType:
+def type_of(column: str) -> DataType:
     if column.endswith("_at"):
         return TimestampType()
     if column in ("priority", "attempt", "attempts", "max_attempts"):

@@ -35,7 +35,7 @@ _TYPES: dict[str, tuple[type[DataType], ...]] = {
     "dedup_key": (StringType,),
     "queue": (StringType,),
 }
-_IGNORED = frozenset((*columns("ready"), *columns("archive"), "token")).difference(_TYPES)
+_IGNORED = frozenset((*columns("ready"), *columns("archive"), "receipt")).difference(_TYPES)
 
 
 def check(schema: StructType, *, named: bool) -> None:

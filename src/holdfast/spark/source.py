@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+from collections.abc import Mapping
+
 from pyspark.sql.datasource import (
     DataSource,
     DataSourceReader,
@@ -11,9 +13,13 @@ from pyspark.sql.datasource import (
 )
 from pyspark.sql.types import StructType
 
-from ..errors import HoldfastError
+from .. import config
+from ..errors import ConfigError, HoldfastError
 from . import options, schema
 from .error_text import in_worker, plain
+from .lake import source as lake
+from .lake import tables
+from .lake.reading import Chosen
 from .reading import check, reader
 from .streaming import Refused, StreamReader
 from .writing import BatchWriter, StreamWriter, refuse_overwrite
@@ -32,13 +38,19 @@ class HoldfastSource(DataSource):
         if "consumer" in self.options:
             streamed = options.streaming(self.options)
             check(streamed.place)
-            return schema.of_stream(tokens=streamed.tokens)
+            return schema.of_stream(receipts=streamed.receipts)
+        if "lake" in self.options:
+            chosen = _chosen(self.options)
+            lake.check(chosen)
+            return lake.of_view(chosen.view)
         read = options.reading(self.options)
         check(read.place)  # here, so that load() says what is wrong, not the first action
         return schema.of_stats() if read.stats else schema.of_view(read.view)
 
     @plain
     def reader(self, schema: StructType) -> DataSourceReader:
+        if "lake" in self.options:
+            return lake.LakeReader(_chosen(self.options), schema)
         return reader(options.reading(self.options), schema)
 
     @plain
@@ -59,3 +71,12 @@ class HoldfastSource(DataSource):
     def streamWriter(self, schema: StructType, overwrite: bool) -> DataSourceStreamWriter:
         refuse_overwrite(overwrite)
         return StreamWriter(options.writing(self.options, stream=True), schema)
+
+
+def _chosen(given: Mapping[str, str]) -> Chosen:
+    """What is to be read of a lake; ConfigError."""
+    asked = options.lake_reading(given)
+    view = asked.view or tables.MESSAGES
+    if view not in tables.VIEWS:
+        raise ConfigError(config.unknown("a lake has no view called", view, tables.VIEWS))
+    return Chosen(asked.lake, view, asked.version, asked.queues, asked.since, asked.until)

@@ -20,7 +20,7 @@ from ..escaping import logger_named
 from ..stores.base import LOOK_AGAIN_S
 from ..stores.batches import Batch, BatchLost, ConsumerInfo, Ownership
 from ..stores.consumers import NEW_CHECKPOINT
-from . import schema
+from . import receipts, schema
 from .error_text import plain
 from .link import Link, link
 from .options import Streaming
@@ -45,7 +45,7 @@ class StreamReader(DataSourceStreamReader, SupportsTriggerAvailableNow):
     """Claims on the driver, reads on executors. Pickled to executors before it owns anything."""
 
     def __init__(self, options: Streaming, wanted: StructType) -> None:
-        schema.check(wanted, schema.of_stream(tokens=options.tokens), "the stream")
+        schema.check(wanted, schema.of_stream(receipts=options.receipts), "the stream")
         self._options = options
         self._wanted = wanted
         self._owner: Owner | None = None
@@ -144,10 +144,10 @@ class StreamReader(DataSourceStreamReader, SupportsTriggerAvailableNow):
         assert isinstance(partition, SlicePartition)
         fitting = schema.Fitting(self._wanted)
         at = link(self._options.place.url)
-        for batch in at.each(
-            at.batches.read_slice(partition.slice, lenient=self._options.lenient, only=self._wanted.names)
-        ):
-            yield fitting.fit(batch)
+        wants = schema.RECEIPT in self._wanted.names
+        only = [*self._wanted.names, *(receipts.MADE_OF if wants else ())]
+        for batch in at.each(at.batches.read_slice(partition.slice, lenient=self._options.lenient, only=only)):
+            yield fitting.fit(receipts.added(batch) if wants else batch)
 
     @plain
     def commit(self, end: Offset) -> None:

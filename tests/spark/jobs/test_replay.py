@@ -75,12 +75,13 @@ def test_a_killed_replay_is_finished_by_the_next(
     monkeypatch.setattr(replay_module._FromLake, "_publish", dying)
     with pytest.raises(KeyboardInterrupt):
         jobs.replay(spark, place, url=url, to="again")
-    [intent] = Lake(place).snapshot().replays.values()
-    assert (intent.done, intent.rows, look(url, "again")) == (False, 50, [])
+    noted = Lake(place).replayed.state()
+    [intent] = Lake(place).replays(noted)
+    assert (noted.mark(intent.mark), noted.rows, look(url, "again")) == (1, 50, [])
     die = False
     assert jobs.replay(spark, place, url=url, to="again").replayed == 0  # nothing new, but what was begun
     assert len(look(url, "again")) == 50
-    assert all(one.done for one in Lake(place).snapshot().replays.values())
+    assert Lake(place).replayed.state().mark(intent.mark) == 2
 
 
 def test_a_rate_spreads_what_becomes_due(spark: SparkSession, tmp_path: Path) -> None:
@@ -100,7 +101,7 @@ def test_dead_letters_of_one_reason(spark: SparkSession, tmp_path: Path) -> None
     url = story(tmp_path, count=200)
     letters = look(url, "emails", "dead")
     street = [one.id for one in letters if "street" in (one.error or "")]
-    from holdfast.spark.lake.tables import cause
+    from holdfast.causes import cause
 
     mark = cause(next(one.error for one in letters if one.id == street[0])).fingerprint
     choice: dict[str, Any] = {"dead": "emails", "url": url, "reason": mark}

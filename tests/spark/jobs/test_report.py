@@ -20,11 +20,11 @@ import pytest
 from pyspark.sql import SparkSession
 
 import holdfast
+from holdfast.causes import cause
 from holdfast.spark import jobs
-from holdfast.spark.lake import Lake
-from holdfast.spark.lake.manifest import Change
-from holdfast.spark.lake.tables import MESSAGES, arrow_schema, cause
-from holdfast.spark.lake.writing import Writer, as_table
+from holdfast.spark.lake import Change, Lake
+from holdfast.spark.lake.tables import MESSAGES, PARTITIONS, arrow_schema, as_table
+from holdfast.spark.lake.writing import Writer
 from holdfast.spark.report.charts import Dots, Series, duration, lines, ranges
 from holdfast.spark.report.figures import Figures, Minute
 from holdfast.spark.report.measure import measure
@@ -116,16 +116,16 @@ def synthetic(place: Path, count: int) -> tuple[Lake, list[tuple[float, float]]]
         moments = {"enqueued_at": born, "claimed_at": claimed, "finished_at": ended}
         rows.append({"id": str(number), "queue": "q", "status": "completed", "attempts": 1, **moments})
     schema = pa.schema([field for field in arrow_schema(MESSAGES) if field.name in rows[0]])
-    writer = Writer(str(place))
-    writer.write(MESSAGES, as_table(pa.Table.from_pylist(rows, schema=schema), MESSAGES))
     lake = Lake(place)
-    lake.commit(lake.snapshot(), Change("lake", add=tuple(writer.close())))
+    writer = Writer(lake.messages.place, PARTITIONS[MESSAGES])
+    writer.write(as_table(pa.Table.from_pylist(rows, schema=schema), MESSAGES))
+    lake.messages.commit(lake.state(), Change("WRITE", add=tuple(writer.close())))
     return lake, spans
 
 
 def test_sketches_are_near_the_truth_and_merge(spark: SparkSession, tmp_path: Path) -> None:
     lake, spans = synthetic(tmp_path / "lake", 20_000)
-    figures = measure(spark, lake, lake.snapshot())
+    figures = measure(spark, lake, lake.state().version)
     for place, metric in enumerate(("wait", "run")):
         truth = sorted(pair[place] for pair in spans)
         seen = figures.of(metric, "q")
@@ -141,7 +141,7 @@ def test_sketches_are_near_the_truth_and_merge(spark: SparkSession, tmp_path: Pa
         assert merged is not None
         assert merged.p == pytest.approx(seen.p50, rel=0.05)
     half = DAY.timestamp() + 86400
-    assert measure(spark, lake, lake.snapshot(), since=half).ended == sum(
+    assert measure(spark, lake, lake.state().version, since=half).ended == sum(
         one.ended for one in figures.minutes if one.at >= half
     )
     assert "By day" in page(figures)

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from .compact import CompactSummary, compact
+from .convert import ConvertSummary, convert
 from .ingest import IngestSummary, ingest
 from .lake import LakeSummary, lake
 from .process import ProcessSummary, process
@@ -14,6 +15,7 @@ from .session import session
 
 __all__ = [
     "CompactSummary",
+    "ConvertSummary",
     "IngestSummary",
     "LakeSummary",
     "ProcessSummary",
@@ -22,6 +24,7 @@ __all__ = [
     "ReplaySummary",
     "ReportSummary",
     "compact",
+    "convert",
     "ingest",
     "lake",
     "process",

@@ -9,9 +9,10 @@ from typing import TYPE_CHECKING
 import msgspec
 
 from ... import config
-from ..lake import LakeConflict, compacting, tables
-from ..lake.manifest import Change
-from .lake import floor_of, opened
+from ..lake import Change, LakeConflict, compacting
+from ..lake.delta import Table
+from ..lake.lake import floor as floor_of_state
+from .lake import JOB_TRIES, drop_before, floor_of, opened
 from .progress import Tell, silent, tasks
 
 if TYPE_CHECKING:
@@ -26,8 +27,7 @@ class CompactSummary(msgspec.Struct, frozen=True):
     merged: int  # files before
     into: int  # files after
     dropped: int  # rows of days past the retention
-    versions: int  # old versions deleted
-    swept: int  # files deleted that no version names
+    swept: int  # files deleted that no version needs any more
     files: int
     seconds: float
 
@@ -41,37 +41,47 @@ def compact(
     dry_run: bool = False,
     tell: Tell = silent,
 ) -> CompactSummary:
-    """Merge small files of one queue and day, drop days older than `keep_days`, delete what no version names.
+    """Merge small files of one queue and day, drop days older than `keep_days`, delete what no version needs.
 
-    Readers are not disturbed: files that went are deleted when the versions that name them are `keep_versions`
-    seconds old.
+    Readers are not disturbed: files that went are deleted `keep_versions` seconds later, in whole hours.
     """
     if keep_days is not None:
         config.whole("keep_days", keep_days)
     config.seconds("keep_versions", keep_versions)
     place, base = opened(lake)
-    started, floor = time.monotonic(), max(base.floor, floor_of(keep_days))
-    change = compacting.expired(base, floor)
-    dropped = sum(file.rows for file in base.files if file.path in change.remove and file.table == tables.MESSAGES)
-    if not dry_run and (change.remove or floor > base.floor):
-        base = place.commit(base, change)
-    found = compacting.groups(base)
-    merged, into = [file for group in found for file in group], len(found)
-    versions = swept = 0
-    if not dry_run:
-        if found:
-            with tasks(spark, f"compact: {len(merged)} files", tell):
-                made = compacting.merge(spark, place, found)
-            gone = frozenset(file.path for file in merged)
-            try:
-                base = place.commit(base, Change("compact", add=tuple(made), remove=gone))
-            except LakeConflict:
-                for file in made:
-                    place.place.delete(file.path)
+    started, floor = time.monotonic(), max(floor_of_state(base), floor_of(keep_days))
+    both = (place.messages, place.replayed)
+    if dry_run:
+        gone = compacting.expired(place.messages, base, floor) if floor else None
+        dropped = sum(file.rows for file in gone.remove) if gone else 0
+        found = [group for table in both for group in compacting.groups(table.state())]
+        merged, into, swept = sum(map(len, found)), len(found), 0
+    else:
+        dropped = drop_before(place, floor) if floor else 0
+        did = [_merge(spark, table, tell) for table in both]
+        merged, into = sum(before for before, _ in did), sum(after for _, after in did)
+        swept = compacting.sweep(place, keep_versions=keep_versions)
+    now, took = place.state(), time.monotonic() - started
+    return CompactSummary(place.shown, now.version, merged, into, dropped, swept, len(now.files), took)
+
+
+def _merge(spark: SparkSession, table: Table, tell: Tell) -> tuple[int, int]:
+    """How many files became how many. Who loses a race against another compaction looks again."""
+    for attempt in range(1, JOB_TRIES + 1):
+        base = table.state()
+        found = compacting.groups(base)
+        if not found:
+            break
+        files = [file for group in found for file in group]
+        with tasks(spark, f"compact: {len(files)} files", tell):
+            made = compacting.merge(spark, table, found)
+        try:
+            table.commit(base, Change("OPTIMIZE", add=tuple(made), remove=tuple(files)))
+        except LakeConflict:
+            for file in made:
+                table.place.delete(file.path)
+            if attempt == JOB_TRIES:
                 raise
-            into = len(made)
-        versions, swept = compacting.sweep(place, keep_versions=keep_versions)
-    took = time.monotonic() - started
-    return CompactSummary(
-        str(place.place.root), base.version, len(merged), into, dropped, versions, swept, len(base.files), took
-    )
+            continue
+        return len(files), len(made)
+    return 0, 0

@@ -1,4 +1,4 @@
-"""`holdfast pipeline lake`: finished and dead messages into Parquet tables, each once."""
+"""`holdfast pipeline lake`: finished and dead messages into Delta tables, each once."""
 
 from __future__ import annotations
 
@@ -13,8 +13,9 @@ import msgspec
 
 from ... import config
 from ...errors import ConfigError
-from ..lake import File, Lake, LakeConflict, Snapshot, compacting, reading, tables, writing
-from ..lake.manifest import Change
+from ..lake import Change, File, Lake, LakeConflict, State, compacting, reading, tables, writing
+from ..lake.lake import floor as floor_of_state
+from ..lake.lake import marked
 from . import source
 from .progress import Tell, silent, tasks
 from .store import place_of, queues_of
@@ -58,35 +59,50 @@ def lake(
     """
     if keep_days is not None:
         config.whole("keep_days", keep_days)
-    names = queues_of(url, [queues] if isinstance(queues, str) else queues)
     place, started = Lake(lake), time.monotonic()
-    before = place.snapshot()
-    floor = max(before.floor, floor_of(keep_days))
+    names = queues_of(url, [queues] if isinstance(queues, str) else queues)
+    floor = max(floor_of_state(place.state()), floor_of(keep_days))
     for _ in range(JOB_TRIES):
-        base = place.snapshot()
+        base = place.state()
         with tasks(spark, f"lake: reading {', '.join(names)}", tell):
             files = _write(spark, place, base, names, url, floor=floor, full=full)
         try:
-            base = _commit(place, base, files, names, url)
+            _commit(place, base, files, names, url)
             break
         except LakeConflict as error:
             conflict = error
             for file in files:
-                place.place.delete(file.path)
+                place.messages.place.delete(file.path)
     else:
         raise conflict
+    dropped = drop_before(place, floor) if floor else 0
+    return _summary(place, files, dropped, time.monotonic() - started)
+
+
+def drop_before(place: Lake, day: str) -> int:
+    """Drop what finished before a day, for good; how many messages."""
     dropped = 0
-    if any(file.day < floor for file in base.files) or floor > base.floor:
-        rows = base.rows(tables.MESSAGES)
-        base = place.commit(base, compacting.expired(base, floor))
-        dropped = rows - base.rows(tables.MESSAGES)
-    return _summary(place, base, files, dropped, time.monotonic() - started)
+    for table in (place.messages, place.replayed):
+        for attempt in range(1, JOB_TRIES + 1):
+            base = table.state()
+            change = compacting.expired(table, base, day) if base.version >= 0 else None
+            if change is None:
+                break
+            try:
+                table.commit(base, change)
+            except LakeConflict:
+                if attempt == JOB_TRIES:
+                    raise
+                continue
+            dropped += sum(file.rows for file in change.remove) if table is place.messages else 0
+            break
+    return dropped
 
 
 def _write(
     spark: SparkSession,
     place: Lake,
-    base: Snapshot,
+    base: State,
     names: Sequence[str],
     url: str | None,
     *,
@@ -96,13 +112,14 @@ def _write(
     """The files of what is new, which nobody sees yet."""
     parts = []
     for name in names:
-        mark = None if full else base.marks.get(_mark(url, name))
-        since = None if mark is None else mark - OVERLAP_S
+        mark = None if full else base.mark(marked(place_of(url), name))
+        since = None if mark is None else mark / 1e6 - OVERLAP_S
         ended = [_as_messages(source.view(spark, url, name, view, since=since)) for view in ("archive", "dead")]
-        new = ended[0].unionByName(ended[1])
-        known = base.of(tables.MESSAGES, queues=[name], since=since)
+        new = ended[0].unionByName(ended[1], allowMissingColumns=True)
+        chosen = reading.Chosen(place.text, queues=(name,), since=since)
+        known = [file for file in base.files if chosen.may_hold(file)]
         if known:
-            there = reading.of_files(spark, place, tables.MESSAGES, known).select(*_KEY)
+            there = reading.frame(spark, place, version=base.version, queues=[name], since=since, columns=_KEY)
             few = sum(file.rows for file in known) < _BROADCAST_IDS
             new = new.join(there.hint("broadcast") if few else there, _KEY, "left_anti")
         parts.append(new)
@@ -110,8 +127,8 @@ def _write(
     everything = everything.coalesce(2 * spark.sparkContext.defaultParallelism)  # or each view would be small files
     if floor:
         everything = everything.where(everything["finished_at"] >= datetime.fromisoformat(floor).replace(tzinfo=UTC))
-    task = writing.LakeTask(str(place.place.root))
-    return [File(**row.asDict()) for row in everything.mapInArrow(task, writing.FILES).collect()]
+    made = writing.AsTable(tables.MESSAGES)
+    return writing.written(everything, place.messages.place, tables.PARTITIONS[tables.MESSAGES], made)
 
 
 def _as_messages(df: DataFrame) -> DataFrame:
@@ -119,19 +136,16 @@ def _as_messages(df: DataFrame) -> DataFrame:
     return df.select(*[name for name in tables.COLUMNS[tables.MESSAGES] if name in df.columns])
 
 
-def _commit(place: Lake, base: Snapshot, files: Sequence[File], names: Sequence[str], url: str | None) -> Snapshot:
+def _commit(place: Lake, base: State, files: Sequence[File], names: Sequence[str], url: str | None) -> None:
     if not files:
-        return base
-    marks: dict[str, float] = {}
+        return
+    marks: dict[str, int] = {}
     for name in names:
-        ends = [file.last for file in files if file.queue == name]
+        ends = [file.last for file in files if file.partition["queue"] == name and file.last is not None]
         if ends:
-            marks[_mark(url, name)] = max(ends)
-    return place.commit(base, Change("lake", add=tuple(files), marks=marks))
-
-
-def _mark(url: str | None, queue: str) -> str:
-    return f"{place_of(url)}#{queue}"
+            mark = marked(place_of(url), name)
+            marks[mark] = max(int(max(ends) * 1e6), base.mark(mark) or 0)
+    place.messages.commit(base, Change("WRITE", add=tuple(files), marks=marks))
 
 
 def floor_of(keep_days: int | None) -> str:
@@ -140,30 +154,21 @@ def floor_of(keep_days: int | None) -> str:
     return (datetime.now(UTC).date() - timedelta(days=keep_days)).isoformat()
 
 
-def _summary(place: Lake, base: Snapshot, files: Sequence[File], dropped: int, seconds: float) -> LakeSummary:
+def _summary(place: Lake, files: Sequence[File], dropped: int, seconds: float) -> LakeSummary:
     by_queue: dict[str, int] = {}
     for file in files:
-        if file.table == tables.MESSAGES:
-            by_queue[file.queue] = by_queue.get(file.queue, 0) + file.rows
-    errors = sum(file.rows for file in files if file.table == tables.ERRORS)
-    rows = base.rows(tables.MESSAGES)
-    return LakeSummary(
-        str(place.place.root),
-        base.version,
-        sum(by_queue.values()),
-        errors,
-        len(files),
-        dropped,
-        rows,
-        by_queue,
-        seconds,
-    )
+        queue = file.partition["queue"] or ""
+        by_queue[queue] = by_queue.get(queue, 0) + file.rows
+    errors = sum(file.rows - msgspec.json.decode(file.stats)["nullCount"]["error"] for file in files)
+    now = place.state()
+    added = sum(by_queue.values())
+    return LakeSummary(place.shown, now.version, added, errors, len(files), dropped, now.rows, by_queue, seconds)
 
 
-def opened(lake: str | os.PathLike[str]) -> tuple[Lake, Snapshot]:
+def opened(lake: str | os.PathLike[str]) -> tuple[Lake, State]:
     """A lake that must be there, and its newest version; ConfigError."""
     place = Lake(lake)
-    snapshot = place.snapshot()
-    if not snapshot.version:
-        raise ConfigError(f"there is no lake at {place.place.root}; make one with `holdfast pipeline lake QUEUE… LAKE`")
-    return place, snapshot
+    state = place.state()
+    if state.version < 0:
+        raise ConfigError(f"there is no lake at {place.shown}; make one with `holdfast pipeline lake QUEUE… LAKE`")
+    return place, state

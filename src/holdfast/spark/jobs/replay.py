@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import os
-import secrets
 import time
 from collections.abc import Iterable, Iterator, Sequence
 from datetime import UTC, datetime
@@ -12,11 +11,12 @@ from typing import TYPE_CHECKING, Any
 import msgspec
 
 from ... import config
+from ...causes import cause
 from ...errors import ConfigError
 from ...messages import instant
 from ...stores.base import PAGE_ROWS
-from ..lake import File, Lake, LakeConflict, Snapshot, reading, tables, writing
-from ..lake.manifest import Change, Replay
+from ..lake import Change, File, Lake, LakeConflict, State, reading, tables, writing
+from ..lake.lake import NOTED, SENT, Replay
 from ..options import check_url
 from . import source
 from .lake import JOB_TRIES, opened
@@ -115,7 +115,7 @@ def replay(
         done = _dead_letters(spark, url, queues_of(url, [dead])[0], filters, rate=rate, dry_run=dry_run, tell=tell)
         return ReplaySummary(f"{dead}/dead", done, {dead: done}, dry_run, time.monotonic() - started)
     place, seen = opened(lake)  # type: ignore[arg-type]  # one of the two is there
-    names = list(queues or sorted({file.queue for file in seen.of(tables.MESSAGES)}))
+    names = list(queues or sorted({file.partition["queue"] or "" for file in seen.files}))
     by_queue: dict[str, int] = {}
     for name in names:
         target = to or name
@@ -124,7 +124,7 @@ def replay(
         one = _FromLake(spark, place, url, name, target, filters, rate=rate, again=again)
         with tasks(spark, f"replay {name} into {target}", tell):
             by_queue[target] = by_queue.get(target, 0) + (one.count() if dry_run else one.run())
-    return ReplaySummary(str(place.place.root), sum(by_queue.values()), by_queue, dry_run, time.monotonic() - started)
+    return ReplaySummary(place.shown, sum(by_queue.values()), by_queue, dry_run, time.monotonic() - started)
 
 
 def _filters(chosen: dict[str, Any]) -> Chosen:
@@ -162,71 +162,81 @@ class _FromLake:
         self._rate, self._again = rate, again
 
     def count(self) -> int:
-        return self._fresh(self._place.snapshot()).count()
+        return self._fresh(self._place.replayed.state()).count()
 
     def run(self) -> int:
         self._finish_others()
         for _ in range(JOB_TRIES):
-            base = self._place.snapshot()
-            name = secrets.token_hex(8)
-            files = self._note(base, name)
+            base = self._place.replayed.state()
+            replay = Replay.to(place_of(self._url), self._to)
+            files = self._note(base, replay)
             rows = sum(file.rows for file in files)
             if not rows:
                 return 0
-            intent = Replay(place_of(self._url), self._to, rows, time.time(), False, self._rate)
+            marks = {replay.mark: NOTED, replay.target: (base.mark(replay.target) or 0) + 1}
             try:
-                seen = self._place.commit(base, Change("replay", add=tuple(files), replays={name: intent}))
+                self._place.replayed.commit(base, Change("WRITE", add=tuple(files), marks=marks))
             except LakeConflict as error:
                 conflict = error
                 for file in files:
-                    self._place.place.delete(file.path)
+                    self._place.replayed.place.delete(file.path)
                 continue
-            self._publish(seen, name, intent)
+            self._publish(replay)
             return rows
         raise conflict
 
-    def _finish_others(self) -> None:
-        seen = self._place.snapshot()
-        for name, one in seen.replays.items():
-            if not one.done and (one.url, one.queue) == (place_of(self._url), self._to):
-                self._publish(seen, name, one)
+    def _before(self, seen: State) -> list[Replay]:
+        """What went to the same queue before."""
+        target = Replay.to(place_of(self._url), self._to).target
+        return [one for one in self._place.replays(seen) if one.target == target]
 
-    def _fresh(self, seen: Snapshot) -> DataFrame:
+    def _finish_others(self) -> None:
+        seen = self._place.replayed.state()
+        for one in self._before(seen):
+            if seen.mark(one.mark) != SENT:
+                self._publish(one)
+
+    def _fresh(self, seen: State) -> DataFrame:
         """What is chosen and did not go before."""
-        rows = reading.frame(self._spark, self._place, snapshot=seen, queues=[self._queue])
+        rows = reading.frame(self._spark, self._place, version=self._place.state().version, queues=[self._queue])
         chosen = self._chosen.of(rows).select("id", "queue", "finished_at").dropDuplicates(["id"])
-        before = [name for name, one in seen.replays.items() if (one.url, one.queue) == (place_of(self._url), self._to)]
+        before = [one.name for one in self._before(seen)]
         if not before or self._again:
             return self._chosen.first(chosen)
-        gone = reading.frame(self._spark, self._place, tables.REPLAYED, snapshot=seen, queues=[self._queue])
+        columns = ("id", "queue", "replay")
+        gone = reading.frame(
+            self._spark, self._place, tables.REPLAYED, version=seen.version, queues=[self._queue], columns=columns
+        )
         fresh = chosen.join(gone.where(gone["replay"].isin(before)).select("id"), "id", "left_anti")
         return self._chosen.first(fresh)
 
-    def _note(self, base: Snapshot, name: str) -> list[File]:
-        """The files that say which messages go, and in which order."""
+    def _note(self, base: State, replay: Replay) -> list[File]:
+        """The files that say which messages go, and when each is due."""
         from pyspark.sql import Window
         from pyspark.sql import functions as F
 
-        place = F.lit(0) if self._rate is None else F.row_number().over(Window.orderBy("finished_at", "id")) - 1
-        rows = self._fresh(base).select(
-            "id", "queue", "finished_at", F.lit(name).alias("replay"), place.cast("bigint").alias("place")
-        )
-        task = _NoteTask(str(self._place.place.root))
-        return [File(**row.asDict()) for row in rows.coalesce(4).mapInArrow(task, writing.FILES).collect()]
+        due = F.lit(None).cast("timestamp")
+        if self._rate is not None:  # whole seconds, so that what is due together stays together
+            place = F.row_number().over(Window.orderBy("finished_at", "id")) - 1
+            due = F.timestamp_seconds(F.lit(int(time.time())) + F.floor(place / F.lit(self._rate)))
+        said = {"replay": replay.name, "store": place_of(self._url), "to": self._to}
+        named = [F.lit(value).alias(name) for name, value in said.items()]
+        rows = self._fresh(base).select("id", "queue", "finished_at", due.alias("deliver_at"), *named).coalesce(4)
+        made = writing.AsTable(tables.REPLAYED)
+        return writing.written(rows, self._place.replayed.place, tables.PARTITIONS[tables.REPLAYED], made)
 
-    def _publish(self, seen: Snapshot, name: str, intent: Replay) -> None:
+    def _publish(self, replay: Replay) -> None:
         from pyspark.sql import functions as F
 
         from .. import register
 
         register(self._spark)
-        noted = reading.frame(self._spark, self._place, tables.REPLAYED, snapshot=seen)
-        noted = noted.where(noted["replay"] == name).select("id", "queue", "place")
-        rows = reading.frame(self._spark, self._place, snapshot=seen).dropDuplicates(["queue", "id"])
-        due = []
-        if intent.rate is not None:  # whole seconds, so that what is due together stays together
-            second = F.lit(int(intent.at)) + F.floor(F.col("place") / F.lit(intent.rate))
-            due = [F.timestamp_seconds(second).alias("deliver_at")]
+        seen = self._place.replayed.state()
+        columns = ("id", "queue", "deliver_at", "replay")
+        noted = reading.frame(self._spark, self._place, tables.REPLAYED, version=seen.version, columns=columns)
+        noted = noted.where(noted["replay"] == replay.name).drop("replay")
+        version = self._place.state().version
+        rows = reading.frame(self._spark, self._place, version=version).dropDuplicates(["queue", "id"])
         origin = F.create_map(F.lit("replayed_from"), F.col("id"))
         kept = F.map_filter(F.col("headers"), lambda key, value: key != "replayed_from")
         df = rows.join(noted, ["queue", "id"]).select(
@@ -234,40 +244,18 @@ class _FromLake:
             "content_type",
             "priority",
             F.map_concat(F.coalesce(kept, F.create_map().cast("map<string,string>")), origin).alias("headers"),
-            *due,
+            "deliver_at",
         )
-        writer = df.write.format("holdfast").mode("append").option("idempotencyKey", f"replay/{name}")
-        (writer if self._url is None else writer.option("url", self._url)).save(intent.queue)
-        done = msgspec.structs.replace(intent, done=True)
-        self._place.commit(self._place.snapshot(), Change("finish", replays={name: done}))
-
-
-class _NoteTask:
-    """For `mapInArrow` over ids: writes the table `replayed`, answers the files."""
-
-    def __init__(self, root: str) -> None:
-        self._root = root
-
-    def __call__(self, batches: Iterable[pa.RecordBatch]) -> Iterator[pa.RecordBatch]:
-        import pyarrow as pa
-
-        writer = writing.Writer(self._root)
-        try:
-            for batch in batches:
-                if batch.num_rows:
-                    writer.write(tables.REPLAYED, writing.as_table(pa.Table.from_batches([batch]), tables.REPLAYED))
-            files = writer.close()
-        except BaseException:
-            writer.abandon()
-            raise
-        yield writing.file_rows(files)
+        writer = df.write.format("holdfast").mode("append").option("idempotencyKey", replay.key)
+        (writer if self._url is None else writer.option("url", self._url)).save(self._to)
+        self._place.replayed.commit(self._place.replayed.state(), Change("WRITE", marks={replay.mark: SENT}))
 
 
 def fingerprint_of() -> Any:
     """The fingerprint of an error, as a function of Spark."""
     from pyspark.sql import functions as F
 
-    return F.udf(lambda error: None if error is None else tables.cause(error).fingerprint, "string")
+    return F.udf(lambda error: None if error is None else cause(error).fingerprint, "string")
 
 
 # ---------------------------------------------------------------------- dead letters

@@ -45,12 +45,12 @@ def report(
 ) -> ReportSummary:
     """Measure what finished from `since` until before `until`; write `report.html`, `report.json` and `tables/`."""
     started = time.monotonic()
-    place, snapshot = opened(lake)
+    place, state = opened(lake)
     bounds = [
         None if moment is None else instant(name, moment) for name, moment in (("since", since), ("until", until))
     ]
     with tasks(spark, "report: measuring", tell):
-        figures = measure(spark, place, snapshot, queues=queues or None, since=bounds[0], until=bounds[1])
+        figures = measure(spark, place, state.version, queues=queues or None, since=bounds[0], until=bounds[1])
     folder = Path(out)
     written = write(figures, folder)
     took = time.monotonic() - started

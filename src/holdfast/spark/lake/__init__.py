@@ -1,7 +1,8 @@
-"""The lake: finished messages as Parquet tables, committed by a manifest of their own."""
+"""The lake: finished messages as Delta tables, in a folder or a bucket."""
 
 from __future__ import annotations
 
-from .manifest import File, Lake, LakeConflict, Snapshot
+from .delta import Change, File, LakeConflict, State
+from .lake import Lake
 
-__all__ = ["File", "Lake", "LakeConflict", "Snapshot"]
+__all__ = ["Change", "File", "Lake", "LakeConflict", "State"]

@@ -1,19 +1,21 @@
-"""The tables of the lake: their columns, and how a row of `messages` becomes one of `errors`."""
+"""The tables of the lake: their columns, and what is said of a message's error."""
 
 from __future__ import annotations
 
 import functools
-import hashlib
-import re
-from typing import TYPE_CHECKING, Any, NamedTuple
+from typing import TYPE_CHECKING, Any
+
+from ...causes import cause
+from .delta import Spec
 
 if TYPE_CHECKING:
     import pyarrow as pa
 
 MESSAGES = "messages"  # one row for each message and way it ended
-ERRORS = "errors"  # one row for each of them that has an error
+ERRORS = "errors"  # a view: the rows of `messages` that have an error
 REPLAYED = "replayed"  # one row for each message that went back to a queue
-TABLES = (MESSAGES, ERRORS, REPLAYED)
+TABLES = (MESSAGES, REPLAYED)  # what lies in the lake
+VIEWS = (MESSAGES, ERRORS, REPLAYED)  # what can be read
 
 COLUMNS: dict[str, dict[str, str]] = {
     MESSAGES: {
@@ -33,6 +35,9 @@ COLUMNS: dict[str, dict[str, str]] = {
         "worker": "string",
         "result": "binary",
         "error": "string",
+        "kind": "string",
+        "reason": "string",
+        "fingerprint": "string",
     },
     ERRORS: {
         "id": "string",
@@ -50,49 +55,35 @@ COLUMNS: dict[str, dict[str, str]] = {
     REPLAYED: {
         "id": "string",
         "queue": "string",
-        "day": "date",
         "finished_at": "timestamp",
+        "deliver_at": "timestamp",
         "replay": "string",
-        "place": "bigint",
+        "store": "string",
+        "to": "string",
     },
 }
-
-_QUOTED = re.compile(r"'[^']*'|\"[^\"]*\"")
-_UUID = re.compile(r"\b[0-9a-f]{8}-(?:[0-9a-f]{4}-){3}[0-9a-f]{12}\b", re.I)
-_ADDRESS = re.compile(r"\b0x[0-9a-f]+\b|\b[0-9a-f]{16,}\b", re.I)
-_NUMBER = re.compile(r"\d+(?:[.,:]\d+)*")
-_FRAME = re.compile(r'^ *File "([^"]+)", line \d+, in (.+)$', re.M)
-_KIND = re.compile(r"^([A-Za-z_][\w.]*(?:Error|Exception|Warning|Exit|Interrupt|[A-Z]\w*)): ")
-_NAME_CHARS = 200  # of a folder; file systems take 255 bytes, and files in it add to theirs
-
-
-class Cause(NamedTuple):
-    """What an error text says: the kind of exception, its first line without particulars, and both as one short key."""
-
-    kind: str
-    reason: str
-    fingerprint: str
+PARTITIONS = {MESSAGES: ("queue", "day"), REPLAYED: ("replay",)}  # Polars reads their values from the paths
+_CAUSES = ("kind", "reason", "fingerprint")
+_DELTA: dict[str, Any] = {
+    "int": "integer",
+    "bigint": "long",
+    "map<string,string>": {"type": "map", "keyType": "string", "valueType": "string", "valueContainsNull": True},
+}
 
 
-@functools.lru_cache(maxsize=10_000)
-def cause(error: str) -> Cause:
-    """Errors that differ only in numbers, ids, addresses and quoted words have the same fingerprint."""
-    headline = error.partition("\n")[0].strip() or "no reason"
-    found = _KIND.match(headline)
-    kind = found[1] if found else ""
-    reason = headline
-    for pattern, sign in ((_QUOTED, "'…'"), (_UUID, "[id]"), (_ADDRESS, "[hex]"), (_NUMBER, "#")):
-        reason = pattern.sub(sign, reason)
-    reason = reason[:_NAME_CHARS]
-    frames = _FRAME.findall(error)
-    where = f"{frames[-1][0].rpartition('/')[2]}:{frames[-1][1]}" if frames else ""
-    key = hashlib.blake2b(f"{reason}\n{where}".encode(), digest_size=6).hexdigest()
-    return Cause(kind, reason, key)
+def spec(table: str) -> Spec:
+    """How Delta knows a table."""
+    return Spec(tuple((name, _DELTA.get(kind, kind)) for name, kind in COLUMNS[table].items()), PARTITIONS[table])
 
 
-def ddl(table: str) -> str:
-    """The columns of a table as Spark reads them."""
-    return ", ".join(f"{name} {kind}" for name, kind in COLUMNS[table].items())
+def table_of(view: str) -> str:
+    """The table that a view is of."""
+    return MESSAGES if view == ERRORS else view
+
+
+def ddl(view: str, only: tuple[str, ...] = ()) -> str:
+    """The columns of a view, or some of them, as Spark reads them."""
+    return ", ".join(f"`{name}` {kind}" for name, kind in COLUMNS[view].items() if not only or name in only)
 
 
 @functools.cache
@@ -108,17 +99,29 @@ def arrow_schema(table: str) -> pa.Schema:
         "timestamp": pa.timestamp("us", tz="UTC"),
         "map<string,string>": pa.map_(pa.string(), pa.string()),
     }
-    return pa.schema([(name, kinds[kind]) for name, kind in COLUMNS[table].items()], metadata={"holdfast": "1"})
+    return pa.schema([(name, kinds[kind]) for name, kind in COLUMNS[table].items()])
 
 
-def errors_of(messages: pa.Table) -> pa.Table:
-    """The rows of `errors` that belong to rows of `messages`."""
+def as_table(rows: pa.Table, table: str) -> pa.Table:
+    """Rows as a table has them; `day` is the UTC day on which a message finished, and errors are sorted by cause."""
     import pyarrow as pa
 
-    failed = messages.filter(messages["error"].is_valid())
-    causes = [cause(text) for text in failed["error"].to_pylist()]
-    said = {"kind": [one.kind for one in causes], "reason": [one.reason for one in causes]}
-    said["fingerprint"] = [one.fingerprint for one in causes]
-    schema = arrow_schema(ERRORS)
-    columns = [pa.array(said[field.name], field.type) if field.name in said else failed[field.name] for field in schema]
+    made: dict[str, Any] = dict(zip(rows.schema.names, rows.columns, strict=True))
+    if table == MESSAGES:
+        made["day"] = rows["finished_at"].cast(pa.timestamp("us", tz="UTC")).cast(pa.date32())
+        made |= _causes(rows["error"]) if "error" in made else {}
+    schema = arrow_schema(table)
+    columns = [
+        made[field.name].cast(field.type) if field.name in made else pa.nulls(rows.num_rows, field.type)
+        for field in schema
+    ]
     return pa.table(columns, schema=schema)
+
+
+def _causes(errors: pa.ChunkedArray) -> dict[str, pa.Array]:
+    import pyarrow as pa
+
+    if errors.null_count == len(errors):
+        return {name: pa.nulls(len(errors), pa.string()) for name in _CAUSES}
+    found = [None if text is None else cause(text) for text in errors.to_pylist()]
+    return {name: pa.array([None if one is None else getattr(one, name) for one in found]) for name in _CAUSES}

@@ -7,7 +7,7 @@ from collections.abc import Sequence
 from datetime import UTC, datetime
 from typing import TYPE_CHECKING, Any
 
-from ..lake import Lake, Snapshot, reading, tables
+from ..lake import Lake, reading, tables
 from .figures import QUANTILES, Figures, Latency, Minute, Reason, Tries, queue_figures
 
 if TYPE_CHECKING:
@@ -15,26 +15,27 @@ if TYPE_CHECKING:
 
 SKETCH_K = 1024  # of the KLL sketches: ranks are off by about 0.3 %
 MOST_REASONS = 200  # kept of a table that a million messages could fill
+_MEASURED = ("queue", "day", "status", "attempts", "enqueued_at", "claimed_at", "finished_at")
 _ENDS = ("completed", "failed", "dead")
 
 
 def measure(
     spark: SparkSession,
     lake: Lake,
-    snapshot: Snapshot,
+    version: int,
     *,
     queues: Sequence[str] | None = None,
     since: float | None = None,
     until: float | None = None,
 ) -> Figures:
     """The figures of what finished from `since` until before `until` (seconds since 1970) in these queues."""
-    chosen = {"snapshot": snapshot, "queues": queues, "since": since}
-    messages = _between(reading.frame(spark, lake, **chosen), since, until)  # type: ignore[arg-type]  # as they are above
-    errors = _between(reading.frame(spark, lake, tables.ERRORS, **chosen), since, until)  # type: ignore[arg-type]  # too
+    chosen: dict[str, Any] = {"version": version, "queues": queues, "since": since}
+    messages = _between(reading.frame(spark, lake, columns=_MEASURED, **chosen), since, until)
+    errors = _between(reading.frame(spark, lake, tables.ERRORS, **chosen), since, until)
     minutes, tries, latency = _minutes(messages), _tries(messages), _latency(messages)
     return Figures(
-        str(lake.place.root),
-        snapshot.version,
+        lake.shown,
+        version,
         time.time(),
         since,
         until,
