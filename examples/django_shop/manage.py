@@ -1,0 +1,10 @@
+"""Django's tasks on Holdfast: python manage.py holdfast_worker, and in another terminal: python manage.py shell"""
+
+import os
+import sys
+
+from django.core.management import execute_from_command_line
+
+if __name__ == "__main__":
+    os.environ.setdefault("DJANGO_SETTINGS_MODULE", "shop_settings")
+    execute_from_command_line(sys.argv)

@@ -1,0 +1,127 @@
+"""What this process has claimed and not settled: its leases are renewed, and settlements go out in batches."""
+
+from __future__ import annotations
+
+import asyncio
+import time
+from collections import defaultdict
+from typing import TYPE_CHECKING, Literal, TypeAlias
+
+from ..deliveries import Delivery
+from ..errors import HoldfastError
+from ..escaping import logger_named
+from ..queue import Queue
+
+if TYPE_CHECKING:
+    from .link import Link
+
+_LOG = logger_named("holdfast.kombu")
+Word: TypeAlias = Literal["ack", "release", "kill"]
+_RENEWALS = 6  # of a lease within its time: several may fail
+_TRY_AGAIN_S = 0.5  # after a settlement that did not go through
+_REJECTED = "rejected by its consumer"
+
+
+class Held:
+    """`begin`, `has` and `settle` are for any thread; the rest runs in the loop."""
+
+    def __init__(self) -> None:
+        self._leases: dict[str, tuple[Queue[bytes], Delivery[bytes], float]] = {}
+        self._words: list[tuple[Queue[bytes], Delivery[bytes], Word]] = []
+        self._news: asyncio.Event | None = None
+        self._idle: asyncio.Event | None = None
+
+    def begin(self, link: Link) -> None:
+        """From any thread."""
+        link.start(self._renew())
+        link.start(self._settle())
+
+    def hold(self, queue: Queue[bytes], delivery: Delivery[bytes], lease: float) -> None:
+        self._leases[delivery.token] = (queue, delivery, lease)
+
+    def has(self, delivery: Delivery[bytes]) -> bool:
+        """Whether its lease is still ours, as far as we know."""
+        return delivery.token in self._leases
+
+    def settle(self, link: Link, queue: Queue[bytes], delivery: Delivery[bytes], word: Word) -> None:
+        """From any thread; it is done soon. A process that dies before it has not said it."""
+        link.loop.call_soon_threadsafe(self.settle_soon, queue, delivery, word)
+
+    def settle_soon(self, queue: Queue[bytes], delivery: Delivery[bytes], word: Word) -> None:
+        self._words.append((queue, delivery, word))
+        if self._idle is not None:
+            self._idle.clear()
+        if self._news is not None:
+            self._news.set()
+
+    async def settled(self) -> None:
+        """Everything that was said until now is done."""
+        if self._idle is not None:
+            await self._idle.wait()
+
+    async def _settle(self) -> None:
+        self._news, self._idle = asyncio.Event(), asyncio.Event()
+        if self._words:
+            self._news.set()
+        while True:
+            if not self._words:
+                self._idle.set()
+            await self._news.wait()
+            self._news.clear()
+            words, self._words = self._words, []
+            groups: dict[tuple[int, Word], list[tuple[Queue[bytes], Delivery[bytes]]]] = defaultdict(list)
+            for queue, delivery, word in words:
+                groups[id(queue), word].append((queue, delivery))
+            await asyncio.gather(*(self._say(word, pairs) for (_, word), pairs in groups.items()))
+
+    async def _say(self, word: Word, pairs: list[tuple[Queue[bytes], Delivery[bytes]]]) -> None:
+        queue, deliveries = pairs[0][0], [delivery for _, delivery in pairs]
+        until = time.monotonic() + queue.options.lease
+        while True:
+            try:
+                done = await _said(queue, deliveries, word)
+                break
+            except HoldfastError as error:
+                if time.monotonic() >= until:
+                    _LOG.error("%s: %d messages could not be settled: %s", queue.name, len(deliveries), error)
+                    done = [True] * len(deliveries)
+                    break
+            await asyncio.sleep(_TRY_AGAIN_S)
+        for delivery, is_done in zip(deliveries, done, strict=True):
+            self._leases.pop(delivery.token, None)
+            if not is_done:
+                _LOG.warning("%s: the lease of %s was lost before its %s", queue.name, delivery.id, word)
+
+    async def _renew(self) -> None:
+        renewed: dict[str, float] = {}  # by token: when
+        while True:
+            leases = [lease for _, _, lease in self._leases.values()]
+            await asyncio.sleep(min(leases, default=1.0) / _RENEWALS)
+            now = time.monotonic()
+            due: dict[tuple[int, float], list[tuple[Queue[bytes], Delivery[bytes]]]] = defaultdict(list)
+            for token, (queue, delivery, lease) in self._leases.items():
+                if now - renewed.setdefault(token, now) >= lease / _RENEWALS:
+                    due[id(queue), lease].append((queue, delivery))
+            for (_, lease), pairs in due.items():
+                if await self._extend(pairs[0][0], [delivery for _, delivery in pairs], lease):
+                    renewed.update((delivery.token, now) for _, delivery in pairs)
+            renewed = {token: at for token, at in renewed.items() if token in self._leases}
+
+    async def _extend(self, queue: Queue[bytes], deliveries: list[Delivery[bytes]], lease: float) -> bool:
+        try:
+            kept = await queue.extend_many(deliveries, lease)
+        except HoldfastError as error:
+            _LOG.warning("%s: %d leases could not be renewed yet: %s", queue.name, len(deliveries), error)
+            return False
+        for delivery, is_kept in zip(deliveries, kept, strict=True):
+            if not is_kept and self._leases.pop(delivery.token, None) is not None:
+                _LOG.warning("%s: the lease of %s was lost; it may run twice", queue.name, delivery.id)
+        return True
+
+
+async def _said(queue: Queue[bytes], deliveries: list[Delivery[bytes]], word: Word) -> list[bool]:
+    if word == "ack":
+        return await queue.complete_many(deliveries, keep=False)
+    if word == "release":
+        return await queue.release_many(deliveries)
+    return await queue.kill_many(deliveries, _REJECTED)

@@ -1,0 +1,1 @@
+"""Tasks of Django on stores of Holdfast."""

@@ -1,0 +1,50 @@
+"""Django is set up once for the process; every test has a store of its own."""
+
+from __future__ import annotations
+
+from collections.abc import Iterator
+from pathlib import Path
+from typing import Any
+
+import pytest
+
+pytest.importorskip("django", reason="the extra django is not installed")
+
+import django
+from django.conf import settings
+
+if not settings.configured:
+    settings.configure(
+        USE_TZ=True,
+        SECRET_KEY="tests",
+        DATABASES={"default": {"ENGINE": "django.db.backends.sqlite3", "NAME": ":memory:"}},
+        INSTALLED_APPS=["holdfast.django"],
+        TASKS={
+            "default": {
+                "BACKEND": "holdfast.django.HoldfastBackend",
+                "QUEUES": ["default", "mail"],
+                "OPTIONS": {"URL": "memory://django"},
+            }
+        },
+    )
+    django.setup()
+
+from holdfast.django import api
+from holdfast.django.backend import HoldfastBackend
+from holdfast.django.stores import close_all
+
+
+@pytest.fixture
+def options() -> dict[str, Any]:
+    """Of the backend, beside its URL."""
+    return {}
+
+
+@pytest.fixture
+def backend(tmp_path: Path, options: dict[str, Any]) -> Iterator[HoldfastBackend]:
+    params = {"QUEUES": ["default", "mail"], "OPTIONS": {"URL": f"file://{tmp_path / 'jobs'}", **options}}
+    made = HoldfastBackend("default", params)
+    api.task_backends["default"] = made
+    yield made
+    del api.task_backends["default"]
+    close_all()

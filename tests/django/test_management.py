@@ -1,0 +1,54 @@
+"""The example project: its worker is a process of its own, and so is who enqueues."""
+
+from __future__ import annotations
+
+import os
+import subprocess
+import sys
+from pathlib import Path
+
+import pytest
+
+from tests import ROOT
+
+pytest.importorskip("django", reason="the extra django is not installed")
+PROJECT = ROOT / "examples" / "django_shop"
+ENQUEUE = """
+import time
+from shop_tasks import charge, send
+
+results = [charge.enqueue(20), send.enqueue("ada"), charge.enqueue(-1)]
+deadline = time.monotonic() + 100
+while not all(result.is_finished for result in results):
+    assert time.monotonic() < deadline
+    time.sleep(0.05)
+    for result in results:
+        result.refresh()
+print([result.return_value for result in results[:2]], results[2].status.value)
+"""
+
+
+@pytest.mark.timeout(240)
+def test_the_example_project_runs(tmp_path: Path) -> None:
+    place = {"SHOP_STORE": f"file://{tmp_path / 'jobs'}", "SHOP_DB": str(tmp_path / "shop.db")}
+    env, manage = {**os.environ, **place}, [sys.executable, "manage.py"]
+    worker = subprocess.Popen([*manage, "holdfast_worker", "--concurrency", "2"], cwd=PROJECT, env=env)
+    try:
+        done = subprocess.run(
+            [*manage, "shell", "-c", ENQUEUE],
+            cwd=PROJECT, env=env, capture_output=True, text=True, timeout=150, check=False,
+        )  # fmt: skip
+        assert done.returncode == 0, done.stderr
+        assert "['charged 20', 'sent to ada'] FAILED" in done.stdout
+    finally:
+        worker.terminate()
+        assert worker.wait(40) == 0
+
+
+@pytest.mark.timeout(180)
+def test_bad_words_are_refused(tmp_path: Path) -> None:
+    env = {**os.environ, "SHOP_STORE": f"file://{tmp_path / 'jobs'}"}
+    command = [sys.executable, "manage.py", "holdfast_worker", "--backend", "nobody"]
+    done = subprocess.run(command, cwd=PROJECT, env=env, capture_output=True, text=True, timeout=150, check=False)
+    assert done.returncode != 0
+    assert "nobody" in done.stderr

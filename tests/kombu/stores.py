@@ -1,0 +1,46 @@
+"""A store of each kind, as a URL of kombu: fixtures."""
+
+from __future__ import annotations
+
+from collections.abc import Iterator
+from pathlib import Path
+from uuid import uuid4
+
+import pytest
+
+import holdfast.kombu  # noqa: F401 - makes the URLs known
+from holdfast.kombu.link import close_all
+from tests.servers.nats import Server
+from tests.servers.shared import shared
+
+
+@pytest.fixture(scope="session")
+def nats_server(tmp_path_factory: pytest.TempPathFactory) -> Iterator[Server]:
+    with shared(tmp_path_factory, "nats", lambda: Server().start()) as server:
+        yield server
+
+
+@pytest.fixture(params=["memory", "file", "postgresql", "s3", "nats"])
+def url(request: pytest.FixtureRequest, tmp_path: Path) -> Iterator[str]:
+    """On every kind of store."""
+    yield f"holdfast+{_url(request.param, request, tmp_path)}"
+    close_all()
+
+
+@pytest.fixture
+def file_url(tmp_path: Path) -> Iterator[str]:
+    yield f"holdfast+file://{tmp_path / 'store'}"
+    close_all()
+
+
+def _url(kind: str, request: pytest.FixtureRequest, folder: Path) -> str:
+    if kind == "memory":
+        return f"memory://m{uuid4().hex}"
+    if kind == "file":
+        return f"file://{folder / 'store'}"
+    if kind == "postgresql":
+        return str(request.getfixturevalue("postgres").url)
+    if kind == "s3":
+        return str(request.getfixturevalue("s3").url)
+    server = request.getfixturevalue("nats_server")
+    return f"{server.url}?prefix=k{uuid4().hex[:12]}"
