@@ -66,11 +66,39 @@ def test_cancel(cli: Cli) -> None:
     assert "only what waits can be cancelled" in cli.error("message", "cancel", "q", id)
 
 
+def test_expiry(cli: Cli) -> None:
+    soon = cli.out("message", "send", "q", "1", "--expires", "1h")
+    late = cli.out("message", "send", "q", "2", "--expires", "2100-01-31T12:00:00")
+    past = cli.out("message", "send", "q", "3", "--expires", "2001-01-31")
+    assert cli.json("message", "show", "q", soon)["expires"] is not None
+    assert cli.json("message", "show", "q", late)["expires"] == "2100-01-31T12:00:00Z"
+    held = cli.json("message", "read", "q", "--count", "3")
+    assert [each["id"] for each in held] == [soon, late]
+    assert held[1]["expires"] == "2100-01-31T12:00:00Z"
+    assert cli.json("message", "show", "q", past)["error"] == "expired"
+
+
 def test_dedup_key(cli: Cli) -> None:
     first = cli.out("message", "send", "q", "1", "--dedup-key", "k")
     assert cli.out("message", "send", "q", "2", "--dedup-key", "k") == first
     assert cli.json("queue", "show", "q")["stats"]["pending"] == 1
     assert "for one message" in cli.error("message", "send", "q", "-", "--dedup-key", "k", input="1\n", code=2)
+
+
+def test_dedup_key_that_holds_until_the_message_ends(cli: Cli) -> None:
+    send = ("message", "send", "q", "--dedup-key", "k")
+    [first] = cli.json(*send, "1", "--dedup", "alive", "--report")
+    assert (first["new"], first["replaced"]) == (True, False)
+    assert cli.out(*send, "2", "--dedup", "alive") == first["id"]
+    [again] = cli.json(*send, "3", "--dedup", "waiting", "--replace", "--priority", "7", "--report")
+    assert again == {"id": first["id"], "new": False, "replaced": True}
+    [held] = cli.json("message", "read", "q")
+    assert (held["id"], held["value"], held["priority"]) == (first["id"], 3, 7)
+    [news] = cli.json(*send, "4", "--dedup", "waiting", "--report")
+    assert news["new"]
+    assert news["id"] != first["id"]
+    assert [row["new"] for row in cli.json("message", "send", "q", "-", "--report", input="5\n6\n")] == [True, True]
+    assert news["id"][:8] in cli.out(*send, "7", "--dedup", "alive", "--report")
 
 
 def test_send_files(cli: Cli, tmp_path: Path) -> None:
@@ -105,7 +133,9 @@ def test_a_bad_line_says_what_was_sent_before_it(cli: Cli) -> None:
         (["1", "--priority", "256"], "priority"),
         (["1", "--priority", "-1"], "priority"),
         (["1", "--delay", "soon"], "no time"),
+        (["1", "--expires", "soon"], "no time"),
         (["1", "--header", "x"], "key=value"),
+        (["1", "--dedup", "alive"], "--dedup-key"),
         ([], "Missing argument"),
     ],
 )
@@ -161,3 +191,39 @@ def test_parts_beyond_their_limits_are_refused_and_no_queue_is_made(cli: Cli) ->
     assert "the limit is 10" in cli.error("message", "complete", "q", held["receipt"], "--result", '"12345678901"')
     cli("message", "fail", "q", held["receipt"], "--error", "x" * 10_000, "--retry-in", "0")
     assert cli.json("message", "show", "q", held["id"])["error"].endswith("(cut)")
+
+
+def test_list_and_peek_show_what_waits_without_claiming_it(cli: Cli) -> None:
+    low = cli.out("message", "send", "q", "1")
+    high = cli.out("message", "send", "q", "2", "--priority", "9")
+    later = cli.out("message", "send", "q", "3", "--delay", "1h")
+    assert [row["id"] for row in cli.json("message", "list", "q")] == sorted([low, high])
+    assert [row["id"] for row in cli.json("message", "list", "q", "--limit", "1", "--after", min(low, high))] == [
+        max(low, high)
+    ]
+    assert [row["id"] for row in cli.json("message", "list", "q", "--state", "delayed")] == [later]
+    assert [row["value"] for row in cli.json("message", "peek", "q")] == [2, 1]
+    assert [row["value"] for row in cli.json("message", "peek", "q", "--limit", "1")] == [2]
+    assert cli.out("message", "list", "q", "--state", "retry") == "nothing is retry"
+    cli.error("message", "list", "q", "--state", "dead")
+
+
+def test_change_take_back_and_cancel_what_runs(cli: Cli) -> None:
+    id = cli.out("message", "send", "q", "1")
+    assert cli.json("message", "change", "q", id, "--value", '{"n": 2}', "--priority", "9", "--delay", "1h")[
+        "status"
+    ] == ("delayed")
+    cli.error("message", "change", "q", id)
+    cli("message", "change", "q", id, "--delay", "0")
+    [held] = cli.json("message", "read", "q", "--lease", "1h")
+    assert (held["id"], held["value"], held["priority"]) == (id, {"n": 2}, 9)
+    cli.error("message", "change", "q", id, "--priority", "1")
+    assert cli.json("message", "take-back", "q", id)["taken_back"] == 1
+    cli.error("message", "complete", "q", held["receipt"])
+    [held] = cli.json("message", "read", "q", "--lease", "1h")
+    assert held["attempt"] == 2
+    cli.error("message", "take-back", "q")
+    assert cli.json("message", "take-back", "q", "--worker", "nobody")["taken_back"] == 0
+    cli.error("message", "cancel", "q", id)
+    assert cli.json("message", "cancel", "q", id, "--running")["status"] == "failed"
+    cli.error("message", "complete", "q", held["receipt"])

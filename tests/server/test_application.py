@@ -62,5 +62,7 @@ def test_the_schema_names_every_route(tmp_path: Path) -> None:
             "/api/v1/queues/{queue}/messages",
             "/api/v1/queues/{queue}/messages/{id}",
             "/api/v1/queues/{queue}/messages/{id}/cancel",
+            "/api/v1/queues/{queue}/messages/{id}/change",
+            "/api/v1/queues/{queue}/messages/{id}/take-back",
             "/api/v1/queues/{queue}/messages/{id}/replay",
         }

@@ -26,6 +26,33 @@ def test_a_message_goes_in_and_comes_out(http: Http) -> None:
     assert (record["status"], record["result"], record["attempts"]) == ("completed", {"sent": True}, 1)
 
 
+def test_a_key_that_holds_until_the_message_ends(http: Http) -> None:
+    queue = http.queue("unique")
+    sent = {"value": 1, "dedup_key": "k", "dedup": "alive"}
+    answer = http.post(f"{queue}/messages", {**sent, "report": True}).body
+    [id] = answer["ids"]
+    assert answer["enqueued"] == [{"id": id, "new": True, "replaced": False}]
+    assert http.post(f"{queue}/messages", sent).body == {"ids": [id]}
+    again = http.post(f"{queue}/messages", {**sent, "value": 2, "replace": True, "priority": 3, "report": True}).body
+    assert again["enqueued"] == [{"id": id, "new": False, "replaced": True}]
+    [held] = http.post(f"{queue}/claims", {"wait": 5}).body["deliveries"]
+    assert (held["id"], held["value"], held["priority"]) == (id, 2, 3)
+    many = {"messages": [{"value": 1, "dedup_key": "w"}, {"value": 2, "dedup_key": "w"}], "report": True}
+    assert [each["new"] for each in http.post(f"{queue}/messages", many).body["enqueued"]] == [True, False]
+
+
+def test_bad_ways_to_hold_a_key_are_refused(http: Http) -> None:
+    queue = http.queue("refused")
+    for bad in (
+        {"value": 1, "dedup": "alive"},
+        {"value": 1, "dedup": "for ever", "dedup_key": "k"},
+        {"value": 1, "dedup_key": "k", "replace": True},
+        {"messages": [{"value": 1, "dedup_key": "a"}, {"value": 1, "dedup_key": "b"}], "dedup": "alive"},
+    ):
+        assert http.post(f"{queue}/messages", bad).status in (400, 422), bad
+    assert http.get(queue).body["stats"]["total"] == 0
+
+
 def test_curl_and_python_share_a_queue(http: Http, server: ServerThread) -> None:
     queue = http.queue("shared")
     http.post(f"{queue}/messages", {"value": [1, 2]})
@@ -165,6 +192,9 @@ def test_fields_are_masked_wherever_they_lie(http: Http) -> None:
         {"value": 1, "content_type": "a/b"},
         {"value": 1, "priority": 256},
         {"value": 1, "delay": -1},
+        {"value": 1, "expires": 0},
+        {"value": 1, "expires": "2030-01-01T00:00:00"},
+        {"value": 1, "expires": "soon"},
         {"value": 1, "unknown": 1},
         {"value": 1, "messages": []},
         {"value": 1, "at": "2030-01-01T00:00:00"},
@@ -179,3 +209,52 @@ def test_bad_messages_are_refused(http: Http, body: object) -> None:
     assert answer.status == 422, answer.body
     assert answer.headers["content-type"] == "application/problem+json"
     assert http.get(queue).body["stats"]["total"] == 0
+
+
+def test_messages_expire(http: Http) -> None:
+    queue = http.queue("expiring")
+    terms: list[dict[str, object]] = [
+        {"expires": 60},
+        {"expires": "2100-01-31T12:00:00Z"},
+        {"expires": "2001-01-31T12:00:00Z"},
+    ]
+    ids = http.post(f"{queue}/messages", {"messages": [{"value": 1, **each} for each in terms]}).body["ids"]
+    held = http.post(f"{queue}/claims", {"limit": 3}).body["deliveries"]
+    assert [one["id"] for one in held] == ids[:2]
+    assert [one["expires"] is None for one in held] == [False, False]
+    assert held[1]["expires"] == "2100-01-31T12:00:00Z"
+    assert http.get(f"{queue}/messages/{ids[1]}").body["expires"] == "2100-01-31T12:00:00Z"
+    gone = http.get(f"{queue}/messages/{ids[2]}").body
+    assert (gone["status"], gone["error"]) == ("failed", "expired")
+
+
+def test_what_waits_is_listed_page_by_page(http: Http) -> None:
+    queue = http.queue("listed")
+    ids = http.post(f"{queue}/messages", {"messages": [{"value": n} for n in range(3)]}).body["ids"]
+    [later] = http.post(f"{queue}/messages", {"value": "later", "delay": 60}).body["ids"]
+    first = http.get(f"{queue}/messages?limit=2").body
+    assert ([one["id"] for one in first["messages"]], first["next"]) == (ids[:2], ids[1])
+    rest = http.get(f"{queue}/messages?state=ready&limit=2&after={first['next']}").body
+    assert ([one["value"] for one in rest["messages"]], rest["next"]) == ([2], None)
+    [delayed] = http.get(f"{queue}/messages?state=delayed").body["messages"]
+    assert (delayed["id"], delayed["status"]) == (later, "delayed")
+    assert http.get(f"{queue}/messages?state=nothing").status in (400, 422)
+    assert http.get(f"{queue}/messages?after=x").status == 422
+
+
+def test_messages_are_changed_and_taken_back(http: Http) -> None:
+    queue = http.queue("operated")
+    [id] = http.post(f"{queue}/messages", {"value": 1, "delay": 60}).body["ids"]
+    said = {"value": {"n": 2}, "priority": 9, "delay": 0}
+    assert http.post(f"{queue}/messages/{id}/change", said).body == {"count": 1}
+    [held] = http.post(f"{queue}/claims", {"lease": 60, "wait": 5}).body["deliveries"]
+    assert (held["id"], held["value"], held["priority"]) == (id, {"n": 2}, 9)
+    assert http.post(f"{queue}/messages/{id}/change", {"priority": 1}).body == {"count": 0}
+    assert http.post(f"{queue}/messages/{id}/change", {}).status == 422
+    assert http.post(f"{queue}/messages/{id}/change", {"prioriti": 1}).status in (400, 422)
+    assert http.post(f"{queue}/messages/{id}/take-back", {}).body == {"count": 1}
+    late = {"settlements": [{"receipt": held["receipt"], "outcome": "complete"}]}
+    assert http.post(f"{queue}/settlements", late).body == {"results": [{"ok": False, "error": "LeaseLost"}]}
+    assert http.post(f"{queue}/claims", {"lease": 60, "wait": 5}).body["deliveries"][0]["attempt"] == 2
+    assert http.post(f"{queue}/messages/{id}/cancel?running=true", {}).body == {"count": 1}
+    assert http.get(f"{queue}/messages/{id}").body["status"] == "failed"

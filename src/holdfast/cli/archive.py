@@ -46,7 +46,7 @@ async def replay(
     async with shell.queue(queue) as source:
         with shell.progress(f"replaying the archive of {queue}"):
             count = await source.archive.replay(id or None, since=first, until=end)
-    shell.done(f"replayed {count:,} messages of {queue}", queue=queue, replayed=count)
+    shell.done(f"replayed {count:,} messages of {queue}", queue=queue, replayed=int(count))
 
 
 @command(app, "purge")

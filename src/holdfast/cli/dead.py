@@ -39,7 +39,7 @@ async def replay(shell: Shell, queue: QueueName, id: Ids = None) -> None:
         total = len(id) if id else await source.dead.count()
         with shell.progress(f"replaying {queue}", total=total) as advance:
             count = await admin.replay_dead(source, id, on_progress=advance)
-    shell.done(f"replayed {count:,} dead letters of {queue}", queue=queue, replayed=count)
+    shell.done(f"replayed {count:,} dead letters of {queue}", queue=queue, replayed=int(count))
 
 
 @command(app, "delete")

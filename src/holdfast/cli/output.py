@@ -21,10 +21,12 @@ UNLIMITED_CHARS = 100_000  # of a line: what is piped to a file or a program mus
 
 
 class Output:
-    """Where all commands print. `json`: programs read it, so people's lines stay away."""
+    """Where all commands print. `json`: programs read it, so people's lines stay away; `quiet`: so do sentences."""
 
-    def __init__(self, *, json: bool) -> None:
+    def __init__(self, *, json: bool, quiet: bool = False, utc: bool = False) -> None:
         self.json = json
+        self.quiet = quiet
+        self.utc = utc
 
     def table(self, rows: Sequence[Mapping[str, Any]], columns: Sequence[str], *, empty: str) -> None:
         """Rows as a table of these columns, or as an array with everything."""
@@ -32,7 +34,7 @@ class Output:
             return self.document(rows)
         if not rows:
             return typer.echo(empty)
-        cells = [[_cut(shown(row[column])) for column in columns] for row in rows]
+        cells = [[_cut(shown(row[column], utc=self.utc)) for column in columns] for row in rows]
         numeric = [all(isinstance(row[column], int | float | None) for row in rows) for column in columns]
         titles = [column.replace("_", " ") for column in columns]
         if len(rows) > TABLE_ROWS or not sys.stdout.isatty():
@@ -55,17 +57,25 @@ class Output:
             return self.document(row)
         width = max(map(len, row), default=0)
         for name, value in row.items():
-            typer.echo(f"{name.replace('_', ' '):{width}}  {shown(value)}".rstrip())
+            typer.echo(f"{name.replace('_', ' '):{width}}  {shown(value, utc=self.utc)}".rstrip())
 
     def done(self, sentence: str, **facts: Any) -> None:
         """What was done: a sentence, or an object."""
         if self.json:
             return self.document(facts)
-        typer.echo(many_lines(sentence))
+        if not self.quiet:
+            typer.echo(many_lines(sentence))
+
+    def ids(self, ids: Sequence[str], sentence: str, **facts: Any) -> None:
+        """What was made: the id of one, a sentence of several; all ids, one on each line, when quiet."""
+        if self.json:
+            return self.document({**facts, "ids": ids})
+        typer.echo("\n".join(ids) if self.quiet or len(ids) == 1 else many_lines(sentence))
 
     def note(self, sentence: str) -> None:
         """Something a person may want to know, in addition to the answer."""
-        typer.echo(one_line(sentence), err=True)
+        if not self.quiet:
+            typer.echo(one_line(sentence), err=True)
 
     def document(self, value: Any) -> None:
         """The one JSON document of a command."""
@@ -76,7 +86,7 @@ class Output:
     @contextmanager
     def progress(self, label: str, total: int | None = None) -> Iterator[Callable[[int], None]]:
         """A bar on stderr while a person watches; call what it gives with the number of things done."""
-        if self.json or not sys.stderr.isatty():
+        if self.json or self.quiet or not sys.stderr.isatty():
             yield lambda done: None
             return
         from rich.progress import BarColumn, MofNCompleteColumn, Progress, TextColumn, TimeElapsedColumn
@@ -109,7 +119,14 @@ def _width(cell: str) -> int:
     return cell_len(cell)
 
 
-def shown(value: Any) -> str:
+def moment(value: datetime, *, utc: bool) -> str:
+    """An instant in the local zone, with its distance from UTC."""
+    there = value.astimezone(UTC if utc else None)
+    offset = there.strftime("%z")
+    return there.strftime("%Y-%m-%d %H:%M:%S") + ("Z" if offset == "+0000" else f"{offset[:3]}:{offset[3:5]}")
+
+
+def shown(value: Any, *, utc: bool = True) -> str:
     """A value as people read it."""
     if value is None:
         return "-"
@@ -118,7 +135,7 @@ def shown(value: Any) -> str:
     if isinstance(value, str):
         return one_line(value)
     if isinstance(value, datetime):
-        return value.astimezone(UTC).strftime("%Y-%m-%d %H:%M:%SZ")
+        return moment(value, utc=utc)
     if isinstance(value, int):
         return f"{value:,}"
     if isinstance(value, float):

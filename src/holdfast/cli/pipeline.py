@@ -1,4 +1,4 @@
-"""holdfast pipeline: ingest, process, lake, report, replay, consumers, release, compact. Spark starts with a job."""
+"""holdfast pipeline: the jobs on Spark as commands. Spark starts with a job."""
 
 from __future__ import annotations
 
@@ -21,7 +21,7 @@ app = group("Spark jobs: load queues, run handlers, keep and analyse what finish
 Master = Annotated[str | None, typer.Option("--master", help="Where Spark runs, such as local[4] or yarn.")]
 Conf = Annotated[list[str] | None, typer.Option("--conf", metavar="KEY=VALUE", help="A setting of Spark; repeatable.")]
 DryRun = Annotated[bool, typer.Option("--dry-run", help="Say what would be done, and do nothing.")]
-LakePlace = Annotated[str, typer.Argument(metavar="LAKE", help="The folder of the lake.")]
+LakePlace = Annotated[str, typer.Argument(metavar="LAKE", help="The folder or bucket of the lake.")]
 Days = Annotated[int | None, typer.Option("--keep-days", min=1, help="Drop days (UTC) older than so many.")]
 Time = typer.Option(metavar="TIME", help="Such as 2026-01-31T12:00:00; UTC unless it says otherwise.")
 
@@ -151,13 +151,13 @@ def process(
 @command(app, "lake")
 def lake(
     shell: Shell,
-    names: Annotated[list[str], typer.Argument(metavar="[QUEUE]... LAKE", help="Queues (none: all), then the folder.")],
+    names: Annotated[list[str], typer.Argument(metavar="[QUEUE]... LAKE", help="Queues (none: all), then the lake.")],
     keep_days: Days = None,
     full: Annotated[bool, typer.Option("--full", help="Compare with the whole lake, not the last hours.")] = False,
     master: Master = None,
     conf: Conf = None,
 ) -> None:
-    """Keep finished and dead messages as Parquet tables.
+    """Keep finished and dead messages as Delta tables, in a folder or a bucket.
 
     Each message once: running it again adds only what is new.
     """
@@ -203,7 +203,7 @@ def compact(
     master: Master = None,
     conf: Conf = None,
 ) -> None:
-    """Merge the small files of a lake, drop old days, delete what no version names."""
+    """Merge the small files of a lake, drop old days, delete what no version needs any more."""
     from ..spark import jobs
 
     age = values.seconds(keep_versions)
@@ -213,10 +213,20 @@ def compact(
     told(shell, f"{would} {done.merged:,} files into {done.into:,}, {done.swept:,} deleted", done)
 
 
+@command(app, "convert")
+def convert(shell: Shell, lake: LakePlace, master: Master = None, conf: Conf = None) -> None:
+    """Make a lake of 0.1.0 one of Delta tables, where it lies."""
+    from ..spark import jobs
+
+    with spark_for(shell, "convert", master, conf) as (spark, tell):
+        done = jobs.convert(spark, lake, tell=tell)
+    told(shell, f"{done.lake} has {done.rows:,} messages as Delta tables", done)
+
+
 @command(app, "replay")
 def replay(
     shell: Shell,
-    lake: Annotated[str | None, typer.Argument(metavar="LAKE", help="The folder of the lake; or say --dead.")] = None,
+    lake: Annotated[str | None, typer.Argument(metavar="LAKE", help="The lake; or say --dead.")] = None,
     dead: Annotated[str | None, typer.Option(metavar="QUEUE", help="The dead letters of this queue instead.")] = None,
     to: Annotated[
         str | None, typer.Option(metavar="QUEUE", help="Into this queue; each into its own otherwise.")

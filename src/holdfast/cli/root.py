@@ -9,6 +9,7 @@ import typer
 from typer.core import TyperCommand, TyperGroup
 
 from .. import __version__
+from .options import Group, Json, Quiet, Url, Utc, Verbose
 
 
 class Part(NamedTuple):
@@ -28,6 +29,7 @@ PARTS = {
     "schedule": Part("Enqueue messages by cron text or at intervals.", "holdfast.cli.schedule"),
     "worker": Part("Run the handlers of an app.", "holdfast.cli.worker"),
     "serve": Part("Serve stores over HTTP: API, http:// store, metrics.", "holdfast.cli.serve", group=False),
+    "top": Part("Watch queues, rates and workers in the terminal.", "holdfast.cli.top", group=False),
     "install": Part("Make what the store needs; harmless to repeat.", "holdfast.cli.store", group=False),
     "grants": Part("PostgreSQL: print or apply what a worker's role needs.", "holdfast.cli.store", group=False),
     "uninstall": Part("Remove every queue and message from the store.", "holdfast.cli.store", group=False),
@@ -43,7 +45,7 @@ PARTS = {
 }
 
 
-class LazyGroup(TyperGroup):
+class LazyGroup(Group):
     """Knows its commands by name and help; imports a command's module when it is called."""
 
     def __init__(self, **settings: Any) -> None:
@@ -82,8 +84,14 @@ def holdfast(
     version: Annotated[
         bool, typer.Option("--version", callback=_show_version, is_eager=True, help="Show the version and exit.")
     ] = False,
+    url: Url = None,
+    json: Json = False,
+    verbose: Verbose = False,
+    quiet: Quiet = False,
+    utc: Utc = False,
 ) -> None:
     """Holdfast: a durable queue on the storage you already have.
 
-    Every command takes --url (or HOLDFAST_URL, or url: in holdfast.yaml; else ./holdfast-data), --json and --verbose.
+    The options may stand before the command or after it. Without --url: HOLDFAST_URL, url: in holdfast.yaml, else
+    ./holdfast-data.
     """

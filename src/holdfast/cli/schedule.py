@@ -7,6 +7,7 @@ from typing import TYPE_CHECKING, Annotated, Any
 import typer
 
 from . import values
+from .output import moment
 from .shell import Shell, Yes, command, group
 
 if TYPE_CHECKING:
@@ -68,7 +69,7 @@ async def put(
     async with shell.broker() as broker:
         await broker.schedules.put(schedule)
         found = await broker.schedules.get(name)
-    shell.done(f"schedule {name}: next {_shown(found.next_slot)}", schedule=name, next_slot=found.next_slot)
+    shell.done(f"schedule {name}: next {_shown(shell, found.next_slot)}", schedule=name, next_slot=found.next_slot)
 
 
 @command(app, "pause")
@@ -173,5 +174,5 @@ def _row(one: ScheduleInfo) -> dict[str, Any]:
     }  # fmt: skip
 
 
-def _shown(slot: datetime | None) -> str:
-    return "never" if slot is None else slot.strftime("%Y-%m-%d %H:%M:%SZ")
+def _shown(shell: Shell, slot: datetime | None) -> str:
+    return "never" if slot is None else moment(slot, utc=shell.utc)

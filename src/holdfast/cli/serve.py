@@ -32,6 +32,9 @@ def serve(
         Path | None, typer.Option(help=f"Lines name:role[:queue patterns]:token; also {TOKENS}.")
     ] = None,
     path: Annotated[str, typer.Option(help="Below which everything lies, such as /queues.")] = "",
+    state: Annotated[
+        Path | None, typer.Option(help="A file for the history of the page; by default next to a folder store.")
+    ] = None,
     read_only: Annotated[bool, typer.Option("--read-only", help="Looking is all that anybody may.")] = False,
     show_payloads: Annotated[bool, typer.Option("--show-payloads", help="Also to the role read.")] = False,
     redact: Annotated[list[str] | None, typer.Option(help="A field of payloads that is never shown.")] = None,
@@ -42,7 +45,7 @@ def serve(
     open_metrics: Annotated[bool, typer.Option("--open-metrics", help="/metrics without a token.")] = False,
     log_format: LogFormat = "text",
 ) -> None:
-    """Serve a store over HTTP: an API for every language, the http:// store, metrics.
+    """Serve a store over HTTP: a page for people, an API for every language, the http:// store, metrics.
 
     Until SIGTERM or Ctrl-C; then requests under way are answered. The address is printed first.
     """
@@ -57,6 +60,7 @@ def serve(
         tokens=_tokens(token_file),
         host_names=(host, *(host_name or ())),
         path=path,
+        state=None if state is None else str(state),
         read_only=read_only,
         show_payloads=show_payloads,
         redact=tuple(redact or ()),

@@ -12,28 +12,25 @@ from typing import TYPE_CHECKING, Annotated, Any, Literal
 import typer
 
 from ..escaping import many_lines, one_line
+from .options import COMMON, Group
 from .output import Output
 
 if TYPE_CHECKING:
     from ..broker import Broker
     from ..queue import Queue
 
-Url = Annotated[str | None, typer.Option("--url", help="The store, for example file:///var/lib/jobs.")]
-Json = Annotated[bool, typer.Option("--json", help="Answer with one JSON document.")]
-Verbose = Annotated[bool, typer.Option("--verbose", "-v", help="Log what happens; show tracebacks.")]
 Yes = Annotated[bool, typer.Option("--yes", "-y", help="Do not ask.")]
 
 LogFormat = Annotated[Literal["text", "json"], typer.Option(help="Of the log on stderr.")]
 
 LOG_LEVEL = "HOLDFAST_LOG_LEVEL"
-COMMON: dict[str, tuple[Any, Any]] = {"url": (Url, None), "json": (Json, False), "verbose": (Verbose, False)}
 
 
 class Shell(Output):
     """What a command gets first: where it works and how it answers."""
 
-    def __init__(self, *, url: str | None, json: bool, verbose: bool) -> None:
-        super().__init__(json=json)
+    def __init__(self, *, url: str | None, json: bool, verbose: bool, quiet: bool, utc: bool) -> None:
+        super().__init__(json=json, quiet=quiet, utc=utc)
         self.url = url
         self.verbose = verbose
 
@@ -75,7 +72,7 @@ def is_a_person() -> bool:
 
 
 def command(app: typer.Typer, name: str) -> Callable[[Callable[..., Any]], Callable[..., Any]]:
-    """Register `f(shell, …)`, async or not, as a command with --url, --json and --verbose."""
+    """Register `f(shell, …)`, async or not, as a command with the options that every command takes."""
 
     def register(function: Callable[..., Any]) -> Callable[..., Any]:
         _, *own = inspect.signature(function, eval_str=True).parameters.values()
@@ -157,4 +154,6 @@ def _level() -> str:
 
 def group(help: str) -> typer.Typer:
     """An empty group of commands, set as all of ours are."""
-    return typer.Typer(help=help, rich_markup_mode=None, no_args_is_help=True, pretty_exceptions_enable=False)
+    return typer.Typer(
+        cls=Group, help=help, rich_markup_mode=None, no_args_is_help=True, pretty_exceptions_enable=False
+    )

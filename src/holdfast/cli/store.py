@@ -21,6 +21,7 @@ async def install(
     shared_schema: Annotated[
         bool, typer.Option("--shared-schema", help="PostgreSQL: also where others have tables.")
     ] = False,
+    sql: Annotated[bool, typer.Option("--sql", help="PostgreSQL: print the migrations, for other tools.")] = False,
     yes: Annotated[
         bool, typer.Option("--yes", "-y", help="All processes on this store are of this version: raise its format.")
     ] = False,
@@ -31,6 +32,9 @@ async def install(
     processes are of this version: with --yes, or when asked.
     """
     from .. import admin
+
+    if sql:
+        return typer.echo(admin.install_sql(shell.url), nl=False)
 
     def agreed(format: Format) -> bool:
         return yes or (not dry_run and _agreed(format))

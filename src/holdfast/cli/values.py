@@ -62,6 +62,11 @@ def seconds(text: str) -> float:
     return value
 
 
+def end(text: str) -> float | datetime:
+    """Seconds from now, or an instant; only this one has a `T` or begins with a year."""
+    return instant(text) if "T" in text or text[4:5] == "-" else seconds(text)
+
+
 def instant(text: str) -> datetime:
     """An ISO 8601 date or time; UTC unless it says otherwise."""
     try:

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Mapping
+from collections.abc import Callable, Mapping
 from typing import Any
 
 import msgspec
@@ -16,16 +16,20 @@ from litestar.openapi.config import OpenAPIConfig
 from litestar.openapi.plugins import JsonRenderPlugin
 
 from .. import __version__
-from ..errors import HoldfastError, UnknownOutcome
+from ..errors import ConfigError, HoldfastError, UnknownOutcome
 from ..stores.http import wire
-from . import letters, messages, numbers, queues
-from .gate import HOLDER, Asgi, Gate, Receive, Scope, Send
+from . import letters, messages, numbers, queues, schedules, stream, workers
+from .gate import BASE, HOLDER, Asgi, Gate, Receive, Scope, Send, send_redirect
+from .page import front, routes
+from .page.frame import told
 from .problems import PROBLEM_JSON, Problem, Refused, headers_of, problem_of, send_problem
 from .replies import AnyRequest
 from .seam import Seam
 from .served import Served
 from .settings import ServerSettings
 from .tokens import Holder
+
+_FRONT = ("login", "logout", "static")  # the first word of paths above the stores
 
 
 class Application:
@@ -34,6 +38,7 @@ class Application:
     def __init__(self, served: Mapping[str, Served], settings: ServerSettings) -> None:
         self.served: dict[str, Served] = {}
         self._path = settings.path
+        self._front = _front(settings, lambda: sorted(self.served))
         self._doors: dict[str, Asgi] = {}
         self._gate = Gate(self._inside, settings)
         for name, each in served.items():
@@ -41,6 +46,8 @@ class Application:
 
     def add(self, name: str, served: Served) -> None:
         """One more store; without a name it lies at the top."""
+        if name in _FRONT:
+            raise ConfigError(f"a store cannot be called {name}: that is a page")
         self.served[name] = served
         self._doors[f"/{name}" if name else ""] = _door(served)
 
@@ -53,14 +60,19 @@ class Application:
         if scope["type"] == "lifespan":
             return await _live(receive, send)
         if scope["type"] == "http":
-            path: str = scope["path"]
+            mounted: str = scope.get("root_path", "")
+            base, path = mounted + self._path, scope["path"].removeprefix(mounted)
+            if base and path in ("", self._path):
+                return await send_redirect(send, f"{base}/")
             if self._path and not path.startswith(f"{self._path}/"):
                 return await send_problem(send, _nothing_here())
-            scope = {**scope, "path": path.removeprefix(self._path), "root_path": ""}
+            scope = {**scope, "path": path.removeprefix(self._path), "root_path": "", BASE: base}
         await self._gate(scope, receive, send)
 
     async def _inside(self, scope: Scope, receive: Receive, send: Send) -> None:
         path: str = scope["path"]
+        if path.split("/")[1] in _FRONT or (path == "/" and "" not in self._doors):
+            return await self._front(scope, receive, send)
         prefix = "" if "" in self._doors else "/".join(path.split("/", 2)[:2])
         door = self._doors.get(prefix)
         if door is None:
@@ -84,10 +96,25 @@ def _door(served: Served) -> Asgi:
     return door
 
 
+def _front(settings: ServerSettings, names: Callable[[], list[str]]) -> Asgi:
+    made = Litestar(
+        front.ROUTES,
+        state=State({"settings": settings, "names": names}),
+        exception_handlers={Exception: _told},
+        openapi_config=None,
+        logging_config=None,
+    )
+    return made  # type: ignore[return-value]  # a scope of ASGI is what Litestar calls one
+
+
 def _litestar(served: Served) -> Litestar:
-    routes = [*queues.ROUTES, *messages.ROUTES, *letters.ROUTES]
+    api = [*queues.ROUTES, *messages.ROUTES, *letters.ROUTES, *schedules.ROUTES, *workers.ROUTES, *stream.ROUTES]
     return Litestar(
-        [Router("/api/v1", route_handlers=routes), *numbers.ROUTES],
+        [
+            Router("/api/v1", route_handlers=api),
+            *numbers.ROUTES,
+            Router("/", route_handlers=routes.ROUTES, exception_handlers={Exception: told}, include_in_schema=False),
+        ],
         state=State({"served": served}),
         guards=[_check_role],
         request_class=AnyRequest,

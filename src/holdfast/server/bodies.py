@@ -15,7 +15,7 @@ from ..deliveries import Delivery, Record
 from ..errors import CodecError, ConfigError, HoldfastError
 from ..messages import sealed, terms
 from ..queue import Queue
-from ..stores.records import JSON, Envelope, Status
+from ..stores.records import JSON, Dedup, Enqueued, Envelope, Status
 
 MASK = "***"  # instead of a field that is not shown
 
@@ -35,18 +35,23 @@ class Terms(msgspec.Struct, kw_only=True, forbid_unknown_fields=True):
     headers: dict[str, str] | None = None
     dedup_key: str | None = None
     max_attempts: int | None = None
+    expires: Annotated[float, Meta(gt=0)] | datetime | None = None  # seconds, or an instant
 
 
 class Enqueue(Terms, kw_only=True, forbid_unknown_fields=True):
     """One message, or `messages`: all of them or none."""
 
     messages: list[Terms] | UnsetType = UNSET
+    dedup: Dedup = "window"  # how long the dedup_key of one message holds
+    replace: bool = False
+    report: bool = False
 
 
 class Ids(msgspec.Struct):
-    """In the order of the messages."""
+    """In the order of the messages; with `report` also whether each is new, and whether it replaced another."""
 
     ids: list[str]
+    enqueued: list[Enqueued] | UnsetType = UNSET
 
 
 class Claim(msgspec.Struct, kw_only=True, forbid_unknown_fields=True):
@@ -55,6 +60,7 @@ class Claim(msgspec.Struct, kw_only=True, forbid_unknown_fields=True):
     limit: Annotated[int, Meta(ge=1, le=1000)] = 1
     lease: Annotated[float, Meta(gt=0)] | None = None
     wait: Annotated[float, Meta(ge=0)] = 0.0
+    worker: Annotated[str, Meta(min_length=1, max_length=256)] | None = None  # who holds them; None: the server
 
 
 class Held(msgspec.Struct, kw_only=True):
@@ -67,8 +73,9 @@ class Held(msgspec.Struct, kw_only=True):
     priority: int
     headers: dict[str, str]
     enqueued_at: datetime
-    expires_at: datetime
+    expires_at: datetime  # the lease
     content_type: str
+    expires: datetime | None = None  # the message
     value: Any = UNSET
     payload: bytes | UnsetType = UNSET
 
@@ -119,6 +126,7 @@ class Shown(msgspec.Struct, kw_only=True):
     max_attempts: int
     enqueued_at: datetime
     visible_at: datetime | None
+    expires: datetime | None
     claimed_at: datetime | None
     finished_at: datetime | None
     error: str | None
@@ -131,10 +139,14 @@ class Shown(msgspec.Struct, kw_only=True):
 
 
 class Page(msgspec.Struct):
-    """Records in id order; `next` is the `after` of the following page, if there may be one."""
+    """Records in id order; `next` is the `after` of the following page, if there may be one.
+
+    A search says how many messages it has looked at: `scanned`.
+    """
 
     messages: list[Shown]
     next: str | None
+    scanned: int | UnsetType = UNSET
 
 
 class Chosen(msgspec.Struct, kw_only=True, forbid_unknown_fields=True):
@@ -143,6 +155,15 @@ class Chosen(msgspec.Struct, kw_only=True, forbid_unknown_fields=True):
     ids: list[str] | None = None
     since: datetime | None = None
     until: datetime | None = None
+
+
+class Changed(msgspec.Struct, kw_only=True, forbid_unknown_fields=True):
+    """What becomes of a waiting message; what is left out stays."""
+
+    value: Any | UnsetType = UNSET
+    priority: int | None = None
+    delay: float | None = None
+    at: datetime | None = None
 
 
 class Count(msgspec.Struct):
@@ -170,6 +191,7 @@ def _envelope(queue: Queue[Any], given: Terms) -> Envelope:
         headers=given.headers,
         dedup_key=given.dedup_key,
         max_attempts=given.max_attempts,
+        expires=given.expires,
     )
     limit = queue.options.max_message_size
     if isinstance(given.payload, UnsetType):
@@ -202,6 +224,7 @@ def held(delivery: Delivery[Any]) -> Held:
         headers=delivery.headers,
         enqueued_at=delivery.enqueued_at,
         expires_at=delivery.expires_at,
+        expires=delivery.expires,
         content_type=delivery.content_type,
         value=value,
         payload=payload,
@@ -218,6 +241,7 @@ def shown(record: Record[Any], *, content: bool, hidden: Sequence[str] = ()) -> 
         max_attempts=record.max_attempts,
         enqueued_at=record.enqueued_at,
         visible_at=record.visible_at,
+        expires=record.expires,
         claimed_at=record.claimed_at,
         finished_at=record.finished_at,
         error=record.error,
@@ -255,6 +279,26 @@ def masked(value: Any, fields: Sequence[str]) -> Any:
     if isinstance(value, dict):
         return {key: MASK if key in fields else masked(each, fields) for key, each in value.items()}
     return [masked(each, fields) for each in value] if isinstance(value, list) else value
+
+
+def unmasked(value: Any, before: Any, fields: Sequence[str]) -> Any:
+    """What somebody made of a masked value, with the content of these fields as it was; ConfigError where none was."""
+    if isinstance(value, dict):
+        was = before if isinstance(before, dict) else {}
+        return {
+            key: _content_of(key, was) if key in fields and each == MASK else unmasked(each, was.get(key), fields)
+            for key, each in value.items()
+        }
+    if isinstance(value, list):
+        rows = before if isinstance(before, list) else []
+        return [unmasked(each, rows[at] if at < len(rows) else None, fields) for at, each in enumerate(value)]
+    return value
+
+
+def _content_of(field: str, before: dict[str, Any]) -> Any:
+    if field not in before:
+        raise ConfigError(f"{field}: {MASK} stands for a content that was not there")
+    return before[field]
 
 
 def page(records: Sequence[Record[Any]], limit: int, **how: Any) -> Page:

@@ -2,10 +2,12 @@
 
 from __future__ import annotations
 
+import time
 import zlib
 from collections.abc import Awaitable, Callable, MutableMapping
+from http.cookies import CookieError, SimpleCookie
 from typing import Any, TypeAlias
-from urllib.parse import urlsplit
+from urllib.parse import quote, urlsplit
 
 from .problems import Refused, send_problem
 from .settings import LOOPBACK_NAMES, ServerSettings
@@ -18,10 +20,13 @@ Asgi: TypeAlias = Callable[[Scope, Receive, Send], Awaitable[None]]
 
 _SAFE = ("GET", "HEAD", "OPTIONS")
 _BEARER = "bearer "
-_OPEN = ("/health/live", "/health/ready")
+_OPEN = ("/health/live", "/health/ready", "/login")
+_STATIC = "/static/"
 HOLDER = "holdfast.holder"  # in the scope: who calls
+BASE = "holdfast.base"  # in the scope: the path below which the application lies, for links
+SESSION = "holdfast"  # the cookie of browsers that gave a token
 _HEADERS = [
-    (b"content-security-policy", b"default-src 'self'; frame-ancestors 'none'"),
+    (b"content-security-policy", b"default-src 'self'; base-uri 'none'; form-action 'self'; frame-ancestors 'none'"),
     (b"x-content-type-options", b"nosniff"),
     (b"referrer-policy", b"no-referrer"),
     (b"cache-control", b"no-store"),
@@ -46,6 +51,8 @@ class Gate:
             scope[HOLDER] = self._holder(scope["path"], headers)
             body = await self._body(scope, receive, headers)
         except Refused as refused:
+            if refused.status == 401 and _is_browser(scope, headers):
+                return await send_redirect(guarded, f"{scope.get(BASE, '')}/login?next={_wanted(scope)}")
             return await send_problem(guarded, refused)
         await self._inner(scope, _replayed(body, receive), guarded)
 
@@ -56,21 +63,24 @@ class Gate:
             raise Refused(421, "wrong host", "this server does not answer to that name: start it with --host-name")
         if scope["method"] in _SAFE:
             return
-        if headers.get("sec-fetch-site", "none") not in ("none", "same-origin"):
-            raise Refused(403, "foreign origin", "requests that change something come from this server's own pages")
-        origin = headers.get("origin")
-        if origin is not None and urlsplit(origin).netloc.lower() != host.lower():
+        site, origin = headers.get("sec-fetch-site"), headers.get("origin")
+        if origin == "null" and site == "same-origin":
+            return  # a form of ours: pages that send no referrer send no origin either
+        is_foreign = site not in (None, "none", "same-origin")
+        if is_foreign or (origin is not None and urlsplit(origin).netloc.lower() != host.lower()):
             raise Refused(403, "foreign origin", "requests that change something come from this server's own pages")
 
     def _holder(self, path: str, headers: dict[str, str]) -> Holder:
         settings = self._settings
-        if path in _OPEN or (settings.open_metrics and path == "/metrics"):
+        if path in _OPEN or path.startswith(_STATIC) or (settings.open_metrics and path == "/metrics"):
             return Holder("anybody", "read")
         holder: Holder | None = LOCAL
         if settings.tokens:
             given = headers.get("authorization", "")
             is_bearer = given[: len(_BEARER)].lower() == _BEARER
             holder = settings.tokens.find(given[len(_BEARER) :].strip()) if is_bearer else None
+            if not given:
+                holder = settings.tokens.find_session(_session(headers), time.time())
         if holder is None:
             challenge = (("www-authenticate", 'Bearer realm="holdfast"'),)
             raise Refused(401, "no such token", "send a token: Authorization: Bearer …", challenge)
@@ -94,6 +104,31 @@ class Gate:
             parts.append(part)
             if not message.get("more_body"):
                 return parts[0] if len(parts) == 1 else b"".join(parts)
+
+
+def _session(headers: dict[str, str]) -> str:
+    try:
+        kept = SimpleCookie(headers.get("cookie", "")).get(SESSION)
+    except CookieError:
+        return ""
+    return kept.value if kept else ""
+
+
+def _is_browser(scope: Scope, headers: dict[str, str]) -> bool:
+    """Somebody who can be asked for a token."""
+    return scope["method"] == "GET" and "text/html" in headers.get("accept", "")
+
+
+def _wanted(scope: Scope) -> str:
+    query = scope.get("query_string", b"").decode("latin-1")
+    return quote(scope["path"] + (f"?{query}" if query else ""), safe="/")
+
+
+async def send_redirect(send: Send, where: str) -> None:
+    """To a page of ours, by GET."""
+    headers = [(b"location", where.encode("latin-1", "replace")), (b"content-length", b"0")]
+    await send({"type": "http.response.start", "status": 303, "headers": headers})
+    await send({"type": "http.response.body", "body": b""})
 
 
 def _too_large(limit: int) -> Refused:
@@ -136,7 +171,8 @@ def _replayed(body: bytes, receive: Receive) -> Receive:
 def _with_headers(send: Send) -> Send:
     async def guarded(message: MutableMapping[str, Any]) -> None:
         if message["type"] == "http.response.start":
-            message["headers"] = [*message["headers"], *_HEADERS]
+            said = {name.lower() for name, _ in message["headers"]}
+            message["headers"] = [*message["headers"], *(each for each in _HEADERS if each[0] not in said)]
         await send(message)
 
     return guarded

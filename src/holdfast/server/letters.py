@@ -9,7 +9,7 @@ from litestar.params import FromPath, FromQuery, JSONBody, QueryParameter
 
 from ..errors import ConfigError
 from ..stores.base import PAGE_ROWS
-from . import bodies
+from . import bodies, searching
 from .bodies import Chosen, Count, Page
 from .replies import audit, reply, sees_content, served_of
 
@@ -23,9 +23,19 @@ def _both(verb: str = "") -> list[str]:
 
 @get(_both(), opt={"role": "read"})
 async def list_ended(
-    request: Request[Any, Any, Any], queue: FromPath[str], limit: Limit = 100, after: FromQuery[str | None] = None
+    request: Request[Any, Any, Any],
+    queue: FromPath[str],
+    limit: Limit = 100,
+    after: FromQuery[str | None] = None,
+    text: FromQuery[str] = "",
+    since: FromQuery[str] = "",
+    until: FromQuery[str] = "",
 ) -> Response[Page]:
-    """One page in id order; `after` is the last id of the page before."""
+    """One page in id order; `after` is the last id of the page before. `text`, `since`, `until` and `header.NAME`
+    search as among the messages."""
+    asked = searching.asked(request, text, since, until)
+    if asked:
+        return await searching.found(request, queue, _view(request), asked, limit, after)
     served = served_of(request)
     found = await served.queue(queue)
     letters = found.dead if _view(request) == "dead" else found.archive
@@ -46,8 +56,8 @@ async def replay_ended(
         count = await found.dead.replay(data.ids)
     else:
         raise ConfigError("since and until are for the archive")
-    audit(request, count)
-    return reply(request, Count(count))
+    await audit(request, count)
+    return reply(request, Count(int(count)))
 
 
 @post(_both("/delete"), opt={"role": "operate"}, status_code=200)
@@ -59,8 +69,8 @@ async def delete_ended(
         raise ConfigError("ids: which? All of them go with purge")
     found = await served_of(request).queue(queue)
     count = await (found.dead if _view(request) == "dead" else found.archive).delete(data.ids)
-    audit(request, count)
-    return reply(request, Count(count))
+    await audit(request, count)
+    return reply(request, Count(int(count)))
 
 
 @post(_both("/purge"), opt={"role": "operate"}, status_code=200)
@@ -68,8 +78,8 @@ async def purge_ended(request: Request[Any, Any, Any], queue: FromPath[str]) -> 
     """Delete all."""
     found = await served_of(request).queue(queue)
     count = await (found.dead if _view(request) == "dead" else found.archive).purge()
-    audit(request, count)
-    return reply(request, Count(count))
+    await audit(request, count)
+    return reply(request, Count(int(count)))
 
 
 def _view(request: Request[Any, Any, Any]) -> View:

@@ -21,6 +21,7 @@ _INDEX = re.compile(r"(?:message|result|settlement) (\d+): ")
 _STATUS: tuple[tuple[type[HoldfastError], int], ...] = (
     (errors.QueueNotFound, 404),
     (errors.MessageNotFound, 404),
+    (errors.ScheduleNotFound, 404),
     (errors.LeaseLost, 409),
     (errors.QueueExists, 409),
     (errors.QueueNotEmpty, 409),

@@ -38,7 +38,7 @@ async def put_queue(request: Request[Any, Any, Any], queue: FromPath[str], data:
     served = served_of(request)
     served.forget(queue)
     await served.broker.queue(queue, **_keywords(data))
-    audit(request)
+    await audit(request)
     return reply(request, await admin.report(served.broker, queue))
 
 
@@ -58,7 +58,7 @@ async def delete_queue(
     if await served.broker.store.queue(config.queue_name(queue)) is None:
         raise QueueNotFound(f"there is no queue {queue!r}")
     await served.broker.delete_queue(queue, force)
-    audit(request)
+    await audit(request)
     return reply(request, Count(1))
 
 
@@ -66,7 +66,7 @@ async def delete_queue(
 async def pause(request: Request[Any, Any, Any], queue: FromPath[str]) -> Response[Count]:
     """Give out no more messages; new ones are taken."""
     await (await served_of(request).queue(queue)).pause()
-    audit(request)
+    await audit(request)
     return reply(request, Count(1))
 
 
@@ -74,7 +74,7 @@ async def pause(request: Request[Any, Any, Any], queue: FromPath[str]) -> Respon
 async def resume(request: Request[Any, Any, Any], queue: FromPath[str]) -> Response[Count]:
     """Give out messages again."""
     await (await served_of(request).queue(queue)).resume()
-    audit(request)
+    await audit(request)
     return reply(request, Count(1))
 
 
@@ -82,7 +82,7 @@ async def resume(request: Request[Any, Any, Any], queue: FromPath[str]) -> Respo
 async def purge(request: Request[Any, Any, Any], queue: FromPath[str]) -> Response[Count]:
     """Drop delayed, pending and retrying messages."""
     count = await (await served_of(request).queue(queue)).purge()
-    audit(request, count)
+    await audit(request, count)
     return reply(request, Count(count))
 
 
@@ -92,7 +92,7 @@ async def cleanup(
 ) -> Response[Count]:
     """Delete settled messages from the archive, those that ended at least so many seconds ago."""
     count = await (await served_of(request).queue(queue)).cleanup(older_than)
-    audit(request, count)
+    await audit(request, count)
     return reply(request, Count(count))
 
 

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import asyncio
 from typing import Any, TypeVar
 
 import msgspec
@@ -9,7 +10,6 @@ from litestar import Request, Response
 from litestar.enums import MediaType
 from litestar.exceptions import SerializationException
 
-from ..escaping import logger_named
 from ..stores.http.wire import MSGPACK
 from .gate import HOLDER
 from .problems import Refused
@@ -17,8 +17,6 @@ from .served import Served
 from .tokens import Holder
 
 T = TypeVar("T")
-
-_AUDIT = logger_named("holdfast.audit")
 
 
 class AnyRequest(Request[Any, Any, Any]):
@@ -58,10 +56,15 @@ def holder_of(request: Request[Any, Any, Any]) -> Holder:
     return holder
 
 
-def audit(request: Request[Any, Any, Any], count: int | None = None) -> None:
+async def audit(request: Request[Any, Any, Any], count: int | None = None) -> None:
     """When, who, what, how many."""
-    many = "" if count is None else f" {count}"
-    _AUDIT.info("%s %s %s%s", holder_of(request).name, request.method, request.url.path, many)
+    what = f"{request.method} {request.url.path}"
+    await note(served_of(request), holder_of(request).name, what, count)
+
+
+async def note(served: Served, who: str, what: str, count: int | None = None) -> None:
+    """The same of what no request does."""
+    await asyncio.to_thread(served.audits.add, who, what, None if count is None else int(count))
 
 
 def sees_content(request: Request[Any, Any, Any]) -> bool:

@@ -7,6 +7,7 @@ import signal
 import socket
 from collections.abc import Callable, Iterator, Mapping
 from contextlib import AsyncExitStack, contextmanager
+from pathlib import Path
 from typing import Any
 
 import uvicorn
@@ -14,6 +15,7 @@ import uvicorn
 from ..broker import Broker, connect
 from ..config import StoreOptions
 from ..errors import ConfigError
+from ..stores.opening import locate
 from ..worker.signals import caught
 from .application import Application
 from .served import Served
@@ -105,7 +107,15 @@ async def opened(url: str | None, settings: ServerSettings, name: str) -> Served
     async def reopen() -> Broker:
         return await connect(url)
 
-    return Served(await reopen(), settings, name, reopen=reopen)
+    served = Served(await reopen(), settings, name, reopen=reopen)
+    served.keep_history(Path(settings.state) if settings.state else _beside(served.broker.url))
+    return served
+
+
+def _beside(url: str) -> Path | None:
+    """The file next to a folder store; None for every other."""
+    location = locate(url)
+    return Path(f"{location.place}.history.sqlite") if location.scheme == "file" and location.place else None
 
 
 def _bound(host: str, port: int) -> socket.socket:

@@ -5,18 +5,25 @@ from __future__ import annotations
 import asyncio
 import time
 from collections.abc import Awaitable, Callable
+from pathlib import Path
 from typing import Any, TypeVar
 from uuid import uuid4
 
+from .. import admin
 from ..broker import Broker
 from ..errors import Unavailable
 from ..metrics import Metrics
 from ..queue import Queue
 from ..stores.base import LOOK_AGAIN_S
+from .audits import Audits
+from .history import History
+from .jobs import Jobs
 from .settings import ServerSettings
+from .watch import Watch
 
 T = TypeVar("T")
 
+SAMPLE_S = 10.0  # between two looks at the queues, for charts
 OPEN_WAITS = 10_000  # requests that wait at once: each holds a connection and some kilobytes
 
 
@@ -33,12 +40,19 @@ class Served:
     ) -> None:
         """`name` tells several stores of one server apart; `reopen` is asked after everything was removed."""
         self.broker = broker
+        self.name = name
         self._reopen = reopen
         self.metrics = Metrics(broker, {"store": name} if name else None)
         self.settings = settings
+        self.watch = Watch(lambda: admin.overview(self.broker))
+        self.history: History | None = None
+        self.audits = Audits(None, name)
+        self.jobs = Jobs()
+        self._keeping: asyncio.Future[None] | None = None
         self.id = uuid4().hex  # of this process, see `wire.Hello`
         self._closing: asyncio.Event | None = None
         self._waits = 0
+        self.streams = 0  # of events, that are open
         self._queues: dict[str, tuple[Queue[Any], float]] = {}
 
     async def queue(self, name: str) -> Queue[Any]:
@@ -53,6 +67,7 @@ class Served:
     def forget(self, name: str) -> None:
         """It may be gone, or other than it was."""
         self._queues.pop(name, None)
+        self.watch.forget()
 
     async def uninstall(self) -> list[str]:
         """Remove everything; the store is opened again, so that it can be used again."""
@@ -64,8 +79,23 @@ class Served:
             self.metrics.follow(self.broker)
         return left
 
+    def keep_history(self, path: Path | None) -> None:
+        """Sample the queues from now on; a store that pays for requests is looked at once a minute."""
+        every = SAMPLE_S if self.broker.store.requests() is None else 6 * SAMPLE_S
+        self.history = History(path, self.name, every=every)
+        self.audits.close()
+        self.audits = Audits(path, self.name)
+        self._keeping = asyncio.ensure_future(self.watch.keep(self.history, every))
+
     async def end(self) -> None:
         """Give the store back."""
+        await self.jobs.end()
+        if self._keeping is not None:
+            self._keeping.cancel()
+            await asyncio.wait([self._keeping])
+        if self.history is not None:
+            self.history.close()
+        self.audits.close()
         self.metrics.close()
         await self.broker.close()
 

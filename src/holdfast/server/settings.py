@@ -23,6 +23,7 @@ class ServerSettings(msgspec.Struct, frozen=True, kw_only=True):
     read_only: bool = False
     show_payloads: bool = False  # also to the role read
     redact: tuple[str, ...] = ()  # fields of JSON payloads that are never shown
+    state: str | None = None  # a file for the history of the page; None: next to a folder store, else in memory
     open_metrics: bool = False  # /metrics without a token
     body_bytes: int = BODY_BYTES
 

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Awaitable, Sequence
+from collections.abc import Sequence
 from itertools import groupby
 from typing import Any
 
@@ -24,9 +24,14 @@ async def settle(queue: Queue[Any], given: Sequence[Settle]) -> list[Settled]:
             error.args = (f"settlement {index}: {error}",)
             raise
     results: list[Settled] = []
-    for _, group in groupby(given, key=lambda each: (each.outcome, each.keep, each.retry_in)):
+    for _, group in groupby(given, key=_says):
         results += await _settle_alike(queue, list(group))
     return results
+
+
+def _says(one: Settle) -> tuple[object, ...]:
+    """What settlements share that go together; results and errors may differ."""
+    return one.outcome, one.keep, one.retry_in, one.delay, one.reason
 
 
 def _check(queue: Queue[Any], one: Settle) -> None:
@@ -46,23 +51,20 @@ async def _settle_alike(queue: Queue[Any], group: list[Settle]) -> list[Settled]
     if first.outcome == "fail":
         errors = [each.error for each in group]
         return _answers(await queue.fail_many(receipts, errors, retry_in=first.retry_in))
-    return [await _one(queue, each) for each in group]
+    if first.outcome == "release":
+        return _answers(await queue.release_many(receipts, first.delay))
+    if first.outcome == "kill":
+        return _answers(await queue.kill_many(receipts, first.reason))
+    return [await _extended(queue, each) for each in group]
 
 
 def _answers(done: Sequence[bool]) -> list[Settled]:
     return [Settled(True) if each else _LOST for each in done]
 
 
-async def _one(queue: Queue[Any], given: Settle) -> Settled:
+async def _extended(queue: Queue[Any], given: Settle) -> Settled:
+    """One by one: each answer says when its lease ends."""
     try:
-        if given.outcome == "extend":
-            return Settled(True, expires_at=await queue.extend(given.receipt, given.seconds))
-        work: Awaitable[None] = (
-            queue.release(given.receipt, given.delay)
-            if given.outcome == "release"
-            else queue.kill(given.receipt, given.reason)
-        )
-        await work
+        return Settled(True, expires_at=await queue.extend(given.receipt, given.seconds))
     except MessageError as error:
         return Settled(False, type(error).__name__)
-    return Settled(True)

@@ -16,6 +16,7 @@ from ..errors import ConfigError
 Role: TypeAlias = Literal["read", "work", "operate", "admin"]
 ROLES: tuple[Role, ...] = get_args(Role)  # each may do what those before it may
 _LEAST_CHARS = 16  # of a token: less can be guessed
+SESSION_S = 7 * 86400.0  # a browser is asked for its token again after a week
 
 
 class Holder(msgspec.Struct, frozen=True):
@@ -52,6 +53,19 @@ class Tokens:
                 found = holder
         return found
 
+    def session(self, token: str, now: float) -> str:
+        """What a browser keeps instead of a token that is known: it says until when, and ends with its token."""
+        until = f"{now + SESSION_S:.0f}"
+        return f"{until}.{_signed(_digest(token), until)}"
+
+    def find_session(self, kept: str, now: float) -> Holder | None:
+        until, _, signature = kept.partition(".")
+        found = None
+        for known, holder in self._holders:
+            if hmac.compare_digest(_signed(known, until).encode(), signature.encode(errors="replace")):
+                found = holder
+        return found if until.isdecimal() and len(until) < _LEAST_CHARS and now < int(until) else None
+
 
 def _meant(lines: Iterable[str]) -> Iterable[tuple[int, str]]:
     stripped = ((number, line.strip()) for number, line in enumerate(lines, 1))
@@ -74,3 +88,8 @@ def _parsed(number: int, line: str) -> tuple[bytes, Holder]:
 
 def _digest(token: str) -> bytes:
     return hashlib.sha256(token.encode(errors="surrogateescape")).digest()
+
+
+def _signed(digest: bytes, until: str) -> str:
+    """By the digest of a token, which nobody else has."""
+    return hmac.new(digest, f"session until {until}".encode(errors="replace"), hashlib.sha256).hexdigest()

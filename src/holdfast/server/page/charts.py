@@ -1,0 +1,102 @@
+"""Charts as SVG with attributes only, in the forms of the stylesheet: the outer SVG has no viewBox, so that text keeps
+its size; one stretched SVG inside holds the paths. Pure."""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+
+from markupsafe import Markup, escape
+
+from ..history import Sample, rates
+from . import words
+
+_WIDTH = 600  # of the stretched inside
+_HEIGHT = 100  # of it
+STATES = (("processing", "running"), ("pending", "ready"), ("delayed", "delayed"), ("retry", "retry"), ("dead", "dead"))
+
+Line = Sequence[float | None]
+
+
+def states(samples: Sequence[Sample | None], title: str, since: str) -> Markup:
+    """Messages by state, one line each."""
+    lines = [(tone, of(samples, field)) for field, tone in STATES]
+    return _plot(lines, f"{title}: {_ends(lines)}", since)
+
+
+def of(samples: Sequence[Sample | None], field: str) -> list[float | None]:
+    return [None if each is None else float(getattr(each, field)) for each in samples]
+
+
+def throughput(samples: Sequence[Sample | None], title: str, since: str) -> Markup:
+    """Messages a second, in and out."""
+    found = rates(samples)
+    lines: list[tuple[str, Line]] = [
+        ("running", [None if each is None else each[0] for each in found]),
+        ("done", [None if each is None else each[1] for each in found]),
+    ]
+    came, went = (words.rate(_end(line)) for _, line in lines)
+    return _plot(lines, f"{title}: now {came} in, {went} out", since)
+
+
+def spark(line: Line, tone: str, label: str) -> Markup:
+    """A hint of a line, without axes."""
+    top = max((each for each in line if each is not None), default=0.0) or 1.0
+    paths = _paths(line, top * 1.08, 120, 26, 2)
+    if not paths:
+        return Markup("")
+    drawn = "".join(f'<path class="line" d="{each}"/>' for each in paths)
+    return Markup(
+        '<svg class="spark {}" viewBox="0 0 120 28" preserveAspectRatio="none" role="img" aria-label="{}">{}</svg>'
+    ).format(tone, label, Markup(drawn))  # nosec B704 - numbers of ours
+
+
+def _plot(lines: Sequence[tuple[str, Line]], label: str, since: str, height: int = 180) -> Markup:
+    top = _top(max((each for _, line in lines for each in line if each is not None), default=0.0))
+    plot = height - 20
+    drawn = [f'<svg class="plot" height="{height}" role="img" aria-label="{escape(label)}">']
+    for share in (0.0, 0.5, 1.0):
+        y = plot - share * (plot - 14)
+        drawn.append(f'<line class="grid" x1="0" x2="100%" y1="{y:.1f}" y2="{y:.1f}"/>')
+    drawn.append(
+        f'<svg y="14" width="100%" height="{plot - 14}" viewBox="0 0 {_WIDTH} {_HEIGHT}" preserveAspectRatio="none">'
+    )
+    for tone, line in lines:
+        paths = _paths(line, top, _WIDTH, _HEIGHT, 0)
+        drawn.append(f'<g class="{tone}">' + "".join(f'<path class="line" d="{each}"/>' for each in paths) + "</g>")
+    drawn.append("</svg>")
+    for share in (0.5, 1.0):
+        y = plot - share * (plot - 14) - 4
+        drawn.append(
+            f'<text x="0" y="{y:.1f}">{words.number(top * share) if top >= 10 else words.rate(top * share)}</text>'
+        )
+    for anchor, x, text in (("start", "0%", since), ("end", "100%", "now")):
+        drawn.append(f'<text x="{x}" y="{height - 3}" text-anchor="{anchor}">{escape(text)}</text>')
+    return Markup("".join(drawn) + "</svg>")  # nosec B704 - numbers of ours, and a label that is escaped
+
+
+def _paths(line: Line, top: float, width: float, bottom: float, above: float) -> list[str]:
+    """One for each stretch without a gap."""
+    step = width / max(1, len(line) - 1)
+    parts: list[list[str]] = [[]]
+    for index, value in enumerate(line):
+        if value is None:
+            parts.append([])
+        else:
+            parts[-1].append(f"{index * step:.1f} {bottom - value / top * (bottom - above):.1f}")
+    return [f"M{'L'.join(part)}" for part in parts if len(part) > 1]
+
+
+def _top(value: float) -> float:
+    """The next round number."""
+    if value <= 0:
+        return 1.0
+    size = 10.0 ** len(str(int(value))) if value >= 1 else 1.0
+    return next(size * part for part in (0.1, 0.2, 0.5, 1.0) if size * part >= value)
+
+
+def _end(line: Line) -> float | None:
+    return next((each for each in reversed(line) if each is not None), None)
+
+
+def _ends(lines: Sequence[tuple[str, Line]]) -> str:
+    return ", ".join(f"{words.number(_end(line))} {tone}" for tone, line in lines)

@@ -1,0 +1,195 @@
+"""Messages of a queue by state, one message, and where to look for one."""
+
+from __future__ import annotations
+
+import asyncio
+from datetime import datetime
+from typing import Annotated, Any
+
+import msgspec
+from litestar import Request, Response, get, post
+from litestar.params import FromPath, FromQuery, QueryParameter
+from msgspec import UNSET
+
+from ... import admin
+from ...deliveries import Record
+from ...errors import ConfigError, MessageNotFound
+from ...ids import is_id
+from .. import jobs, search
+from ..bodies import Shown
+from ..replies import audit, served_of
+from . import contents, filters, words
+from .frame import ROWS, page, reports_of, sees, to
+
+_FINDING_S = 2.0  # for a search through all queues; then it says so
+SAMPLES = 5  # of what a preview would touch
+
+After = Annotated[str | None, QueryParameter(required=False)]
+
+
+class Row(msgspec.Struct, frozen=True):
+    """A message in a table."""
+
+    one: Shown
+    brief: str
+
+
+class Step(msgspec.Struct, frozen=True):
+    """Something that happened to a message."""
+
+    at: datetime
+    tone: str
+    icon: str
+    what: str
+    more: str = ""
+    took: str = ""
+
+
+@get("/messages", opt={"role": "read"})
+async def choose(request: Request[Any, Any, Any], text: FromQuery[str] = "") -> Response[bytes]:
+    """Which queue, or which id: an id is looked for in every queue."""
+    text = text.strip()
+    reports = await reports_of(request)
+    found = await _find(request, text, [each.name for each in reports]) if text else []
+    if len(found) == 1:
+        return to(request, f"/queues/{found[0]}/messages/{text}")
+    values = {"text": text, "is_id": is_id(text), "found": found, "rows": sorted(reports, key=lambda one: one.name)}
+    return await page(request, "find.html", title="Messages", here="m", **values)
+
+
+async def _find(request: Request[Any, Any, Any], id: str, names: list[str]) -> list[str]:
+    """The queues that know this id, as far as they were asked in time."""
+    if not is_id(id):
+        return []
+    served, found = served_of(request), []
+    try:
+        async with asyncio.timeout(_FINDING_S):
+            for name in names:
+                if await (await served.queue(name)).get(id) is not None:
+                    found.append(name)  # noqa: PERF401 - what was found in time stays
+    except TimeoutError:
+        pass
+    return found
+
+
+@get("/queues/{queue:str}/messages", opt={"role": "read"})
+async def listed(request: Request[Any, Any, Any], queue: FromPath[str], after: After = None) -> Response[bytes]:
+    """One page of one state, in the order of the ids; with a filter, what was found so far."""
+    served = served_of(request)
+    chosen = filters.read(request, request.query_params)
+    report = await admin.report(served.broker, queue)
+    if after is not None and not is_id(after):
+        raise ConfigError("after: the id of a message")
+    found = await served.queue(queue)
+    store, hidden = served.broker.store, served.settings.redact
+    looked = await search.look(store, queue, chosen.view, chosen.wanted, after=after, limit=ROWS, hidden=hidden)
+    values = {
+        "report": report,
+        "chosen": chosen,
+        "tabs": [(known, getattr(report.stats, count)) for known, _, count in filters.VIEWS],
+        "rows": [row(Record(each, found.codec), **sees(request)) for each in looked.messages],
+        "after": after,
+        "looked": looked,
+        "total": getattr(report.stats, chosen.count),
+        "verbs": jobs.VERBS[chosen.view],
+        "live": not chosen.wanted,  # a search is asked for once
+    }
+    return await page(request, "messages.html", title=f"{queue}: {chosen.state}", here="m", **values)
+
+
+def row(record: Record[Any], *, content: bool, hidden: Any) -> Row:
+    one = contents.opened(record, content=content, hidden=hidden)
+    return Row(one, contents.brief(one))
+
+
+@get("/queues/{queue:str}/messages/{id:str}", opt={"role": "read"})
+async def show(
+    request: Request[Any, Any, Any], queue: FromPath[str], id: FromPath[str], ask: FromQuery[str] = ""
+) -> Response[bytes]:
+    """Everything that is known of one."""
+    found = await served_of(request).queue(queue)
+    record = await found.get(id)
+    if record is None:
+        raise MessageNotFound(f"{queue}: there is no message {id!r}, or it ended and was not kept")
+    one = contents.opened(record, **sees(request))
+    return await page(
+        request,
+        "message.html",
+        title=f"{words.tail(id)} of {queue}",
+        here="m",
+        queue=queue,
+        one=one,
+        steps=steps(one),
+        value=contents.of(one),
+        result=contents.result_of(one),
+        headers=one.headers if isinstance(one.headers, dict) else None,
+        headline=(one.error or "").partition("\n")[0],
+        ask=ask,
+        may_edit=one.value is not UNSET,
+    )
+
+
+def steps(one: Shown) -> list[Step]:
+    """What the record tells, in order; what it does not know is not there."""
+    told = [Step(one.enqueued_at, "ready", "ready", "Enqueued")]
+    if one.claimed_at is not None:
+        waited = (one.claimed_at - one.enqueued_at).total_seconds()
+        who = f" on {one.worker}" if one.worker else ""
+        said = f"{words.duration(max(0.0, waited))} after it was enqueued"
+        told.append(Step(one.claimed_at, "running", "running", f"Attempt {one.attempts}{who}", said))
+    if one.finished_at is not None:
+        ran = (one.finished_at - one.claimed_at).total_seconds() if one.claimed_at else None
+        tone = words.state(one.status)
+        said = (one.error or "").partition("\n")[0]
+        took = f"ran {words.duration(max(0.0, ran))}" if ran is not None else ""
+        told.append(Step(one.finished_at, tone, tone, tone.capitalize(), said, took))
+    if one.expires is not None and one.finished_at is None:
+        told.append(Step(one.expires, "failed", "failed", "Expires", "not delivered after it"))
+    if one.visible_at is not None and one.finished_at is None:
+        tone = words.state(one.status)
+        what = {"running": "Its lease ends", "retry": "Is tried again", "delayed": "Is due"}.get(tone, "Is visible")
+        held = f"held by {one.worker}" if tone == "running" and one.worker else ""
+        told.append(Step(one.visible_at, tone, tone, what, held or (one.error or "").partition("\n")[0]))
+    return told
+
+
+@post("/queues/{queue:str}/messages/{id:str}/replay", opt={"role": "operate"})
+async def replay(request: Request[Any, Any, Any], queue: FromPath[str], id: FromPath[str]) -> Response[bytes]:
+    """A dead letter moves, an archived message is copied."""
+    found = await served_of(request).queue(queue)
+    status = await found.status(id)
+    is_dead = status == "dead"
+    count = await (found.dead if is_dead else found.archive).replay([id])
+    await audit(request, count)
+    where = f"/queues/{queue}/messages?state=ready" if is_dead else f"/queues/{queue}/messages/{id}"
+    return to(request, where, "replayed" if is_dead else "copied", count)
+
+
+@post("/queues/{queue:str}/messages/{id:str}/delete", opt={"role": "operate"})
+async def delete(request: Request[Any, Any, Any], queue: FromPath[str], id: FromPath[str]) -> Response[bytes]:
+    """Only what has ended."""
+    found = await served_of(request).queue(queue)
+    is_dead = await found.status(id) == "dead"
+    count = await (found.dead if is_dead else found.archive).delete([id])
+    await audit(request, count)
+    return to(request, f"/queues/{queue}/messages?state={'dead' if is_dead else 'archive'}", "deleted", count)
+
+
+@post("/queues/{queue:str}/messages/{id:str}/cancel", opt={"role": "operate"})
+async def cancel(request: Request[Any, Any, Any], queue: FromPath[str], id: FromPath[str]) -> Response[bytes]:
+    """What waits; what runs only where the preview has said so."""
+    is_running = (await request.form()).get("running") == "on"
+    count = int(await (await served_of(request).queue(queue)).cancel(id, running=is_running))
+    await audit(request, count)
+    return to(request, f"/queues/{queue}/messages/{id}", "cancelled", count)
+
+
+@post("/queues/{queue:str}/messages/{id:str}/take-back", opt={"role": "operate"})
+async def take_back(request: Request[Any, Any, Any], queue: FromPath[str], id: FromPath[str]) -> Response[bytes]:
+    """Its lease ends now."""
+    count = await (await served_of(request).queue(queue)).take_back(id)
+    await audit(request, count)
+    return to(request, f"/queues/{queue}/messages/{id}", "taken", count)
+
+
+ROUTES = [choose, listed, show, replay, delete, cancel, take_back]

@@ -1,0 +1,101 @@
+"""Pictures of the page for its guide: `python -m tests.server.page.make_shots` writes them to docs/images/page."""
+
+from __future__ import annotations
+
+import asyncio
+import math
+import tempfile
+import time
+from datetime import UTC, datetime
+from pathlib import Path
+
+import holdfast
+from holdfast.config import QueueOptions
+from holdfast.queue_reports import QueueReport
+from holdfast.server.history import History
+from holdfast.stores.records import Stats
+from holdfast.stores.worker_reports import ProcessReport, RunningMessage, WorkerReport
+from tests import ROOT
+from tests.servers.chromium import browser
+from tests.servers.serving import ServerThread
+
+FOLDER = ROOT / "docs" / "images" / "page"
+WIDTHS = (390, 1024, 1600)
+THEMES = ("light", "dark")
+NAMES = ("overview", "queue", "message")
+STEP_S = 10  # of the charts
+
+
+async def fill(url: str) -> str:
+    """A shop with a card company that is away; the id of a dead letter."""
+    async with holdfast.connect(url) as broker:
+        payments = await broker.queue("payments", max_attempts=2, retry=holdfast.Fixed(0))
+        await payments.enqueue_many(
+            [{"order": 991 + n, "amount": 12.5, "currency": "EUR"} for n in range(60)], headers={"tenant": "42"}
+        )
+        for each in await payments.dequeue_many(40):
+            await each.complete({"charged": True})
+        for error in ("CardError: the gateway does not answer", "CardError: declined by issuer (code 51)"):
+            for each in await payments.dequeue_many(9):
+                await each.fail(error)
+        for each in await payments.dequeue_many(12):
+            await each.fail("CardError: declined by issuer (code 51)")
+        held = await payments.dequeue_many(3, lease=600)
+        emails = await broker.queue("emails")
+        await emails.enqueue_many([{"to": f"{n}@example.com"} for n in range(240)])
+        await emails.enqueue_many([{"to": f"{n}@example.com"} for n in range(30)], delay=3600)
+        thumbnails = await broker.queue("thumbnails")
+        await thumbnails.enqueue_many([{"file": f"{n}.png"} for n in range(12)])
+        for each in await thumbnails.dequeue_many(9):
+            await each.complete()
+        await (await broker.queue("invoices")).pause()
+        await report(broker, held[0].id)
+        return (await payments.dead.list(1))[0].id
+
+
+async def report(broker: holdfast.Broker, id: str) -> None:
+    now = await broker.store.clock()
+    running = [RunningMessage("payments", id, 2.5)]
+    worker = WorkerReport(id="shop-1", queues=["payments", "thumbnails"], slots=8, busy=3, running=running)
+    assert broker.store.worker_reports is not None
+    await broker.store.worker_reports.put(
+        ProcessReport(id="1" * 32, host="web-1", pid=711, version="", started_at=now - 7200, at=now, workers=[worker])
+    )
+
+
+def remember(path: Path) -> None:
+    """The last hour as a server would have seen it."""
+    history, now = History(path, every=STEP_S), time.time()
+    done = 0
+    for at in range(int(now) - 3600, int(now), STEP_S):
+        left = (int(now) - at) / 3600
+        done += round(25 + 15 * math.sin(at / 300))
+        waiting = round(20 + 18 * math.sin(at / 240) + 160 * max(0.0, 0.25 - left))
+        stats = Stats(
+            pending=max(0, waiting), delayed=6, processing=3, retry=round(8 * (1 - left)),
+            dead=round(18 * max(0.0, 0.4 - left)), completed=done,
+        )  # fmt: skip
+        history.add([QueueReport("payments", False, datetime.now(UTC), QueueOptions(), stats)], at)
+    history.close()
+
+
+def main() -> None:
+    FOLDER.mkdir(parents=True, exist_ok=True)
+    with tempfile.TemporaryDirectory() as folder:
+        url = f"file://{folder}/jobs"
+        id = asyncio.run(fill(url))
+        remember(Path(f"{folder}/jobs.history.sqlite"))
+        paths = {"overview": "/", "queue": "/queues/payments", "message": f"/queues/payments/messages/{id}"}
+        with ServerThread(url) as server, browser() as chromium:
+            for width in WIDTHS:
+                with chromium.new_context(viewport={"width": width, "height": 720}, reduced_motion="reduce") as context:
+                    page = context.new_page()
+                    for name in NAMES:
+                        page.goto(server.address + paths[name], wait_until="networkidle")
+                        for theme in THEMES:
+                            page.emulate_media(color_scheme=theme)
+                            page.screenshot(path=FOLDER / f"{name}-{width}-{theme}.png", full_page=width < 1000)
+
+
+if __name__ == "__main__":
+    main()
