@@ -36,6 +36,13 @@ class ClaimGivesTooMany(ToyStore):
         return super().claim_now(queue, limit + 1, lease)
 
 
+class HolderNotNamed(ToyStore):
+    async def claim(
+        self, queue: str, limit: int, lease: float, *, wait: float = 0.0, worker: str | None = None
+    ) -> Claims:
+        return await super().claim(queue, limit, lease, wait=wait)
+
+
 class HeldMessagesVisible(ToyStore):
     def visible(self, row: Row) -> bool:
         return row.visible_at <= self.now()
@@ -123,10 +130,8 @@ class RepeatCountsTwice(ToyStore):
 
 
 class CancelsHeldMessages(ToyStore):
-    async def cancel(self, queue: str, id: str) -> bool:
-        if (row := self.room(queue).rows.get(id)) is not None and row.place == "live":
-            row.token = None
-        return await super().cancel(queue, id)
+    async def cancel(self, queue: str, id: str, *, running: bool = False) -> bool:
+        return await super().cancel(queue, id, running=True)
 
 
 class PurgeKillsHeldMessages(ToyStore):

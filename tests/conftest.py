@@ -16,20 +16,21 @@ pytest.register_assert_rewrite("holdfast.testing.contract", "tests.toy_store")
 
 from holdfast.bench.environment import cache_folder  # noqa: E402
 from tests.scheduling import TogetherOnSpark, longest_first  # noqa: E402
-from tests.servers import azure  # noqa: E402
+from tests.servers import azure, chromium  # noqa: E402
 from tests.stores.log.bucket.fixtures import s3, s3_server  # noqa: E402, F401 - fixtures for the tests on buckets
 from tests.stores.postgres.fixtures import postgres, postgres_server  # noqa: E402, F401 - fixtures for the tests on PostgreSQL
 
 
 @pytest.fixture(scope="session", autouse=True)
 def cache_of_our_own(tmp_path_factory: pytest.TempPathFactory) -> Iterator[None]:
-    """What commands leave in the user's cache is not left in yours; Azurite, which takes long to install, is."""
-    kept = cache_folder() / azure.FOLDER
+    """What commands leave in the user's cache is not left in yours; what takes long to install by npm is."""
+    kept = {name: cache_folder() / name for name in (azure.FOLDER, chromium.FOLDER)}
     ours = tmp_path_factory.mktemp("cache")
     with pytest.MonkeyPatch.context() as patch:
         patch.setenv("XDG_CACHE_HOME", str(ours))
         cache_folder().mkdir()
-        (cache_folder() / azure.FOLDER).symlink_to(kept)
+        for name, place in kept.items():
+            (cache_folder() / name).symlink_to(place)
         yield
 
 

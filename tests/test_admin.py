@@ -9,7 +9,7 @@ from typing import Any
 
 import pytest
 
-from holdfast import Broker, MessageNotFound, Queue, QueueInfo, QueueNotFound, admin, checkup, connect
+from holdfast import Broker, Enqueued, MessageNotFound, Queue, QueueInfo, QueueNotFound, admin, checkup, connect
 
 
 @pytest.fixture(params=["memory", "folder"])
@@ -45,7 +45,7 @@ async def test_report_of_one_queue(broker: Broker) -> None:
 
 async def test_read_and_settle_by_receipt(broker: Broker) -> None:
     queue = await broker.queue("q")
-    ids = await admin.send(queue, [{"a": 1}, b"\x00\xff"], priority=3, headers={"k": "v"})
+    ids = [each.id for each in await admin.send(queue, [{"a": 1}, b"\x00\xff"], priority=3, headers={"k": "v"})]
     first, second = await admin.read(queue, 5, lease=60, wait=0)
     assert [first.id, second.id] == ids
     assert (first.value, second.value) == ({"a": 1}, b"\x00\xff")
@@ -66,7 +66,9 @@ async def test_a_payload_that_cannot_be_read_is_shown_as_bytes(broker: Broker) -
 
 async def test_send_with_a_dedup_key(broker: Broker) -> None:
     queue = await broker.queue("q")
-    assert await admin.send(queue, [1], dedup_key="k") == await admin.send(queue, [2], dedup_key="k")
+    [first] = await admin.send(queue, [1], dedup_key="k")
+    assert first.new
+    assert await admin.send(queue, [2], dedup_key="k") == [Enqueued(first.id, False)]
     assert (await queue.stats()).pending == 1
 
 

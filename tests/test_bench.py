@@ -203,7 +203,8 @@ def test_four_processes_on_a_bucket_are_judged_beside_one() -> None:
 
 
 def test_stores_and_bars_can_be_chosen_by_name() -> None:
-    assert bars.chosen(["postgres", "help"]) == ["postgres-drain", "postgres-staying", "postgres-pickup", "help"]
+    of_postgres = ["postgres-drain", "postgres-staying", "postgres-pickup", "postgres-list"]
+    assert bars.chosen(["postgres", "help"]) == [*of_postgres, "help"]
     assert bars.chosen([]) == list(bars.BARS)
 
 

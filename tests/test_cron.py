@@ -143,6 +143,13 @@ def test_start_and_end_are_the_first_and_the_last_that_may_be() -> None:
     assert found.count(0.0, 5000.0, 100) == 4
 
 
+@pytest.mark.parametrize("start", [1003.0, 1003.5536, 1003.622393, 1_794_978_855.622393])
+def test_an_interval_has_its_first_slot_at_its_start(start: float) -> None:
+    found = Times(cron=None, every=10.0, start=start, end=start + 20.0)
+    assert list(found.after(0.0)) == pytest.approx([start, start + 10.0, start + 20.0], abs=0.0006)
+    assert found.count(start - 1.0, start + 100.0, 100) == 3
+
+
 @pytest.mark.parametrize("text", ["@daily", "@hourly", "@weekly", "@monthly", "@yearly", "@midnight", "@annually"])
 def test_names_stand_for_fields(text: str) -> None:
     assert len(fields(text).split()) == 5

@@ -108,6 +108,7 @@ def test_every_page_is_listed() -> None:
 
 # ---------------------------------------------------------------------- words and numbers
 
+COMMON = {"--url", "--json", "--verbose", "--quiet", "--utc"}  # options that every command takes
 QUAINT = re.compile(r"\b(anew|beside|by little|dear|is told|of late|whoever)\b", re.I)
 
 
@@ -260,7 +261,7 @@ def commands() -> dict[str, Any]:
 def options_of(command: Any) -> set[str]:
     """Its options, without those every command has."""
     names = {name for parameter in command.params for name in [*parameter.opts, *parameter.secondary_opts]}
-    common = {"--help", "--url", "--json", "--verbose"}
+    common = {"--help", *COMMON}
     return {name for name in names if name.startswith("--")} - common
 
 
@@ -293,7 +294,7 @@ def test_commands_in_the_documentation_exist(line: str) -> None:
     name = max((name for name in known if words[: len(name.split())] == name.split()), key=len, default=None)
     assert name is not None, f"there is no such command: {line}"
     given = {word.partition("=")[0] for word in words if word.startswith("--")}
-    assert given <= options_of(known[name]) | {"--url", "--json", "--verbose"}
+    assert given <= options_of(known[name]) | COMMON
 
 
 # ---------------------------------------------------------------------- the API

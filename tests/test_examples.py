@@ -38,6 +38,8 @@ EXPECTED = {
         "after: ['dead letters: 2']",
         "events: {'message.completed': 98, 'message.dead': 2, 'message.enqueued': 100}",
     ],
+    "web_lifespan.py": ["welcome, ada@example.com", "the message is completed", "stopped"],
+    "celery_drop_in.py": ["charging 20", "20", "3 payments, 6 in all"],
     "graceful_shutdown.py": ["started 1", "finished 1", "stopped: 1 completed, 2 waiting, 0 held"],
 }
 STORY = {"tasks.py", "producer.py"}  # run together, by test_cli_worker.py
@@ -64,6 +66,13 @@ def test_example(name: str, place: str, tmp_path: Path) -> None:
     lines = run(name, url, cwd=tmp_path).splitlines()
     found = [line for line in lines if line in EXPECTED[name]]
     assert found == EXPECTED[name], lines
+
+
+@pytest.mark.parametrize("framework", ["fastapi", "starlette"])
+def test_the_lifespan_is_the_same_in_other_frameworks(framework: str, tmp_path: Path) -> None:
+    pytest.importorskip(framework)
+    lines = run("web_lifespan.py", (tmp_path / "data").as_uri(), framework, cwd=tmp_path).splitlines()
+    assert [line for line in lines if line in EXPECTED["web_lifespan.py"]] == EXPECTED["web_lifespan.py"]
 
 
 def test_every_example_is_run() -> None:

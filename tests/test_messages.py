@@ -24,12 +24,14 @@ def test_all_terms():
     made = envelope(Codec(), 100, 1, travel)
     assert made == Envelope(b"1", JSON, {"k": "é🙂"}, 255, 0, at.timestamp(), "d", 1)
     assert terms(delay=2.5)[2] == 2.5
+    assert terms(expires=5)[-2:] == (None, 5.0)
+    assert envelope(Codec(), 100, 1, terms(expires=at)) == Envelope(b"1", JSON, expires=at.timestamp())
 
 
 def test_a_message_has_its_own_terms():
-    sent = Message({"a": 1}, priority=3, delay=5, headers={"a": "b"}, dedup_key="k", max_attempts=9)
+    sent = Message({"a": 1}, priority=3, delay=5, headers={"a": "b"}, dedup_key="k", max_attempts=9, expires=7)
     assert envelope(Codec(), 100, sent, terms(priority=7)) == Envelope(
-        b'{"a":1}', JSON, {"a": "b"}, 3, 5.0, None, "k", 9
+        b'{"a":1}', JSON, {"a": "b"}, 3, 5.0, None, "k", 9, None, 7.0
     )
 
 
@@ -85,6 +87,11 @@ def test_bad_priorities(priority):
         {"dedup_key": ""},
         {"dedup_key": 5},
         {"dedup_key": "\udfff"},
+        {"expires": 0},
+        {"expires": -1.0},
+        {"expires": True},
+        {"expires": "5"},
+        {"expires": datetime(2024, 5, 1)},
         {"max_attempts": 0},
         {"max_attempts": True},
         {"max_attempts": 2**31},

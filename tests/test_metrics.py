@@ -18,6 +18,7 @@ from tests.servers.serving import ServerThread
 NAMES = {
     *("holdfast_messages_enqueued", "holdfast_messages_completed", "holdfast_messages_retried"),
     *("holdfast_messages_dead", "holdfast_messages_recovered", "holdfast_leases_lost"),
+    *("holdfast_schedule_slots_fired", "holdfast_schedule_slots_missed"),
     *("holdfast_message_wait_seconds", "holdfast_handler_duration_seconds"),
     *("holdfast_store_request_seconds", "holdfast_store_requests", "holdfast_worker_slots", "holdfast_build_info"),
 }

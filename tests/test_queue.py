@@ -49,9 +49,9 @@ class Watched(ToyStore):
         self.calls += 1
         return await super().settle(queue, settlements)
 
-    async def claim(self, queue, limit, lease, *, wait=0.0):
+    async def claim(self, queue, limit, lease, *, wait=0.0, worker=None):
         self.calls += 1
-        return await super().claim(queue, limit, lease, wait=wait)
+        return await super().claim(queue, limit, lease, wait=wait, worker=worker)
 
 
 @pytest.fixture

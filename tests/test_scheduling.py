@@ -151,3 +151,49 @@ async def test_clock_steps_of_an_hour() -> None:
     assert (await broker.schedules.get("a")).missed == 360 - 7
     assert await broker.schedules.tick() == 0
     await broker.close()
+
+
+async def test_verbs_of_several_calls_have_the_time_of_one(monkeypatch: pytest.MonkeyPatch) -> None:
+    """Each call is quick enough by itself."""
+    async with holdfast.connect("memory://", operation_timeout=0.4) as broker:
+        await broker.queue("jobs")
+        schedule = holdfast.Schedule(name="daily", queue="jobs", cron="@daily")
+        await broker.schedules.put(schedule)
+        stored = broker.store.schedules
+        assert stored is not None
+
+        def slow(call: Any) -> Any:
+            async def later(*args: Any) -> Any:
+                await asyncio.sleep(0.9)
+                return await call(*args)
+
+            return later
+
+        for name in ("find", "change"):
+            monkeypatch.setattr(stored, name, slow(getattr(stored, name)))
+        for verb in (broker.schedules.pause, broker.schedules.resume, broker.schedules.delete):
+            with pytest.raises(holdfast.Unavailable, match="did not answer within"):
+                await verb("daily")
+        with pytest.raises(holdfast.ScheduleNotFound):  # what ends in time says what it found
+            await broker.schedules.get("weekly")
+
+
+async def test_a_backfill_in_doubt_can_be_repeated(monkeypatch: pytest.MonkeyPatch) -> None:
+    async with holdfast.connect("memory://") as broker:
+        queue = await broker.queue("jobs")
+        first, last = datetime(2026, 1, 1, tzinfo=UTC), datetime(2026, 1, 1, 0, 5, tzinfo=UTC)
+        await broker.schedules.put(holdfast.Schedule(name="past", queue="jobs", every=60, start=first, end=last))
+        stored = broker.store.schedules
+        assert stored is not None
+        fire = stored.fire
+
+        async def answer_is_lost(*args: Any) -> Any:
+            await fire(*args)
+            raise holdfast.UnknownOutcome("the bucket did not say whether it was written")
+
+        monkeypatch.setattr(stored, "fire", answer_is_lost)
+        with pytest.raises(holdfast.UnknownOutcome) as unknown:
+            await broker.schedules.backfill("past", first, last)
+        monkeypatch.setattr(stored, "fire", fire)
+        ids = await unknown.value.retry()
+        assert len(ids) == (await queue.stats()).pending > 3

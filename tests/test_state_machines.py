@@ -20,7 +20,7 @@ from holdfast.errors import MessageNotFound
 from holdfast.retry import Exponential, NoRetry
 from holdfast.stores.base import Store
 from holdfast.stores.log import open_folder, open_memory, open_slate, slatedb
-from holdfast.stores.records import Envelope, Settlement
+from holdfast.stores.records import Change, Envelope, Settlement
 from holdfast.testing.clock import ManualClock
 from holdfast.testing.model import Model
 from tests.toy_store import ToyStore
@@ -34,6 +34,12 @@ QUEUE, DEAD = "q", "q/dead"
 LEASES = st.sampled_from([2.017, 10.017])
 DELAYS = st.sampled_from([0.0, 0.0, 3.013])
 ADVANCES = st.sampled_from([0.3, 1.3, 3.3, 12.3, 400.3])
+CHANGES = st.builds(
+    Change,
+    priority=st.sampled_from([None, 0, 5]),
+    delay=st.sampled_from([None, 0.0, 3.013]),
+    payload=st.sampled_from([None, b"changed"]),
+)
 ENVELOPES = st.builds(
     Envelope,
     payload=st.sampled_from([b"", b"1", b"[2]"]),
@@ -68,7 +74,9 @@ ARGUMENTS: dict[str, dict[str, st.SearchStrategy[Any]]] = {
     },
     "extend": {"which": PICK, "stale": SELDOM, "seconds": LEASES},
     "advance": {"seconds": ADVANCES},
-    "cancel": {"which": PICK},
+    "cancel": {"which": PICK, "running": SELDOM},
+    "change": {"which": PICK, "change": CHANGES},
+    "take_back": {"which": st.lists(PICK, min_size=1, max_size=2)},
     "pause": {"paused": SELDOM},
     "purge": {},
     "replay": {"which": st.lists(PICK, max_size=3), "view": st.sampled_from(["dead", "archive"])},
@@ -76,7 +84,13 @@ ARGUMENTS: dict[str, dict[str, st.SearchStrategy[Any]]] = {
     "maintain": {},
     "reopen": {},
 }
-OFTEN = ["append"] * 3 + ["claim"] * 6 + ["settle"] * 6 + ["extend", "advance"] * 3 + ["cancel", "replay"] * 2
+OFTEN = (
+    ["append"] * 3
+    + ["claim"] * 6
+    + ["settle"] * 6
+    + ["extend", "advance"] * 3
+    + ["cancel", "replay", "take_back", "change"] * 2
+)
 STEPS = st.sampled_from([*OFTEN, "pause", "purge", "discard", "maintain", "reopen"]).flatmap(
     lambda verb: st.tuples(st.just(verb), st.fixed_dictionaries(ARGUMENTS[verb]))
 )
@@ -119,8 +133,9 @@ class Histories(RuleBasedStateMachine):
         self.model.append(envelopes, self.run(self.store.append(QUEUE, envelopes)))
 
     def claim(self, limit: int, lease: float, dead: bool) -> None:
-        claims = self.run(self.store.claim(DEAD if dead else QUEUE, limit, lease))
-        self.model.claim(limit, lease, claims, dead=dead)
+        worker = f"worker {len(self.held) % 3}"
+        claims = self.run(self.store.claim(DEAD if dead else QUEUE, limit, lease, worker=worker))
+        self.model.claim(limit, lease, claims, dead=dead, worker=worker)
         self.held += [(message.id, message.token, dead) for message in claims.messages]
 
     def settle(self, which: int, stale: bool, action: Any, delay: float, keep: bool | None) -> None:
@@ -145,16 +160,31 @@ class Histories(RuleBasedStateMachine):
         self.clock.advance(seconds)
         self.model.advance(seconds)
 
-    def cancel(self, which: int) -> None:
+    def change(self, which: int, change: Change) -> None:
+        if not self.model.entries or not self.store.capabilities.changes_messages:
+            return
+        id = pick(list(self.model.entries), which)
+        try:
+            answer = self.run(self.store.change(QUEUE, id, change))
+        except MessageNotFound:
+            self.model.change(id, change, None)
+        else:
+            self.model.change(id, change, answer)
+
+    def take_back(self, which: list[int]) -> None:
+        ids = [pick(list(self.model.entries), each) for each in which] if self.model.entries else []
+        self.model.take_back(ids, self.run(self.store.take_back(QUEUE, ids)))
+
+    def cancel(self, which: int, running: bool) -> None:
         if not self.model.entries:
             return
         id = pick(list(self.model.entries), which)
         try:
-            answer = self.run(self.store.cancel(QUEUE, id))
+            answer = self.run(self.store.cancel(QUEUE, id, running=running))
         except MessageNotFound:
-            self.model.cancel(id, None)
+            self.model.cancel(id, None, running=running)
         else:
-            self.model.cancel(id, answer)
+            self.model.cancel(id, answer, running=running)
 
     def pause(self, paused: bool) -> None:
         self.run(self.store.pause(QUEUE, paused))
@@ -204,6 +234,9 @@ class Histories(RuleBasedStateMachine):
             self.model.get(id, answer)
         for view in VIEWS:
             self.model.scan(view, self.run(self.store.scan(QUEUE, view, limit=1000)))
+        self.model.upcoming("delayed", self.run(self.store.upcoming(QUEUE, "delayed", limit=1000)))
+        self.model.upcoming("retry", self.run(self.store.upcoming(QUEUE, "retry", limit=1000)))
+        self.model.peek(self.run(self.store.peek(QUEUE, 1000)))
         self.model.stats(self.run(self.store.stats(QUEUE)))
 
 

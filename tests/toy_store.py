@@ -6,13 +6,31 @@ import asyncio
 import time
 from collections.abc import Callable, Iterator, Sequence
 from dataclasses import dataclass, field
+from typing import Any
+
+import msgspec
 
 from holdfast import ids as makers
 from holdfast.config import QueueOptions
 from holdfast.errors import MessageNotFound, QueueExists, QueueNotEmpty, QueueNotFound
 from holdfast.retry import NoRetry
 from holdfast.stores.base import DEAD, Check, Ordinary, QueueInfo
-from holdfast.stores.records import Answer, Claimed, Claims, Envelope, Expired, Settlement, Stats, Status, Stored, View
+from holdfast.stores.living_keys import replacing
+from holdfast.stores.records import (
+    Answer,
+    Change,
+    Claimed,
+    Claims,
+    Dedup,
+    Enqueued,
+    Envelope,
+    Expired,
+    Settlement,
+    Stats,
+    Status,
+    Stored,
+    View,
+)
 
 EXPIRED = "lease expired"
 
@@ -84,14 +102,14 @@ class ToyStore(Ordinary):
         return self.now()
 
     async def watch(self, queue: str, timeout: float) -> None:
-        await self.change(timeout)
+        await self.news(timeout)
 
     def changed(self) -> None:
         """Wake everybody who waits."""
         self._change.set()
         self._change = asyncio.Event()
 
-    async def change(self, timeout: float) -> None:
+    async def news(self, timeout: float) -> None:
         try:
             await asyncio.wait_for(self._change.wait(), max(timeout, 0.001))
         except TimeoutError:
@@ -149,6 +167,32 @@ class ToyStore(Ordinary):
         self.changed()
         return answer
 
+    async def append_once(
+        self, queue: str, messages: Sequence[Envelope], dedup: Dedup = "window", *, replace: bool = False
+    ) -> list[Enqueued]:
+        room = self.room(queue)
+        made: list[Enqueued] = []
+        if dedup != "window":
+            return [await self.append_alive(queue, room, messages[0], dedup, replace)]
+        for envelope in messages:
+            before = len(room.rows)
+            id = self.append_one(room, envelope)
+            made.append(Enqueued(id, len(room.rows) > before))
+        self.changed()
+        return made
+
+    async def append_alive(self, queue: str, room: Room, message: Envelope, dedup: Dedup, replace: bool) -> Enqueued:
+        self.expire(room)
+        key = f"\0alive {message.dedup_key}"
+        row = room.rows.get(room.dedup.get(key, ("", 0.0))[0])
+        held = row is not None and self.held(row)
+        if row is not None and row.place == "live" and not (held and dedup == "waiting"):
+            return Enqueued(row.id, False, replace and await self.change(queue, row.id, replacing(message)))
+        id = self.append_one(room, msgspec.structs.replace(message, dedup_key=None))
+        room.dedup[key] = (id, float("inf"))
+        self.changed()
+        return Enqueued(id, True)
+
     def append_one(self, room: Room, envelope: Envelope) -> str:
         now, key = self.now(), envelope.dedup_key
         if key is not None and key in room.dedup and room.dedup[key][1] > now:
@@ -162,14 +206,18 @@ class ToyStore(Ordinary):
 
     # ------------------------------------------------------------------ leases
 
-    async def claim(self, queue: str, limit: int, lease: float, *, wait: float = 0.0) -> Claims:
+    async def claim(
+        self, queue: str, limit: int, lease: float, *, wait: float = 0.0, worker: str | None = None
+    ) -> Claims:
         deadline = time.monotonic() + wait  # how long somebody waits is real, whatever clock the messages have
         while True:
             claims = self.claim_now(queue, limit, lease)
+            for message in claims.messages:
+                self.room(queue).rows[message.id].worker = worker
             left = deadline - time.monotonic()
             if claims.messages or claims.expired or left <= 0:
                 return claims
-            await self.change(min(left, self.next_due(queue) - self.now()))
+            await self.news(min(left, self.next_due(queue) - self.now()))
 
     def next_due(self, queue: str) -> float:
         rows = (row for row in self.room(queue).rows.values() if row.place == place_of(queue))
@@ -261,7 +309,7 @@ class ToyStore(Ordinary):
         if row.token != s.token:
             return "lost"
         room.settled[s.id, s.token] = s.action
-        row.token, row.worker, row.visible_at = None, s.worker, self.now() + s.delay
+        row.token, row.worker, row.visible_at = None, s.worker or row.worker, self.now() + s.delay
         row.error = s.error or row.error
         if s.action == "complete":
             row.result, row.error = s.result, None
@@ -305,13 +353,40 @@ class ToyStore(Ordinary):
             e, headers = row.envelope, (row.envelope.headers or {}) | why
             self.append_one(self.rooms[target], Envelope(e.payload, e.content_type, headers, e.priority))
 
-    async def cancel(self, queue: str, id: str) -> bool:
+    async def change(self, queue: str, id: str, change: Change) -> bool:
         room = self.room(queue)
+        self.expire(room)
         if (row := room.rows.get(id)) is None:
             raise MessageNotFound(id)
         if row.place != "live" or self.held(row):
             return False
-        row.error, row.claimed_at = "cancelled", None
+        row.recovered, row.token = row.recovered or row.token is not None, None
+        if change.at is not None or change.delay is not None:
+            row.visible_at = change.at if change.at is not None else self.now() + (change.delay or 0.0)
+            row.waiting = "retry" if row.attempts else "delayed"
+        said: dict[str, Any] = {} if change.priority is None else {"priority": change.priority}
+        if change.payload is not None:
+            said |= {"payload": change.payload, "content_type": change.content_type}
+        row.envelope = msgspec.structs.replace(row.envelope, **said)
+        self.changed()
+        return True
+
+    async def take_back(self, queue: str, ids: Sequence[str] | None, *, worker: str | None = None) -> int:
+        live = [row for row in self.room(queue).rows.values() if row.place == place_of(queue) and self.held(row)]
+        held = [row for row in live if (row.worker == worker if ids is None else row.id in ids)]
+        for row in held:
+            self._tokens += 1
+            row.token, row.lease_end = f"t{self._tokens}", self.now()
+        self.changed()
+        return len(held)
+
+    async def cancel(self, queue: str, id: str, *, running: bool = False) -> bool:
+        room = self.room(queue)
+        if (row := room.rows.get(id)) is None:
+            raise MessageNotFound(id)
+        if row.place != "live" or (self.held(row) and not running):
+            return False
+        row.error, row.claimed_at = "cancelled", row.claimed_at if self.held(row) else None
         self.archive(room, row, "failed")
         self.changed()
         return True
@@ -325,6 +400,18 @@ class ToyStore(Ordinary):
     async def scan(self, queue: str, view: View, *, after: str | None = None, limit: int = 100) -> list[Stored]:
         found = [row for _, row in sorted(self.room(queue).rows.items()) if self.view(queue, row) == view]
         return [self.stored(queue, row) for row in found if after is None or row.id > after][:limit]
+
+    async def upcoming(
+        self, queue: str, view: View, *, after: tuple[float, str] | None = None, limit: int = 100
+    ) -> list[Stored]:
+        found = [row for row in self.room(queue).rows.values() if self.view(queue, row) == view]
+        found.sort(key=lambda row: (row.visible_at, row.id))
+        return [self.stored(queue, row) for row in found if after is None or (row.visible_at, row.id) > after][:limit]
+
+    async def peek(self, queue: str, limit: int) -> list[Stored]:
+        room, place = self.room(queue), place_of(queue)
+        self.expire(room)
+        return [self.stored(queue, row) for row in self.ready(room, place)][:limit]
 
     def view(self, queue: str, row: Row) -> str:
         if row.place == "archive" or (row.place == "dead" and not queue.endswith(DEAD)):

@@ -20,6 +20,7 @@ if TYPE_CHECKING:
     from .config import WorkerOptions as WorkerOptions
     from .deliveries import Delivery as Delivery
     from .deliveries import Record as Record
+    from .ended import Replayed as Replayed
     from .errors import CodecError as CodecError
     from .errors import ConfigError as ConfigError
     from .errors import Damaged as Damaged
@@ -52,6 +53,7 @@ if TYPE_CHECKING:
     from .schedules import Schedule as Schedule
     from .scheduling import ScheduleInfo as ScheduleInfo
     from .stores.base import QueueInfo as QueueInfo
+    from .stores.records import Enqueued as Enqueued
     from .stores.records import Stats as Stats
     from .worker import Context as Context
     from .worker import Worker as Worker
@@ -65,6 +67,7 @@ _HOMES = {
     "broker": ("Broker", "connect"),
     "config": ("QueueOptions", "StoreOptions", "WorkerOptions"),
     "deliveries": ("Delivery", "Record"),
+    "ended": ("Replayed",),
     "errors": (
         *("CodecError", "ConfigError", "Damaged", "Fenced", "HoldfastError", "InvalidPriority", "LeaseLost"),
         *("MessageError", "MessageNotFound", "MessageTooLarge", "QueueError", "QueueExists", "QueueFull"),
@@ -79,7 +82,7 @@ _HOMES = {
     "schedules": ("Schedule",),
     "scheduling": ("ScheduleInfo",),
     "stores.base": ("QueueInfo",),
-    "stores.records": ("Stats",),
+    "stores.records": ("Enqueued", "Stats"),
     "worker": ("Context", "Worker"),
 }
 _HOME_OF = {name: home for home, names in _HOMES.items() for name in names}
@@ -94,6 +97,7 @@ __all__ = [
     "Damaged",
     "Dead",
     "Delivery",
+    "Enqueued",
     "Event",
     "Exponential",
     "Fenced",
@@ -116,6 +120,7 @@ __all__ = [
     "QueueNotFound",
     "QueueOptions",
     "Record",
+    "Replayed",
     "Restored",
     "Retry",
     "Schedule",

@@ -17,6 +17,7 @@ from .broker import Broker, connect
 from .checkup import look_into as look_into
 from .cron import Times, zone
 from .errors import CodecError, ConfigError, HoldfastError, MessageNotFound, QueueNotFound, StoreError
+from .once import PLAIN, Once
 from .queue import Queue
 from .queue_reports import ConsumerReport as ConsumerReport
 from .queue_reports import QueueReport as QueueReport
@@ -27,7 +28,7 @@ from .stores import base, opening
 from .stores.base import PAGE_ROWS, Check, Reread, Scrubbing
 from .stores.formats import Format
 from .stores.opening import Location, locate, unmade
-from .stores.records import Status, View
+from .stores.records import Enqueued, Status, View
 
 
 class ScrubReport(msgspec.Struct, frozen=True):
@@ -51,6 +52,7 @@ class MessageReport(msgspec.Struct, frozen=True, kw_only=True):
     headers: dict[str, str]
     enqueued_at: datetime
     visible_at: datetime | None = None
+    expires: datetime | None = None
     claimed_at: datetime | None = None
     finished_at: datetime | None = None
     result: Any = None
@@ -68,7 +70,8 @@ class HeldReport(msgspec.Struct, frozen=True, kw_only=True):
     max_attempts: int
     headers: dict[str, str]
     enqueued_at: datetime
-    expires_at: datetime
+    expires_at: datetime  # the lease
+    expires: datetime | None = None  # the message
 
 
 class Letters(Protocol):
@@ -94,7 +97,7 @@ async def scrub(
 ) -> ScrubReport:
     """Read everything again, at most `rate` bytes a second; what is wrong. `quarantine` moves what nobody can read.
 
-    A store that verifies what it keeps by itself (PostgreSQL, NATS) is read message by message.
+    A store that verifies what it keeps by itself (PostgreSQL) is read message by message.
     """
     store, began = broker.store, time.monotonic()
     objects = size = without = 0
@@ -139,11 +142,15 @@ async def recover(
     return {name: await broker.store.recover(name, delete=delete, on_progress=on_progress) for name in names or known}
 
 
-async def send(queue: Queue[Any], values: Iterable[Any], *, dedup_key: str | None = None, **terms: Any) -> list[str]:
+async def send(
+    queue: Queue[Any], values: Iterable[Any], how: Once = PLAIN, *, dedup_key: str | None = None, **terms: Any
+) -> list[Enqueued]:
     """Enqueue plain values in one call, all or none; a `dedup_key` is for one."""
     if dedup_key is not None:
-        return [await queue.enqueue(value, dedup_key=dedup_key, **terms) for value in values]
-    return await queue.enqueue_many(values, **terms)
+        terms |= {"dedup_key": dedup_key, "dedup": how.dedup, "replace": how.replace}
+        return [await queue.enqueue(value, report=True, **terms) for value in values]
+    made: list[Enqueued] = await queue.enqueue_many(values, report=True, **terms)
+    return made
 
 
 async def read(queue: Queue[Any], count: int, *, lease: float | None, wait: float) -> list[HeldReport]:
@@ -159,6 +166,7 @@ async def read(queue: Queue[Any], count: int, *, lease: float | None, wait: floa
             headers=one.headers,
             enqueued_at=one.enqueued_at,
             expires_at=one.expires_at,
+            expires=one.expires,
         )
         for one in await queue.dequeue_many(count, lease=lease, wait=wait)
     ]
@@ -175,6 +183,16 @@ async def message(queue: Queue[Any], id: str) -> MessageReport:
 async def page(letters: Letters, *, limit: int, after: str | None = None) -> list[MessageReport]:
     """One page of dead letters or of the archive, in id order."""
     return [_message(record) for record in await letters.list(limit, after)]
+
+
+async def live(queue: Queue[Any], state: Any, *, limit: int, after: str | None = None) -> list[MessageReport]:
+    """One page of messages that wait or are held; nothing is claimed."""
+    return [_message(record) for record in await queue.list(state, limit, after)]
+
+
+async def next_in_line(queue: Queue[Any], limit: int) -> list[MessageReport]:
+    """The next messages in claim order; nothing is claimed."""
+    return [_message(record) for record in await queue.peek(limit)]
 
 
 async def replay_dead(
@@ -204,6 +222,7 @@ def _message(record: Any) -> MessageReport:
         headers=record.headers,
         enqueued_at=record.enqueued_at,
         visible_at=record.visible_at,
+        expires=record.expires,
         claimed_at=record.claimed_at,
         finished_at=record.finished_at,
         result=record.result,
@@ -240,6 +259,12 @@ async def install(
         if not agreed(format):
             return [*steps, f"left: {format.step}, with --yes once every process is of this version"]
         return [*steps, *await base.raise_format(broker.store, dry_run=dry_run)]
+
+
+def install_sql(url: str | None = None) -> str:
+    """The SQL of what `install` does in a database without Holdfast; ConfigError elsewhere."""
+    location, _ = _where(url)
+    return opening.install_sql(location, opening.store_options(config.load().store, location.options, {}))
 
 
 async def grants(role: str, url: str | None = None, *, apply: bool = False) -> str:

@@ -5,9 +5,9 @@ from __future__ import annotations
 import asyncio
 import functools
 import os
-from collections.abc import Awaitable, Callable, Iterable, Mapping
+from collections.abc import Awaitable, Callable, Iterable, Mapping, Sequence
 from types import TracebackType
-from typing import Any, Generic, ParamSpec, TypeVar, overload
+from typing import Any, Generic, Literal, ParamSpec, TypeVar, overload
 
 from . import config
 from .broker import Broker, connect
@@ -18,7 +18,9 @@ from .messages import Message
 from .queue import Queue
 from .schedules import Schedule, check
 from .scheduling import from_mapping
+from .stores.records import Enqueued
 from .worker import Worker, signals
+from .worker.choice import Wanted, checked, is_pattern
 from .worker.handler import Handler
 
 T = TypeVar("T")
@@ -32,13 +34,16 @@ _QUEUE_KEYS = QueueOptions.__struct_fields__
 
 
 class AppHandler(Generic[T, P, R]):
-    """A function that handles the messages of a queue: call it as before, or `enqueue` what it will be called with."""
+    """A function that handles the messages of a queue: call it as before, or `enqueue` what it will be called with.
+
+    One of several queues enqueues to the first.
+    """
 
     def __init__(
         self,
         app: App,
         function: Callable[P, R],
-        name: str,
+        queues: str | Wanted,
         *,
         type: Any,
         codec: str | Format | None,
@@ -46,8 +51,10 @@ class AppHandler(Generic[T, P, R]):
     ) -> None:
         self.app = app
         self.function = function
-        self.queue_name = config.queue_name(name)
-        self.queue_options, self.worker_options = _split(name, options)
+        self.wanted = None if isinstance(queues, str) else checked(queues)  # None: it is of one queue
+        self.queue_names = [config.queue_name(queues)] if isinstance(queues, str) else list(checked(queues))
+        self.queue_name = self.queue_names[0]
+        self.queue_options, self.worker_options = _split(", ".join(self.queue_names), options)
         self._type = type
         self._codec = codec
         Codec(type, codec)  # a bad type is said where it was written
@@ -62,25 +69,45 @@ class AppHandler(Generic[T, P, R]):
         opened: Queue[T] = await self.app.queue(self.queue_name, self._type, codec=self._codec, **self.queue_options)
         return opened
 
-    async def enqueue(self, value: T | Message[T], **terms: Any) -> str:
+    @overload
+    async def enqueue(self, value: T | Message[T], *, report: Literal[False] = False, **terms: Any) -> str: ...
+    @overload
+    async def enqueue(self, value: T | Message[T], *, report: Literal[True], **terms: Any) -> Enqueued: ...
+    async def enqueue(self, value: T | Message[T], *, report: bool = False, **terms: Any) -> str | Enqueued:
         """As `Queue.enqueue`."""
-        id = await (await self.queue()).enqueue(value, **terms)
-        await self.app._enqueued(self, [id])
-        return id
+        made: str | Enqueued = await (await self.queue()).enqueue(value, report=report, **terms)
+        await self.app._enqueued(self, _ids([made]))
+        return made
 
-    async def enqueue_many(self, values: Iterable[T | Message[T]], **terms: Any) -> list[str]:
+    @overload
+    async def enqueue_many(
+        self, values: Iterable[T | Message[T]], *, report: Literal[False] = False, **terms: Any
+    ) -> list[str]: ...
+    @overload
+    async def enqueue_many(
+        self, values: Iterable[T | Message[T]], *, report: Literal[True], **terms: Any
+    ) -> list[Enqueued]: ...
+    async def enqueue_many(
+        self, values: Iterable[T | Message[T]], *, report: bool = False, **terms: Any
+    ) -> list[str] | list[Enqueued]:
         """As `Queue.enqueue_many`."""
-        ids = await (await self.queue()).enqueue_many(values, **terms)
-        await self.app._enqueued(self, ids)
-        return ids
+        made: list[str] | list[Enqueued] = await (await self.queue()).enqueue_many(values, report=report, **terms)
+        await self.app._enqueued(self, _ids(made))
+        return made
 
     async def worker(self, **options: Any) -> Worker:
         """A worker of this handler; options win over those of the decorator."""
         given = {key: value for key, value in options.items() if value is not None}
-        return (await self.queue()).worker(self.function, **{**self.worker_options, **given})
+        options = {**self.worker_options, **given}
+        if self.wanted is None:
+            return (await self.queue()).worker(self.function, **options)
+        for name in self.queue_names:
+            if not is_pattern(name):
+                await self.app.queue(name, self._type, codec=self._codec, **self.queue_options)
+        return (await self.app.broker()).worker(self.function, self.wanted, self._type, codec=self._codec, **options)
 
     def __repr__(self) -> str:
-        return f"<handler {self.function.__qualname__} of {self.queue_name!r}>"
+        return f"<handler {self.function.__qualname__} of {', '.join(map(repr, self.queue_names))}>"
 
 
 Opener = Callable[[], Awaitable[Broker]]
@@ -101,29 +128,34 @@ class App:
         self._opening: asyncio.Lock | None = None
         self._opener: Opener = self._connect  # testing.inline puts another store here
         self._observer: Observer | None = None  # and looks on through this
+        self._on_open: list[Callable[[Broker], object]] = []
 
     # ------------------------------------------------------------------ handlers
 
     @overload
     def handler(
-        self, name: str, type: type[T], *, codec: str | Format | None = None, **options: Any
+        self, name: str | Wanted, type: type[T], *, codec: str | Format | None = None, **options: Any
     ) -> Callable[[Callable[P, R]], AppHandler[T, P, R]]: ...
 
     @overload
     def handler(
-        self, name: str, type: Any = None, *, codec: str | Format | None = None, **options: Any
+        self, name: str | Wanted, type: Any = None, *, codec: str | Format | None = None, **options: Any
     ) -> Callable[[Callable[P, R]], AppHandler[Any, P, R]]: ...
 
     def handler(
-        self, name: str, type: Any = None, *, codec: str | Format | None = None, **options: Any
+        self, name: str | Wanted, type: Any = None, *, codec: str | Format | None = None, **options: Any
     ) -> Callable[[Callable[P, R]], AppHandler[Any, P, R]]:
-        """Declare the function below as the handler of a queue, with options of the queue and of its worker."""
+        """Declare the function below as the handler of a queue, with options of the queue and of its worker.
+
+        Of several queues: names and patterns as `Broker.worker` takes them, with one worker for all of them.
+        """
 
         def declare(function: Callable[P, R]) -> AppHandler[Any, P, R]:
-            if name in self.handlers:
-                raise ConfigError(f"queue {name!r} has a handler already: {self.handlers[name]!r}")
             declared: AppHandler[Any, P, R] = AppHandler(self, function, name, type=type, codec=codec, options=options)
-            self.handlers[name] = declared
+            for each in declared.queue_names:
+                if each in self.handlers:
+                    raise ConfigError(f"queue {each!r} has a handler already: {self.handlers[each]!r}")
+            self.handlers |= dict.fromkeys(declared.queue_names, declared)
             return declared
 
         return declare
@@ -169,6 +201,8 @@ class App:
             async with self._opening:
                 if self._broker is None:
                     self._broker = await self._opener()
+                    for ready in self._on_open:
+                        ready(self._broker)
         return self._broker
 
     @overload
@@ -189,6 +223,10 @@ class App:
     ) -> Queue[Any]:
         """Any queue of the app's store."""
         return await (await self.broker()).queue(name, type, codec=codec, **options)
+
+    def on_open(self, callback: Callable[[Broker], object]) -> None:
+        """Call back with the broker whenever it was opened, before anything uses it: for events, or to trace."""
+        self._on_open.append(callback)
 
     async def open(self) -> App:
         """Open the store now rather than on first use."""
@@ -229,7 +267,7 @@ class App:
         chosen = self.choose(queues)
         workers = [await handler.worker(**options) for handler in chosen]
         if (await self.broker()).store.schedules is not None:
-            await self._declare([handler.queue_name for handler in chosen])
+            await self._declare([name for handler in chosen for name in handler.queue_names])
         return workers
 
     async def run(self, queues: Iterable[str] | None = None, **options: Any) -> None:
@@ -249,7 +287,7 @@ class App:
         for name in names:
             if name not in self.handlers:
                 raise ConfigError(config.unknown("no handler for queue", name, self.handlers))
-        return [self.handlers[name] for name in names]
+        return list(dict.fromkeys(self.handlers[name] for name in names))
 
     def __repr__(self) -> str:
         return f"App({', '.join(map(repr, self.handlers))})"
@@ -294,3 +332,7 @@ def _split(name: str, options: Mapping[str, Any]) -> tuple[dict[str, Any], dict[
     own = {key: value for key, value in worker.items() if key in WorkerOptions.__struct_fields__ and value is not None}
     config.options(WorkerOptions, own, where=f"handler of {name}")
     return queue, worker
+
+
+def _ids(made: Sequence[str | Enqueued]) -> list[str]:
+    return [each if isinstance(each, str) else each.id for each in made]

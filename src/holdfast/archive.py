@@ -6,7 +6,7 @@ from collections.abc import Iterable
 from datetime import datetime
 from typing import TypeVar
 
-from .ended import Ended
+from .ended import Ended, Replayed
 from .errors import ConfigError
 from .messages import instant
 
@@ -24,7 +24,7 @@ class Archive(Ended[T]):
 
     async def replay(
         self, ids: Iterable[str] | None = None, *, since: datetime | None = None, until: datetime | None = None
-    ) -> int:
+    ) -> Replayed:
         """Copy these, or what ended from `since` until before `until`, back into the queue; how many."""
         if ids is not None:
             if since is not None or until is not None:
@@ -32,7 +32,7 @@ class Archive(Ended[T]):
             return await self._replay_these(ids)
         first = float("-inf") if since is None else instant("since", since)
         end = float("inf") if until is None else instant("until", until)
-        copied = 0
+        copied = Replayed(0, {})
         async for page in self._pages():
-            copied += await self._replay([one.id for one in page if first <= (one.finished_at or 0.0) < end])
+            copied = await self._replay(copied, [one.id for one in page if first <= (one.finished_at or 0.0) < end])
         return copied

@@ -4,16 +4,18 @@ from __future__ import annotations
 
 import asyncio
 import os
+import time
 import weakref
-from collections.abc import Awaitable, Callable, Generator, Mapping
+from collections.abc import Awaitable, Callable, Generator, Mapping, Sequence
 from contextlib import suppress
 from types import TracebackType
 from typing import TYPE_CHECKING, Any, TypeVar, overload
 
-from . import config
-from .codecs import Format, codec_for
+from . import config, reporter
+from .codecs import Codec, Format, codec_for
 from .config import QueueOptions, Settings, StoreOptions
-from .errors import ConfigError, QueueExists, QueueNotFound, Unavailable
+from .deliveries import Delivery
+from .errors import ConfigError, QueueExists, QueueNotFound
 from .escaping import logger_named
 from .events import Callback, Emitter
 from .lifetime import CLOSING_S, Lifetime
@@ -22,8 +24,10 @@ from .queue_state import Opened
 from .scheduling import Schedules
 from .stores import base
 from .stores.base import Check, QueueInfo, Store, sharing
-from .stores.opening import WINDING_UP_S, locate, open_store, redact, store_options
+from .stores.opening import in_time, locate, open_store, redact, store_options
 from .stores.records import Stats
+from .upkeep import Upkeep
+from .worker.choice import Choice, Wanted
 
 if TYPE_CHECKING:
     from .worker import Worker
@@ -33,19 +37,21 @@ T = TypeVar("T")
 _LOG = logger_named("holdfast.broker")
 
 
-def connect(url: str | os.PathLike[str] | None = None, **options: Any) -> Connecting:
+def connect(url: str | os.PathLike[str] | None = None, *, pool: Any = None, **options: Any) -> Connecting:
     """Open a store: `async with connect(url) as broker`, or `broker = await connect(url)`.
 
     Without a URL: `HOLDFAST_URL`, then `holdfast.yaml`, then ./holdfast-data. Options are those of `StoreOptions`.
+    `pool` (PostgreSQL): a pool of asyncpg of your own, whose connections are used instead of others.
     """
-    return Connecting(url, options)
+    return Connecting(url, options, pool)
 
 
 class Connecting:
     """A broker about to be opened: await it, or enter it."""
 
-    def __init__(self, url: str | os.PathLike[str] | None, options: Mapping[str, Any]) -> None:
+    def __init__(self, url: str | os.PathLike[str] | None, options: Mapping[str, Any], pool: Any = None) -> None:
         self._url = url
+        self._pool = pool
         self._options = options
         self._broker: Broker | None = None
 
@@ -68,7 +74,7 @@ class Connecting:
         url = self._url if self._url is not None else settings.url or config.DEFAULT_URL
         location = locate(url)
         options = store_options(settings.store, location.options, self._options)
-        store = await open_store(location, options)
+        store = await open_store(location, options, pool=self._pool)
         place = (location.scheme, location.place, options) if location.place else None
         return Broker(store, url=os.fspath(url), settings=settings, options=options, place=place)
 
@@ -98,9 +104,16 @@ class Broker:
         self._place = os.urandom(16) if place is None else place
         self.url = redact(url)
         self.options = options or StoreOptions()
+        if self.options.maintenance:
+            self._life.upkeep = Upkeep(self._life, self.options.maintenance_interval)
+        if reporter.is_wanted(store, self.options):
+            self._life.reporter = reporter.Reporter(self._life)
         self._settings = settings or Settings()
         self._queues: dict[str, Opened] = {}
-        self.schedules = Schedules(self._life, self.events, self._settings.schedules)
+        self.schedules = Schedules(
+            self._life, self.events, self._settings.schedules,
+            timeout=self.options.operation_timeout, place=self.url or self._kind,
+        )  # fmt: skip
         _open_brokers.add(self)
 
     @property
@@ -174,6 +187,66 @@ class Broker:
         opened = self._open(await self.store.create_queue(name, self._initial(name, options)), options)
         return Queue(opened, made, worker_options=self._settings.worker)
 
+    async def dequeue(
+        self,
+        queues: Sequence[str],
+        type: Any = None,
+        *,
+        codec: str | Format | None = None,
+        lease: float | None = None,
+        wait: float = 0,
+    ) -> Delivery[Any] | None:
+        """One message of the first of these queues that has one, under a lease, or None; `wait` seconds for it.
+
+        One wait for all of them; `Delivery.queue` says whose it is. Queues are created when absent; `type` and `codec`
+        say how their values are read.
+        """
+        names = list(queues) if not isinstance(queues, str) else []
+        if not names:
+            raise ConfigError(f"queues: a list of names, not {queues!r}")
+        seconds = config.seconds("wait", wait)
+        opened = {name: await self.queue(name, type, codec=codec) for name in names}
+        deadline, look = time.monotonic() + seconds, names
+        while True:
+            for name in look:
+                if (found := await opened[name].dequeue(lease=lease)) is not None:
+                    return found
+            if (left := deadline - time.monotonic()) <= 0:
+                return None
+            look = await self.store.ready(names, wait=left)
+
+    def worker(
+        self,
+        handler: Callable[..., Any],
+        queues: Wanted,
+        type: Any = None,
+        *,
+        codec: str | Format | None = None,
+        **options: Any,
+    ) -> Worker:
+        """A worker that runs `handler` for the messages of several queues: names and patterns such as `"tenant-*"`.
+
+        Of a list, the first that has something goes first; a mapping gives each its weight. Queues given by name are
+        created when absent, those that a pattern fits are noticed within a minute. Nothing runs yet.
+        """
+        from .worker import Worker
+
+        made = codec_for(type, codec)
+
+        async def opened(names: Sequence[str], everything: bool) -> list[Queue[Any]]:
+            infos = await self.store.queues() if everything else []
+            known = {info.name for info in infos}
+            asked = [await self.queue(name, type, codec=codec) for name in names if name not in known]
+            return [*asked, *(self._handle(info, made) for info in infos)]
+
+        choice = Choice(queues, opened, codec=made, life=self._life, events=self.events)
+        rounds = {"maintenance_interval": self.options.maintenance_interval}
+        return Worker(choice, handler, **{**rounds, **self._settings.worker, **options})
+
+    def _handle(self, info: QueueInfo, codec: Codec[Any]) -> Queue[Any]:
+        opened = self._queues.get(info.name) or self._open(info, {})
+        return Queue(opened, codec, worker_options=self._settings.worker)
+
     async def queues(self) -> list[QueueInfo]:
         """All queues, by name."""
         return await self.store.queues()
@@ -216,13 +289,7 @@ class Broker:
         return await self._brought_up_to(await self._found(name, options, create=create), options)
 
     async def _in_time(self, work: Awaitable[T]) -> T:
-        """What takes several calls to the store has the time of one."""
-        seconds = self.options.operation_timeout
-        try:
-            async with asyncio.timeout(seconds + WINDING_UP_S):
-                return await work
-        except TimeoutError:
-            raise Unavailable(f"{self.url or self._kind} did not answer within {seconds:g} s") from None
+        return await in_time(work, self.options.operation_timeout, self.url or self._kind)
 
     async def _brought_up_to(self, info: QueueInfo, options: Mapping[str, Any]) -> QueueInfo:
         """The stored queue with what the code says about it."""
@@ -307,6 +374,10 @@ class Broker:
     async def _close(self) -> None:
         try:
             await self._stop_workers()
+            if self._life.upkeep is not None:
+                await self._life.upkeep.close(CLOSING_S)
+            if self._life.reporter is not None:
+                await self._life.reporter.close(CLOSING_S)
             await self.events.drain(CLOSING_S, besides=self._closers)
             store = self._retire("this broker is closed")
             await store.close()

@@ -13,6 +13,7 @@ from typing import Any, TypeVar
 import msgspec
 
 from .errors import ConfigError
+from .first_look import known
 from .retry import Exponential, RetryPolicy, policy_from
 from .validate import positive as positive
 from .validate import seconds as seconds
@@ -42,6 +43,7 @@ class _Options(msgspec.Struct, frozen=True, kw_only=True, forbid_unknown_fields=
         """Raises ConfigError for a value that cannot be meant."""
 
 
+@known
 class QueueOptions(_Options, frozen=True, kw_only=True, forbid_unknown_fields=True):
     """What is stored with a queue. Seconds are floats, sizes bytes."""
 
@@ -74,8 +76,10 @@ class StoreOptions(_Options, frozen=True, kw_only=True, forbid_unknown_fields=Tr
 
     poll_interval: float = 1.0  # seconds between looks where nothing wakes us
     maintenance_interval: float = 30.0  # seconds between the rounds of `maintain`
+    maintenance: bool = True  # a broker that only dequeues maintains too; False: workers and `holdfast maintain` alone
     connect_timeout: float = 30.0  # seconds to open the store
     operation_timeout: float = 30.0  # seconds one operation may take before it is Unavailable
+    report_workers: bool | None = None  # a process with workers says so once a minute; None: where writes cost nothing
 
     # Buckets
     endpoint: str | None = None  # of a server that speaks the provider's protocol; None: the provider's own
@@ -93,6 +97,7 @@ class StoreOptions(_Options, frozen=True, kw_only=True, forbid_unknown_fields=Tr
     prefix: str = "holdfast"  # the first part of every subject and stream
 
     # SlateDB
+    linger: float = 0.0  # seconds for which a single enqueue on a bucket waits for others to share its object
     flush_interval: float | None = None  # seconds between flushes at least; None: 0 on a disk, 0.05 on a bucket
 
     def check(self) -> None:
@@ -103,6 +108,7 @@ class StoreOptions(_Options, frozen=True, kw_only=True, forbid_unknown_fields=Tr
         whole("max_connections", self.max_connections)
         positive("statement_timeout", self.statement_timeout)
         whole("replicas", self.replicas, most=5)
+        seconds("linger", self.linger)
         if self.flush_interval is not None:
             seconds("flush_interval", self.flush_interval)
         if not _PREFIX_TOKEN.fullmatch(self.prefix):

@@ -86,9 +86,9 @@ class Times:
         self._plain = fields(cron) if cron is not None else None
         self._every = every or 0.0
         self._zone = zone(tz)
-        self._start = -math.inf if start is None else start
-        self._end = math.inf if end is None else end
-        self._anchor = 0.0 if start is None else start  # of intervals
+        self._start = -math.inf if start is None else round(start, 3)  # as steps are, or the first would be before it
+        self._end = math.inf if end is None else round(end, 3)
+        self._anchor = 0.0 if start is None else self._start  # of intervals
         if self._plain is not None:
             parts = self._plain.split()
             self._is_fixed = not parts[-5].startswith("*") and not parts[-4].startswith("*")

@@ -6,7 +6,7 @@ import copy
 from collections.abc import Callable, Iterable
 from typing import TYPE_CHECKING, Any, TypeVar
 
-from .ended import Ended
+from .ended import Ended, Replayed
 
 if TYPE_CHECKING:
     from .queue import Queue
@@ -24,15 +24,15 @@ class DeadLetters(Ended[T]):
         """How many there are."""
         return (await self._queue.stats()).dead
 
-    async def replay(self, ids: Iterable[str] | None = None) -> int:
+    async def replay(self, ids: Iterable[str] | None = None) -> Replayed:
         """Move these, or all, back into the queue with attempts from zero; how many. A repeat adds nothing."""
         if ids is not None:
             return await self._replay_these(ids)
         # What dies again while we replay is not ours to replay again.
         started = await self._queue.store.clock()
-        moved = 0
+        moved = Replayed(0, {})
         async for page in self._pages():
-            moved += await self._replay([one.id for one in page if (one.finished_at or 0.0) <= started])
+            moved = await self._replay(moved, [one.id for one in page if (one.finished_at or 0.0) <= started])
         return moved
 
     def worker(self, handler: Callable[..., Any], **options: Any) -> Worker:

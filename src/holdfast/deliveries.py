@@ -45,6 +45,11 @@ class Delivery(msgspec.Struct, Generic[T], eq=False, gc=False):
         return self._claimed.id
 
     @property
+    def queue(self) -> str:
+        """The name of its queue."""
+        return self._queue.name
+
+    @property
     def token(self) -> str:
         """The token of the lease; settling requires it."""
         return self._claimed.token
@@ -91,6 +96,11 @@ class Delivery(msgspec.Struct, Generic[T], eq=False, gc=False):
     def expires_at(self) -> datetime:
         """When the lease ends, by the store's clock."""
         return moment(self._claimed.expires_at)
+
+    @property
+    def expires(self) -> datetime | None:
+        """After which nobody would have got it; what is in hand is not taken away."""
+        return None if self._claimed.expires is None else moment(self._claimed.expires)
 
     @property
     def receipt(self) -> str:
@@ -175,6 +185,11 @@ class Record(msgspec.Struct, Generic[T], frozen=True, eq=False):
         return None if self._stored.visible_at is None else moment(self._stored.visible_at)
 
     @property
+    def expires(self) -> datetime | None:
+        """After which nobody gets it; None: it has no such instant."""
+        return None if self._stored.expires is None else moment(self._stored.expires)
+
+    @property
     def claimed_at(self) -> datetime | None:
         """When the attempt that ended it was claimed; None before its end, and when it ended with nobody holding it."""
         return None if self._stored.claimed_at is None else moment(self._stored.claimed_at)
@@ -195,7 +210,7 @@ class Record(msgspec.Struct, Generic[T], frozen=True, eq=False):
 
     @property
     def worker(self) -> str | None:
-        """Who settled it."""
+        """Who holds it, or held it last; a plain `dequeue` is called after its process."""
         return self._stored.worker
 
     def __repr__(self) -> str:

@@ -6,12 +6,18 @@ import asyncio
 import inspect
 import logging
 from collections.abc import Awaitable, Callable, Collection
-from typing import Any, TypeAlias
+from typing import TYPE_CHECKING, Any, Protocol, TypeAlias, TypeVar
 
 from .config import unknown
 from .errors import ConfigError
 from .escaping import logger_named
 
+if TYPE_CHECKING:
+    from collections.abc import Sequence
+
+    from .stores.records import Answer, Claimed, Claims, Envelope, Settlement
+
+T = TypeVar("T")
 Callback: TypeAlias = "Callable[[Event], Awaitable[object] | object]"
 
 # Every event, and the level at which the log tells it.
@@ -52,11 +58,29 @@ class Event(dict[str, Any]):
         return f"Event({self.name!r}, {dict.__repr__(self)})"
 
 
+class Tracer(Protocol):
+    """Stands around what a broker asks its store, and around handlers: see `otel.py`. Each answers what is asked."""
+
+    async def send(
+        self, queue: str, messages: Sequence[Envelope], append: Callable[[Sequence[Envelope]], Awaitable[list[str]]]
+    ) -> list[str]:
+        """Append these, or the same with further headers."""
+
+    async def receive(self, queue: str, claiming: Awaitable[Claims]) -> Claims: ...
+
+    async def process(self, queue: str, messages: Sequence[Claimed], run: Callable[[], Awaitable[T]]) -> T: ...
+
+    async def settle(
+        self, queue: str, settlements: Sequence[Settlement], settling: Awaitable[list[Answer]]
+    ) -> list[Answer]: ...
+
+
 class Emitter:
     """Tells subscribers and the log. Ask `wants` before collecting what an event says."""
 
     def __init__(self) -> None:
         self._callbacks: dict[str, tuple[Callback, ...]] = {}
+        self.tracer: Tracer | None = None
         self.changes = 0  # of who listens
         self._running: set[asyncio.Future[object]] = set()
         self.ends: set[Callable[[], None]] = set()  # to be called when nothing more will be told
@@ -79,6 +103,11 @@ class Emitter:
             self.changes += 1
 
         return off
+
+    def trace_with(self, tracer: Tracer) -> None:
+        """From now on; workers that run already go on without."""
+        self.tracer = tracer
+        self.changes += 1
 
     def wants(self, event: str) -> bool:
         """Whether anybody listens, the log included."""

@@ -18,8 +18,11 @@ from .errors import ConfigError
 from .escaping import logger_named
 from .loop_thread import Portal, kept
 from .stores.base import Store
+from .stores.scheduling import ScheduledQueues
 
 if TYPE_CHECKING:
+    from .reporter import Reporter
+    from .upkeep import Upkeep
     from .worker import Worker
 
 _LOG = logger_named("holdfast.broker")
@@ -37,6 +40,9 @@ class Lifetime:
         self.loop: asyncio.AbstractEventLoop | None = None
         self.gone: str | None = None  # why it cannot be used any more
         self.workers: set[Worker] = set()  # those that run
+        self.upkeep: Upkeep | None = None  # for who only dequeues
+        self.reporter: Reporter | None = None  # of workers, where that is wanted
+        self.scheduled = ScheduledQueues()  # one look for all workers
         self._held = _Held(store, ends)
         self._dropped = weakref.finalize(self, self._held.drop)
         self._dropped.atexit = False  # the end of the process gives everything back

@@ -11,7 +11,7 @@ import msgspec
 from . import config, limits
 from .codecs import Codec
 from .errors import ConfigError, HoldfastError, InvalidPriority, MessageTooLarge
-from .stores.records import JSON, Envelope, Terms, Uniform
+from .stores.records import JSON, Change, Envelope, Terms, Uniform
 
 T = TypeVar("T")
 
@@ -29,6 +29,7 @@ class Message(_Valued[T], Generic[T], frozen=True, kw_only=True):
     headers: Mapping[str, str] | None = None
     dedup_key: str | None = None  # a second message with this key within the queue's window adds nothing
     max_attempts: int | None = None  # None: the queue's
+    expires: float | datetime | None = None  # seconds from now, or an instant, after which nobody gets it
 
 
 def terms(
@@ -39,6 +40,7 @@ def terms(
     headers: Mapping[str, str] | None = None,
     dedup_key: str | None = None,
     max_attempts: int | None = None,
+    expires: float | datetime | None = None,
 ) -> Terms:
     """Checked terms; ConfigError, InvalidPriority or MessageTooLarge."""
     if type(priority) is not int or not 0 <= priority <= 255:
@@ -60,7 +62,15 @@ def terms(
         None if at is None else instant("at", at),
         dedup_key,
         max_attempts,
+        *((None, None) if expires is None else _expires(expires)),
     )
+
+
+def _expires(value: float | datetime) -> tuple[float | None, float | None]:
+    """As an instant, or as seconds from now."""
+    if isinstance(value, datetime):
+        return instant("expires", value), None
+    return None, config.positive("expires", value)
 
 
 def envelope(codec: Codec[T], limit: int, value: T | Message[T], travel: Terms) -> Envelope:
@@ -112,6 +122,17 @@ def _fit(payloads: list[bytes], content_type: str, limit: int) -> bool:
     return True
 
 
+def changed(*, priority: int | None, delay: float | None, at: datetime | None) -> Change:
+    """What shall be other than it is; ConfigError, InvalidPriority."""
+    if delay is not None and at is not None:
+        raise ConfigError("give `delay` or `at`, not both")
+    return Change(
+        None if priority is None else _priority(priority),
+        None if delay is None else config.seconds("delay", delay),
+        None if at is None else instant("at", at),
+    )
+
+
 def instant(name: str, value: object) -> float:
     """Seconds since 1970 of an aware datetime."""
     if not isinstance(value, datetime):
@@ -129,6 +150,7 @@ def _terms_of(message: Message[Any]) -> Terms:
         headers=message.headers,
         dedup_key=message.dedup_key,
         max_attempts=message.max_attempts,
+        expires=message.expires,
     )
 
 

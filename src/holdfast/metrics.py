@@ -32,6 +32,8 @@ _COUNTED = {
     "message.dead": ("holdfast_messages_dead", "Messages that ended here as dead letters."),
     "message.recovered": ("holdfast_messages_recovered", "Messages taken up here after a lease had expired."),
     "lease.lost": ("holdfast_leases_lost", "Leases that this process lost."),
+    "schedule.fired": ("holdfast_schedule_slots_fired", "Slots of schedules that this process made messages of."),
+    "schedule.missed": ("holdfast_schedule_slots_missed", "Slots of schedules that will not fire, as seen here."),
 }
 
 
@@ -79,7 +81,7 @@ class Metrics:
         return _client().Histogram(name, text, labels, registry=self._registry, buckets=_SECONDS)
 
     def _count(self, event: Event) -> None:
-        self._counters[event.name].labels(**self._labels, queue=event.queue).inc()
+        self._counters[event.name].labels(**self._labels, queue=event.queue).inc(event.get("count", 1))
 
     def _measure(self, event: Event) -> None:
         """A receipt does not know how long its attempt ran; the id of a message says when it was made."""

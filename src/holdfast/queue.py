@@ -2,10 +2,15 @@
 
 from __future__ import annotations
 
+import builtins
+import math
 import time
-from collections.abc import Callable, Iterable, Mapping, Sequence
+from collections.abc import AsyncIterator, Callable, Iterable, Mapping, Sequence
 from datetime import datetime
-from typing import TYPE_CHECKING, Any, Generic, TypeVar, cast
+from typing import TYPE_CHECKING, Any, Literal, TypeAlias, TypeVar, cast
+
+import msgspec
+from msgspec import UNSET, UnsetType
 
 from . import config, ids, limits, message_events
 from .archive import Archive
@@ -15,11 +20,12 @@ from .dead_letters import DeadLetters
 from .deliveries import Delivery, Lease, Record, moment
 from .errors import ConfigError, HoldfastError, MessageNotFound
 from .events import Emitter
-from .messages import Message, envelopes, sealed, terms
+from .messages import changed, sealed
 from .outcome import decide, describe
 from .queue_state import Holder, Opened, attempt_of, shown
-from .stores.base import LOOK_AGAIN_S, Store
-from .stores.records import PLAIN, Answer, Claimed, Envelope, Settlement, Stats, Status
+from .sending import Sending, listed
+from .stores.base import LONG_POLL_S, LOOK_AGAIN_S, Store
+from .stores.records import PLAIN, Answer, Change, Claimed, Settlement, Stats, Status, View
 
 if TYPE_CHECKING:
     from .worker import Worker
@@ -27,10 +33,15 @@ if TYPE_CHECKING:
 T = TypeVar("T")
 U = TypeVar("U")
 
+State: TypeAlias = Literal["ready", "pending", "delayed", "processing", "retry"]  # in which a message can be listed
+_VIEWS: dict[str, View] = {
+    "ready": "ready", "pending": "ready", "delayed": "delayed", "processing": "processing", "retry": "retry"
+}  # fmt: skip
+_BY_DUE_TIME = ("delayed", "retry")
 _FINISHED = ("completed", "failed", "dead")
 
 
-class Queue(Generic[T]):
+class Queue(Sending[T]):
     """One queue of an open broker. Handles are cheap; those of one queue share everything but their type and codec."""
 
     def __init__(self, opened: Opened, codec: Codec[T], *, worker_options: Mapping[str, Any] | None = None) -> None:
@@ -69,56 +80,6 @@ class Queue(Generic[T]):
         """The settled messages of this queue."""
         return Archive(self)
 
-    # ------------------------------------------------------------------ in
-
-    async def enqueue(
-        self,
-        value: T | Message[T],
-        *,
-        priority: int = 0,
-        delay: float = 0,
-        at: datetime | None = None,
-        headers: Mapping[str, str] | None = None,
-        dedup_key: str | None = None,
-        max_attempts: int | None = None,
-        connection: Any = None,
-    ) -> str:
-        """Add a message; its id, once it is durable. `connection` (PostgreSQL): with what the caller's own commits."""
-        if (  # as most calls say, there is nothing to check
-            type(priority) is type(delay) is int and not priority and not delay
-            and at is None and headers is None and dedup_key is None and max_attempts is None
-        ):  # fmt: skip
-            travel = PLAIN
-        else:
-            travel = terms(
-                priority=priority, delay=delay, at=at, headers=headers, dedup_key=dedup_key, max_attempts=max_attempts
-            )
-        opened = self._opened
-        single = opened.single() if connection is None else None
-        options = opened.info.options if single is not None else await opened.options()
-        payload, content_type, travel = sealed(self.codec, options.max_message_size, value, travel)
-        if single is not None and (written := single(payload, content_type, travel)) is not None:
-            return await written
-        return (await opened.append((Envelope(payload, content_type, *travel),), connection=connection))[0]
-
-    async def enqueue_many(
-        self,
-        values: Iterable[T | Message[T]],
-        *,
-        priority: int = 0,
-        delay: float = 0,
-        at: datetime | None = None,
-        headers: Mapping[str, str] | None = None,
-        max_attempts: int | None = None,
-        connection: Any = None,
-    ) -> list[str]:
-        """Add messages, all or none; their ids in input order. A `Message` among them has terms of its own."""
-        values = _listed("values", values)
-        travel = terms(priority=priority, delay=delay, at=at, headers=headers, max_attempts=max_attempts)
-        options = await self._opened.options()
-        messages = envelopes(self.codec, options.max_message_size, values, travel)
-        return await self._opened.append(messages, connection=connection) if messages else []
-
     # ------------------------------------------------------------------ out
 
     async def dequeue(self, *, lease: float | None = None, wait: float = 0) -> Delivery[T] | None:
@@ -126,17 +87,40 @@ class Queue(Generic[T]):
         found = await self._claim(1, lease, wait)
         return found[0] if found else None
 
-    async def dequeue_many(self, limit: int, *, lease: float | None = None, wait: float = 0) -> list[Delivery[T]]:
+    async def deliveries(
+        self, *, lease: float | None = None, wait: float = LONG_POLL_S, idle: float | None = None
+    ) -> AsyncIterator[Delivery[T]]:
+        """One message after the other, each claimed when it is asked for: `async for delivery in queue.deliveries()`.
+
+        `wait`: seconds of one long poll. It ends when nothing came for `idle` seconds; without, only with its task.
+        """
+        each = config.positive("wait", wait)
+        patience = math.inf if idle is None else config.seconds("idle", idle)
+        last = time.monotonic()
+        while True:
+            left = last + patience - time.monotonic()
+            found = await self.dequeue(lease=lease, wait=max(0.0, min(each, left)))
+            if found is not None:
+                yield found
+                last = time.monotonic()
+            elif time.monotonic() - last >= patience:
+                return
+
+    async def dequeue_many(
+        self, limit: int, *, lease: float | None = None, wait: float = 0
+    ) -> builtins.list[Delivery[T]]:
         """Up to `limit` messages under a lease; `wait` seconds for the first."""
         config.whole("limit", limit)
         return await self._claim(limit, lease, wait)
 
-    async def _claim(self, limit: int, lease: float | None, wait: float) -> list[Delivery[T]]:
+    async def _claim(
+        self, limit: int, lease: float | None, wait: float, worker: str | None = None
+    ) -> builtins.list[Delivery[T]]:
         if lease is None:
             lease = (self._opened.current() or await self._opened.options()).lease
         else:
             lease = config.positive("lease", lease)
-        return await self._opened.claim(self, limit, lease=lease, wait=config.seconds("wait", wait))
+        return await self._opened.claim(self, limit, lease=lease, wait=config.seconds("wait", wait), worker=worker)
 
     async def complete(self, delivery: Delivery[T] | str, result: Any = None, *, keep: bool | None = None) -> None:
         """Done. `keep=False` deletes the message instead of archiving it; LeaseLost, MessageNotFound.
@@ -154,10 +138,10 @@ class Queue(Generic[T]):
 
     async def complete_many(
         self, deliveries: Sequence[Delivery[T] | str], results: Sequence[Any] | None = None, *, keep: bool | None = None
-    ) -> list[bool]:
+    ) -> builtins.list[bool]:
         """Done, each with its result; in input order, False where the lease was lost."""
-        deliveries = _listed("deliveries", deliveries)
-        results = None if results is None else _listed("results", results)
+        deliveries = listed("deliveries", deliveries)
+        results = None if results is None else listed("results", results)
         _check_keep(keep)
         if results is not None and len(results) != len(deliveries):
             raise ConfigError(f"{len(results)} results for {len(deliveries)} deliveries")
@@ -182,10 +166,10 @@ class Queue(Generic[T]):
         error: BaseException | str | Sequence[BaseException | str],
         *,
         retry_in: float | None = None,
-    ) -> list[bool]:
+    ) -> builtins.list[bool]:
         """These attempts failed, with one error or one each; in input order, False where the lease was lost."""
-        deliveries = _listed("deliveries", deliveries)
-        errors = [error] * len(deliveries) if isinstance(error, BaseException | str) else list(_listed("error", error))
+        deliveries = listed("deliveries", deliveries)
+        errors = [error] * len(deliveries) if isinstance(error, BaseException | str) else list(listed("error", error))
         if len(errors) != len(deliveries):
             raise ConfigError(f"{len(errors)} errors for {len(deliveries)} deliveries")
         for one in errors:
@@ -198,25 +182,126 @@ class Queue(Generic[T]):
         holder = await self._holder(delivery)
         await self._settle(Settlement(holder.id, holder.token, "release", delay), holder)
 
+    async def release_many(self, deliveries: Sequence[Delivery[T] | str], delay: float = 0) -> builtins.list[bool]:
+        """Give these back; in input order, False where the lease was lost."""
+        deliveries, delay = listed("deliveries", deliveries), config.seconds("delay", delay)
+        return await self._settle_many(deliveries, lambda _, lease: Settlement(lease.id, lease.token, "release", delay))
+
     async def kill(self, delivery: Delivery[T] | str, reason: str) -> None:
         """Dead at once, whatever attempts are left."""
         _check_failure(reason, None)
         holder = await self._holder(delivery)
         await self._settle(Settlement(holder.id, holder.token, "dead", error=describe(reason)), holder)
 
+    async def kill_many(self, deliveries: Sequence[Delivery[T] | str], reason: str) -> builtins.list[bool]:
+        """These are dead at once; in input order, False where the lease was lost."""
+        deliveries = listed("deliveries", deliveries)
+        _check_failure(reason, None)
+        error = describe(reason)
+        return await self._settle_many(
+            deliveries, lambda _, lease: Settlement(lease.id, lease.token, "dead", error=error)
+        )
+
     async def extend(self, delivery: Delivery[T] | str, seconds: float) -> datetime:
         """Hold it for so many seconds from now by the store's clock, never shorter than before; when that ends."""
         config.positive("seconds", seconds)
         holder = await self._holder(delivery)
-        return moment(await self._opened.extend(holder, seconds))
+        [end] = await self._opened.extend([holder], seconds)
+        if end is None:
+            raise self._opened.lost(holder.id)
+        return moment(end)
+
+    async def extend_many(self, deliveries: Sequence[Delivery[T] | str], seconds: float) -> builtins.list[bool]:
+        """Hold these for so many seconds from now; in input order, False where the lease was lost."""
+        config.positive("seconds", seconds)
+        found = [self._opened.holder(each) for each in listed("deliveries", deliveries)]
+        holders = [holder for holder in found if holder is not None]
+        ends = iter(await self._opened.extend(holders, seconds) if holders else ())
+        return [holder is not None and next(ends) is not None for holder in found]
 
     # ------------------------------------------------------------------ looking
 
-    async def cancel(self, id: str) -> bool:
-        """End a delayed, pending or retrying message as failed; False: it is none of these. MessageNotFound."""
+    async def list(self, state: State, limit: int = 100, after: str | None = None) -> builtins.list[Record[T]]:
+        """One page of what is `ready` (or `pending`), `delayed`, `processing` or in `retry`; nothing is claimed.
+
+        In id order, `delayed` and `retry` by due time; pass the last id as `after` for the next page. By due time the
+        page after a message that no longer waits so is the first one.
+        """
+        config.whole("limit", limit)
+        view = _VIEWS.get(state) if isinstance(state, str) else None
+        if view is None:
+            raise ConfigError(config.unknown("state: there is no", state, _VIEWS))
+        if after is not None and not _is_id(after):
+            raise ConfigError(f"after: {shown(after)} is not an id")
+        if view in _BY_DUE_TIME:
+            page = await self.store.upcoming(self.name, view, after=await self._due_of(after, state), limit=limit)
+        else:
+            page = await self.store.scan(self.name, view, after=after, limit=limit)
+        return [Record(stored, self.codec) for stored in page]
+
+    async def _due_of(self, id: str | None, state: State) -> tuple[float, str] | None:
+        stored = None if id is None else (await self.store.get(self.name, [id]))[0]
+        if stored is None or stored.status != state or stored.visible_at is None:
+            return None
+        return stored.visible_at, stored.id
+
+    async def peek(self, limit: int = 10) -> builtins.list[Record[T]]:
+        """The next messages in claim order, also of a paused queue; nothing is claimed."""
+        config.whole("limit", limit)
+        return [Record(stored, self.codec) for stored in await self.store.peek(self.name, limit)]
+
+    async def change(
+        self,
+        id: str,
+        *,
+        priority: int | None = None,
+        delay: float | None = None,
+        at: datetime | None = None,
+        value: T | UnsetType = UNSET,
+    ) -> bool:
+        """Replace a delayed, pending or retrying message in one step; False: it is held, or has ended.
+
+        It keeps its id, its headers and its attempts, and its place by age among the messages of its priority.
+        MessageNotFound; ConfigError on NATS, which cannot.
+        """
+        change = changed(priority=priority, delay=delay, at=at)
+        if not isinstance(value, UnsetType):
+            options = await self._opened.options()
+            payload, kind, _ = sealed(self.codec, options.max_message_size, value, PLAIN)
+            change = msgspec.structs.replace(change, payload=payload, content_type=kind)
+        elif change == Change():
+            raise ConfigError("change: say what shall be other than it is")
         if not _is_id(id):
             raise self._opened.missing(id)
-        done = await self.store.cancel(self.name, id)
+        return await self.store.change(self.name, id, change)
+
+    async def take_back(self, ids: str | Iterable[str] | None = None, *, worker: str | None = None) -> int:
+        """End the leases of these, or of all that a worker holds, now, as if they had expired; how many.
+
+        The holder of one gets LeaseLost from now on, and somebody else can claim it at once; the attempt stays counted.
+        What nobody holds is left alone, and so is what a Spark consumer has claimed.
+        """
+        if (ids is None) == (worker is None):
+            raise ConfigError("take_back: give ids, or the name of a worker")
+        if worker is not None:
+            if not isinstance(worker, str) or not worker:
+                raise ConfigError(f"worker: a name, not {worker!r}")
+            return await self.store.take_back(self.name, None, worker=worker)
+        wanted = [ids] if isinstance(ids, str) else listed("ids", ids or ())
+        known = [id for id in wanted if _is_id(id)]
+        return await self.store.take_back(self.name, known) if known else 0
+
+    async def cancel(self, id: str, *, running: bool = False) -> bool:
+        """End a delayed, pending or retrying message as failed; False: it is none of these. MessageNotFound.
+
+        `running`: also one that somebody holds. Its holder gets LeaseLost; a worker cancels the handler when it extends
+        the lease next.
+        """
+        if not _is_id(id):
+            raise self._opened.missing(id)
+        if not isinstance(running, bool):
+            raise ConfigError(f"running: True or False, not {running!r}")
+        done = await self.store.cancel(self.name, id, running=running)
         if done and self.events.wants("message.failed"):
             record = await self.get(id)
             attempts = 0 if record is None else record.attempts
@@ -308,7 +393,7 @@ class Queue(Generic[T]):
         settlement: Callable[[int, Claimed | Lease], Settlement],
         *,
         results: Sequence[Any] | None = None,
-    ) -> list[bool]:
+    ) -> builtins.list[bool]:
         """Settle all that can be; what nobody here holds is False without asking."""
         find = self._opened.holder  # most are deliveries, and there may be many
         found = [each if type(each) is Delivery else find(each) for each in deliveries]
@@ -359,13 +444,6 @@ def _in_places(found: Sequence[Holder | None], answers: Sequence[Answer]) -> lis
         return [answer == "ok" for answer in answers]
     rest = iter(answers)
     return [holder is not None and next(rest) == "ok" for holder in found]
-
-
-def _listed(what: str, values: Iterable[U]) -> Sequence[U]:
-    """As a list; a text has letters and a mapping keys, which nobody means."""
-    if isinstance(values, str | bytes | Mapping) or not isinstance(values, Iterable):
-        raise ConfigError(f"{what}: a list, not {type(values).__qualname__}")
-    return values if isinstance(values, Sequence) else list(values)
 
 
 def _check_keep(keep: object) -> None:

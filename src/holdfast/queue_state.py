@@ -7,6 +7,7 @@ import copy
 import time
 from collections.abc import AsyncIterator, Awaitable, Callable, Mapping, Sequence
 from contextlib import asynccontextmanager
+from functools import partial
 from typing import TYPE_CHECKING, Any, TypeAlias
 
 from . import message_events
@@ -14,9 +15,11 @@ from .config import QueueOptions, StoreOptions
 from .deliveries import Delivery, Lease, read_receipt
 from .errors import ConfigError, Damaged, LeaseLost, MessageNotFound, QueueFull
 from .events import Emitter, Event
+from .holders import process_name
 from .ids import is_id
 from .lifetime import Lifetime
 from .limits import SHOWN_CHARS
+from .once import Once
 from .repeats import Repeats
 from .stores.base import (
     DEAD,
@@ -29,7 +32,7 @@ from .stores.base import (
     single_append,
     transactional,
 )
-from .stores.records import Answer, Claims, Envelope, Settlement
+from .stores.records import Answer, Claims, Enqueued, Envelope, Settlement
 
 if TYPE_CHECKING:
     from .queue import Queue
@@ -52,6 +55,7 @@ class Opened:
         self.name = info.name  # the dead letters of a queue are opened under a name of their own
         self.events = events
         self.held = Held()
+        self._worker = process_name()
         self._place = place
         self._repeats = Repeats(place, self.name)
         self._room = Room()
@@ -121,40 +125,98 @@ class Opened:
         return self._single
 
     def append(
-        self, messages: Sequence[Envelope], *, connection: Any = None, call: CallName | None = None
+        self,
+        messages: Sequence[Envelope],
+        *,
+        connection: Any = None,
+        notify: bool = False,
+        call: CallName | None = None,
+        wait: float = 0.0,
     ) -> Awaitable[list[str]]:
         """Their ids; no coroutine of ours in between where there is nothing to add: single calls are many."""
-        if connection is None and call is None and self._has_nothing_to_add():
+        if connection is None and call is None and not notify and self._has_nothing_to_add():
             return self.store.append(self.name, messages)
-        return self._append(messages, connection, call)
+        if notify and connection is None:
+            raise ConfigError("notify= is for connection=: other calls wake who waits by themselves")
+        return self._append(messages, connection, notify, call, wait)
 
     def _has_nothing_to_add(self) -> bool:
         """To what the store does: neither a limit to keep nor anybody to tell."""
-        return self.info.options.max_messages is None and not self.events.wants("message.enqueued")
+        events = self.events
+        return self.info.options.max_messages is None and events.tracer is None and not events.wants("message.enqueued")
 
-    async def _append(self, messages: Sequence[Envelope], connection: Any, call: CallName | None) -> list[str]:
-        limit = self.info.options.max_messages
+    async def _append(
+        self, messages: Sequence[Envelope], connection: Any, notify: bool, call: CallName | None, wait: float
+    ) -> list[str]:
+        limit, tracer = self.info.options.max_messages, self.events.tracer
+
+        def append(some: Sequence[Envelope]) -> Awaitable[list[str]]:
+            return self._append_now(some, connection, notify, call)
+
+        sent = append if tracer is None else partial(tracer.send, self.name, append=append)
         if limit is None:
-            ids = await self._append_now(messages, connection, call)
+            ids = await sent(messages)
         else:
-            async with self._room.for_these(self.store, self.name, len(messages), limit=limit):
-                ids = await self._append_now(messages, connection, call)
+            async with self._room.for_these(self.store, self.name, len(messages), limit=limit, wait=wait):
+                ids = await sent(messages)
         if self.events.wants("message.enqueued"):
             self._tell(*(message_events.enqueued(self.name, id) for id in ids))
         return ids
 
-    async def _append_now(self, messages: Sequence[Envelope], connection: Any, call: CallName | None) -> list[str]:
+    async def _append_now(
+        self, messages: Sequence[Envelope], connection: Any, notify: bool, call: CallName | None
+    ) -> list[str]:
         if call is not None and (store := remembering(self.store)) is not None:
             return await store.append_call(self.name, messages, call)
         if connection is None:
             return await self.store.append(self.name, messages)
-        return await transactional(self.store).append(self.name, messages, connection=connection)
+        return await transactional(self.store).append(self.name, messages, connection=connection, notify=notify)
 
-    async def claim(self, handle: Queue[Any], limit: int, *, lease: float, wait: float) -> list[Delivery[Any]]:
+    async def append_once(
+        self,
+        messages: Sequence[Envelope],
+        how: Once,
+        *,
+        connection: Any = None,
+        notify: bool = False,
+        wait: float = 0.0,
+    ) -> list[Enqueued]:
+        """What became of each; where no key can hit, as others are appended."""
+        if not any(each.dedup_key is not None for each in messages):
+            ids = await self.append(messages, connection=connection, notify=notify, wait=wait)
+            return [Enqueued(id, True) for id in ids]
+        if notify and connection is None:
+            raise ConfigError("notify= is for connection=: other calls wake who waits by themselves")
+        limit = self.info.options.max_messages
+        if limit is None:
+            made = await self._append_once_now(messages, how, connection, notify)
+        else:
+            async with self._room.for_these(self.store, self.name, len(messages), limit=limit, wait=wait):
+                made = await self._append_once_now(messages, how, connection, notify)
+        if self.events.wants("message.enqueued"):
+            self._tell(*(message_events.enqueued(self.name, each.id) for each in made))
+        return made
+
+    async def _append_once_now(
+        self, messages: Sequence[Envelope], how: Once, connection: Any, notify: bool
+    ) -> list[Enqueued]:
+        if connection is None:
+            return await self.store.append_once(self.name, messages, how.dedup, replace=how.replace)
+        return await transactional(self.store).append_once(
+            self.name, messages, how.dedup, replace=how.replace, connection=connection, notify=notify
+        )
+
+    async def claim(
+        self, handle: Queue[Any], limit: int, *, lease: float, wait: float, worker: str | None = None
+    ) -> list[Delivery[Any]]:
+        """Under the name of this process, unless there is another."""
+        worker = worker or self._worker
+        if self.life.upkeep is not None:
+            self.life.upkeep.used(self.name)
         began = time.monotonic()
         suspects: set[str] = set()
         while True:
-            claims = await self._claim_once(limit, lease, wait - time.monotonic() + began, suspects)
+            claims = await self._claim_once(limit, lease, wait - time.monotonic() + began, worker, suspects)
             now = time.monotonic()
             # What ended instead of being given, its lease over or its bytes damaged, is reported at once. It may have
             # stood before others, who must not be taken for absent.
@@ -168,10 +230,12 @@ class Opened:
             self.held.add(deliveries, lease)
         return deliveries
 
-    async def _claim_once(self, limit: int, lease: float, wait: float, suspects: set[str]) -> Claims | None:
+    async def _claim_once(
+        self, limit: int, lease: float, wait: float, worker: str, suspects: set[str]
+    ) -> Claims | None:
         """None: something could not be read, which a second look may; what is suspect then is damaged."""
         try:
-            claims = await self.store.claim(self.name, limit, lease, wait=max(0.0, wait))
+            claims = await self.ask(limit, lease, wait=max(0.0, wait), worker=worker)
         except Damaged as error:
             if error.key in suspects:
                 raise
@@ -180,15 +244,21 @@ class Opened:
         self._tell(*message_events.claimed(self.name, claims))
         return claims
 
-    async def extend(self, holder: Holder, seconds: float) -> float:
-        """The new end of the lease; LeaseLost."""
-        end = (await self.store.extend(self.name, [(holder.id, holder.token)], seconds))[0]
-        if end is None:
-            self._tell(message_events.lost(self.name, holder.id))
-            raise self.lost(holder.id)
-        if isinstance(held := self.held.find(holder.id, holder.token) or holder, Delivery):
-            held._claimed.expires_at = end
-        return end
+    def ask(self, limit: int, lease: float, *, wait: float = 0.0, worker: str) -> Awaitable[Claims]:
+        """One claim of the store."""
+        claiming = self.store.claim(self.name, limit, lease, wait=wait, worker=worker)
+        tracer = self.events.tracer
+        return claiming if tracer is None else tracer.receive(self.name, claiming)
+
+    async def extend(self, holders: Sequence[Holder], seconds: float) -> list[float | None]:
+        """The new end of each lease; None: it is lost, and an event says so."""
+        ends = await self.store.extend(self.name, [(holder.id, holder.token) for holder in holders], seconds)
+        for holder, end in zip(holders, ends, strict=True):
+            if end is None:
+                self._tell(message_events.lost(self.name, holder.id))
+            elif isinstance(held := self.held.find(holder.id, holder.token) or holder, Delivery):
+                held._claimed.expires_at = end
+        return ends
 
     async def settle(
         self, settlements: Sequence[Settlement], attempt: Callable[[int], message_events.Attempt]
@@ -198,7 +268,9 @@ class Opened:
         # Asked before: once the outcome is durable, nothing may fail any more.
         is_dated = any(settlements[index].action == "retry" for index in told) and self.events.wants("message.retry")
         now = await self.store.clock() if is_dated else 0.0
-        answers = await self.store.settle(self.name, settlements)
+        settling = self.store.settle(self.name, settlements)
+        tracer = self.events.tracer
+        answers = await (settling if tracer is None else tracer.settle(self.name, settlements, settling))
         if answers.count("ok") < len(answers):
             told = sorted({*told, *(index for index, answer in enumerate(answers) if answer != "ok")})
         repeated = self._recognise(settlements, answers, told)
@@ -327,19 +399,33 @@ class Room:
         self._added = 0
 
     @asynccontextmanager
-    async def for_these(self, store: Store, name: str, count: int, *, limit: int) -> AsyncIterator[None]:
-        """So many are appended inside; QueueFull."""
-        async with self._lock:
-            await self._make_sure(store, name, count, limit=limit)
-            self._added += count
-            self._flying += 1
-            self._landed.clear()
+    async def for_these(
+        self, store: Store, name: str, count: int, *, limit: int, wait: float = 0.0
+    ) -> AsyncIterator[None]:
+        """So many are appended inside; QueueFull when there is no room for them after `wait` seconds."""
+        deadline = time.monotonic() + wait
+        while not await self._is_taken(store, name, count, limit=limit, until=deadline if count <= limit else 0.0):
+            await store.watch(name, min(LOOK_AGAIN_S, max(0.0, deadline - time.monotonic())))
         try:
             yield
         finally:
             self._flying -= 1
             if not self._flying:
                 self._landed.set()
+
+    async def _is_taken(self, store: Store, name: str, count: int, *, limit: int, until: float) -> bool:
+        """Whether room was found, now kept for them; QueueFull: not, and it is too late to ask again."""
+        async with self._lock:
+            try:
+                await self._make_sure(store, name, count, limit=limit)
+            except QueueFull:
+                if time.monotonic() >= until:
+                    raise
+                return False
+            self._added += count
+            self._flying += 1
+            self._landed.clear()
+            return True
 
     async def _make_sure(self, store: Store, name: str, count: int, *, limit: int) -> None:
         if time.monotonic() - self._counted_at >= LOOK_AGAIN_S:

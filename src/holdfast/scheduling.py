@@ -9,19 +9,21 @@ from __future__ import annotations
 import builtins
 import math
 import time
-from collections.abc import Iterable, Mapping, Sequence
+from collections.abc import Awaitable, Iterable, Mapping, Sequence
 from datetime import datetime
-from typing import TYPE_CHECKING, Any
+from functools import partial
+from typing import TYPE_CHECKING, Any, TypeVar
 
 import msgspec
 
 from . import config, message_events, schedules
 from .codecs import codec_for
-from .errors import CodecError, ConfigError, ScheduleNotFound
+from .errors import CodecError, ConfigError, ScheduleNotFound, UnknownOutcome
 from .escaping import logger_named
 from .events import Emitter, Event
 from .messages import instant, terms
 from .schedules import Due, Mark, Plan, Schedule
+from .stores.opening import in_time
 from .stores.records import Envelope
 from .stores.scheduling import Fire, Scheduled
 from .stores.scheduling import Schedules as StoredSchedules
@@ -30,6 +32,7 @@ if TYPE_CHECKING:
     from .codecs import Codec
     from .lifetime import Lifetime
 
+T = TypeVar("T")
 _LOG = logger_named("holdfast.schedules")
 _ALIVE = ("delayed", "pending", "processing", "retry")
 _TOGETHER = 500  # messages of one step
@@ -56,10 +59,24 @@ class ScheduleInfo(msgspec.Struct, frozen=True):
 class Schedules:
     """The schedules of a store."""
 
-    def __init__(self, life: Lifetime, events: Emitter, written: Mapping[str, Mapping[str, Any]] | None = None) -> None:
+    def __init__(
+        self,
+        life: Lifetime,
+        events: Emitter,
+        written: Mapping[str, Mapping[str, Any]] | None = None,
+        *,
+        timeout: float = math.inf,
+        place: str = "the store",
+    ) -> None:
+        """`timeout` seconds for the calls of one verb, however many it needs; but adding messages has its own."""
         self._life = life
         self._events = events
         self._written = written or {}  # in holdfast.yaml
+        self._timeout = timeout
+        self._place = place
+
+    async def _in_time(self, work: Awaitable[T]) -> T:
+        return await in_time(work, self._timeout, self._place)
 
     @property
     def _stored(self) -> StoredSchedules:
@@ -75,7 +92,7 @@ class Schedules:
 
         ConfigError for what it cannot be, QueueNotFound for an unknown queue; nothing is changed then.
         """
-        await self._put(schedule, codec_for(None, None), declared=False)
+        await self._in_time(self._put(schedule, codec_for(None, None), declared=False))
 
     async def _put(self, schedule: Schedule, codec: Codec[Any], *, declared: bool) -> None:
         plan = plan_of(schedule, codec)
@@ -88,29 +105,38 @@ class Schedules:
             return msgspec.structs.replace(new, declared=declared or (old is not None and old.declared))
 
         await self._stored.change(plan.name, plan.queue, change)
+        self._life.scheduled.forget()
 
     async def get(self, name: str) -> ScheduleInfo:
         """One schedule; ScheduleNotFound."""
-        return _info(await self._found(name), await self._life.store.clock())
+        return _info(*await self._in_time(self._found_now(name)))
 
     async def list(self) -> builtins.list[ScheduleInfo]:
         """All of them, by name."""
-        found, now = await self._stored.all(), await self._life.store.clock()
+
+        async def all_now() -> tuple[builtins.list[Scheduled], float]:
+            return builtins.list(await self._stored.all()), await self._life.store.clock()
+
+        found, now = await self._in_time(all_now())
         return [_info(each, now) for each in found]
 
     async def pause(self, name: str, until: datetime | None = None) -> None:
         """No slot fires, for now or until an instant; then `missed` decides about those in between."""
         end = None if until is None else instant("until", until)
-        await self._change(name, paused=True, paused_until=end)
+        await self._in_time(self._change(name, paused=True, paused_until=end))
 
     async def resume(self, name: str) -> None:
         """Slots fire again; `missed` decides about those in between."""
-        await self._change(name, paused=False, paused_until=None)
+        await self._in_time(self._change(name, paused=False, paused_until=None))
 
     async def delete(self, name: str) -> None:
         """Forget a schedule; its messages stay. ScheduleNotFound."""
-        found = await self._found(name)
-        await self._stored.change(found.plan.name, found.plan.queue, lambda old: None)
+
+        async def delete() -> None:
+            found = await self._found(name)
+            await self._stored.change(found.plan.name, found.plan.queue, lambda old: None)
+
+        await self._in_time(delete())
 
     async def _change(self, name: str, **fields: Any) -> None:
         found = await self._found(name)
@@ -126,6 +152,9 @@ class Schedules:
         if found is None:
             raise _missing(name)
         return found
+
+    async def _found_now(self, name: str) -> tuple[Scheduled, float]:
+        return await self._found(name), await self._life.store.clock()
 
     async def declare(self, declared: Iterable[tuple[Schedule, Codec[Any]]], queues: Iterable[str]) -> None:
         """Apply what an app or a file declares; what was declared for these queues, and is not now, is an orphan."""
@@ -154,10 +183,14 @@ class Schedules:
 
     # ------------------------------------------------------------------ firing
 
+    async def _has_any(self, queue: str) -> bool:
+        """Whether a queue has schedules, by one look for all workers of this broker: there may be thousands of them."""
+        return queue in await self._life.scheduled.queues(self._stored)
+
     async def trigger(self, name: str) -> str:
         """Enqueue its message now; its id. That is no slot: nothing is skipped for it."""
-        plan = (await self._found(name)).plan
-        now = await self._life.store.clock()
+        found, now = await self._in_time(self._found_now(name))
+        plan = found.plan
         envelope = _envelope(plan, now, visible=now)
         [id] = await self._life.store.append(plan.queue, [envelope])
         self._tell_fired(plan, now, id)
@@ -169,14 +202,18 @@ class Schedules:
         Slots that have a message already get no other; those that nobody has decided on yet are left to themselves.
         """
         first, last = instant("since", since), instant("until", until)
-        plan = (await self._found(name)).plan
-        if first > last or last > await self._life.store.clock():
+        found, now = await self._in_time(self._found_now(name))
+        plan = found.plan
+        if first > last or last > now:
             raise ConfigError("backfill: `since` comes before `until`, and both are past")
         ids: builtins.list[str] = []
         slots = schedules.backfill(plan, first, last)
         step = max(1, min(_TOGETHER, _TOGETHER_BYTES // max(1, len(plan.payload))))
         for start in range(0, len(slots), step):
-            ids += await self._backfill(name, slots[start : start + step])
+            try:
+                ids += await self._backfill(name, slots[start : start + step])
+            except UnknownOutcome as error:  # a repeat finds out
+                raise UnknownOutcome(str(error), retry=partial(self.backfill, name, since, until)) from error
         return ids
 
     async def _backfill(self, name: str, slots: Sequence[float]) -> Sequence[str]:
@@ -269,7 +306,7 @@ def plan_of(schedule: Schedule, codec: Codec[Any]) -> Plan:
         None if value is None else instant(f"schedule {schedule.name}: {field}", value)
         for field, value in (("start", schedule.start), ("end", schedule.end))
     )
-    headers, priority, _, _, _, attempts = terms(
+    headers, priority, _, _, _, attempts, *_ = terms(
         priority=schedule.priority, headers=schedule.headers, max_attempts=schedule.max_attempts
     )
     payload, content_type = _encoded(schedule.value, codec)

@@ -11,7 +11,7 @@ import inspect
 import os
 import threading
 import types
-from collections.abc import Callable, Coroutine, Iterable, Mapping
+from collections.abc import AsyncIterator, Callable, Coroutine, Iterable, Iterator, Mapping
 from typing import TYPE_CHECKING, Any, ClassVar, TypeVar
 
 from . import app as _app
@@ -32,20 +32,22 @@ if TYPE_CHECKING:
 
 NAMES: dict[type, str] = {
     _broker.Broker: "url options queue create_queue queues configure_queue delete_queue stats on install uninstall"
-    " check maintain close schedules",
-    _queue.Queue: "name options dead archive enqueue enqueue_many dequeue dequeue_many complete complete_many fail"
-    " fail_many release kill extend cancel wait status get stats refresh pause resume cleanup purge worker",
-    _deliveries.Delivery: "id token value payload content_type headers priority attempt max_attempts enqueued_at"
-    " expires_at receipt complete fail release kill extend",
+    " check maintain close schedules dequeue worker",
+    _queue.Queue: "name options dead archive enqueue enqueue_many dequeue dequeue_many deliveries complete"
+    " complete_many fail fail_many release release_many kill kill_many extend extend_many list peek change"
+    " take_back cancel wait status get stats refresh pause resume cleanup purge worker",
+    _deliveries.Delivery: "id queue token value payload content_type headers priority attempt max_attempts enqueued_at"
+    " expires_at expires receipt complete fail release kill extend",
     _dead_letters.DeadLetters: "list count replay delete purge worker",
     _archive.Archive: "list count replay delete purge",
     _scheduling.Schedules: "put get list pause resume trigger backfill delete tick",
-    _worker.Worker: "worker_id queue concurrency is_running start stop wait run",
+    _worker.Worker: "worker_id queue queues concurrency is_running start stop wait run",
     _app.App: "url handlers schedules handler schedule broker queue open close workers run choose",
-    _app.AppHandler: "queue_name queue enqueue enqueue_many worker",
+    _app.AppHandler: "queue_name queue_names queue enqueue enqueue_many worker",
 }
 
 _FACES: dict[type, type[Face]] = {}
+_END = object()  # of an iterator
 
 T = TypeVar("T")
 
@@ -113,6 +115,8 @@ def _member(core: type, name: str) -> Any:
     found = inspect.getattr_static(core, name, None)
     if inspect.iscoroutinefunction(found):
         return _blocking(name, found)
+    if inspect.isasyncgenfunction(found):
+        return _iterating(name, found)
     return _plain(name, found) if inspect.isfunction(found) else _attribute(name, found)
 
 
@@ -129,6 +133,25 @@ def _blocking(name: str, function: Callable[..., Any]) -> Callable[..., Any]:
         return self._run(getattr(self.core, name)(*args, **kwargs))
 
     return method
+
+
+def _iterating(name: str, function: Callable[..., Any]) -> Callable[..., Any]:
+    """The generator that waits for each of the async one's."""
+
+    @functools.wraps(function)
+    def method(self: Face, *args: Any, **kwargs: Any) -> Iterator[Any]:
+        source = getattr(self.core, name)(*args, **kwargs)
+        try:
+            while (found := self._run(_next(source))) is not _END:
+                yield found
+        finally:
+            self._run(source.aclose())
+
+    return method
+
+
+async def _next(source: AsyncIterator[Any]) -> Any:
+    return await anext(source, _END)
 
 
 def _plain(name: str, function: Callable[..., Any]) -> Callable[..., Any]:
@@ -249,7 +272,7 @@ class App(_OfApp, _face(_app.App)):  # type: ignore[misc] # made above
         super().__init__(_app.App(url, **options))
 
     @functools.wraps(_app.App.handler)
-    def handler(self, name: str, type: Any = None, **options: Any) -> Callable[[Callable[..., Any]], Any]:
+    def handler(self, name: Any, type: Any = None, **options: Any) -> Callable[[Callable[..., Any]], Any]:
         declare = self.core.handler(name, type, **_with_faces(self, options))
         return lambda function: AppHandler(declare(function))
 
@@ -295,14 +318,17 @@ _FACES.update(
 )
 
 
-def connect(url: str | os.PathLike[str] | None = None, **options: Any) -> Broker:
-    """Open a store, now; use it as it is and `close` it, or as a context manager. As `holdfast.connect` otherwise."""
+def connect(url: str | os.PathLike[str] | None = None, *, pool: Any = None, **options: Any) -> Broker:
+    """Open a store, now; use it as it is and `close` it, or as a context manager. As `holdfast.connect` otherwise.
+
+    A `pool` belongs to the event loop that it was made in, which this face's never is: it is refused.
+    """
     place = portal()
-    return Broker(place.run(_opened(url, options)), place)
+    return Broker(place.run(_opened(_broker.connect(url, pool=pool, **options))), place)
 
 
-async def _opened(url: str | os.PathLike[str] | None, options: Mapping[str, Any]) -> _broker.Broker:
-    return await _broker.connect(url, **options)
+async def _opened(connecting: _broker.Connecting) -> _broker.Broker:
+    return await connecting
 
 
 def backup(source: Url | Broker, target: Url, *, on_progress: OnProgress | None = None) -> Backup:

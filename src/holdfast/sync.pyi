@@ -5,10 +5,12 @@ Written by tools/make_sync_stub.py: change the async classes instead.
 
 import builtins
 import os
-from collections.abc import Callable, Iterable, Mapping, Sequence
+from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
 from datetime import datetime
 from types import TracebackType
-from typing import Any, Generic, ParamSpec, Self, TypeVar, overload
+from typing import Any, Generic, Literal, ParamSpec, Self, TypeVar, overload
+
+from msgspec import UNSET, UnsetType
 
 from . import errors as _errors
 from .app import App as _App
@@ -21,15 +23,18 @@ from .config import QueueOptions, StoreOptions
 from .dead_letters import DeadLetters as _DeadLetters
 from .deliveries import Delivery as _Delivery
 from .deliveries import Record
+from .ended import Replayed
 from .events import Callback
 from .messages import Message
 from .queue import Queue as _Queue
+from .queue import State
 from .schedules import Schedule
 from .scheduling import ScheduleInfo
 from .scheduling import Schedules as _Schedules
 from .stores.base import Check, QueueInfo
-from .stores.records import Stats, Status
+from .stores.records import Dedup, Enqueued, Stats, Status
 from .worker import Worker as _Worker
+from .worker.choice import Wanted
 
 NAMES: dict[type, str]
 
@@ -38,7 +43,7 @@ P = ParamSpec("P")
 R = TypeVar("R")
 F = TypeVar("F")
 
-def connect(url: str | os.PathLike[str] | None = None, **options: Any) -> Broker: ...
+def connect(url: str | os.PathLike[str] | None = None, *, pool: Any = None, **options: Any) -> Broker: ...
 def backup(source: Url | Broker, target: Url, *, on_progress: OnProgress | None = None) -> Backup: ...
 def restore(
     target: Url, url: Url, *, prefix: str = "", number: int | None = None, on_progress: OnProgress | None = None
@@ -92,6 +97,24 @@ class Broker:
     def close(self) -> None: ...
     @property
     def schedules(self) -> Schedules: ...
+    def dequeue(
+        self,
+        queues: Sequence[str],
+        type: Any = None,
+        *,
+        codec: str | Format | None = None,
+        lease: float | None = None,
+        wait: float = 0,
+    ) -> Delivery[Any] | None: ...
+    def worker(
+        self,
+        handler: Callable[..., Any],
+        queues: Wanted,
+        type: Any = None,
+        *,
+        codec: str | Format | None = None,
+        **options: Any,
+    ) -> Worker: ...
     def __enter__(self) -> Self: ...
     def __exit__(
         self, kind: type[BaseException] | None, error: BaseException | None, traceback: TracebackType | None
@@ -107,6 +130,7 @@ class Queue(Generic[T]):
     def dead(self) -> DeadLetters[T]: ...
     @property
     def archive(self) -> Archive[T]: ...
+    @overload
     def enqueue(
         self,
         value: T | Message[T],
@@ -117,8 +141,53 @@ class Queue(Generic[T]):
         headers: Mapping[str, str] | None = None,
         dedup_key: str | None = None,
         max_attempts: int | None = None,
+        expires: float | datetime | None = None,
         connection: Any = None,
+        notify: bool = False,
+        wait: float = 0,
+        dedup: Dedup = "window",
+        replace: bool = False,
+        report: Literal[False] = False,
     ) -> str: ...
+    @overload
+    def enqueue(
+        self,
+        value: T | Message[T],
+        *,
+        priority: int = 0,
+        delay: float = 0,
+        at: datetime | None = None,
+        headers: Mapping[str, str] | None = None,
+        dedup_key: str | None = None,
+        max_attempts: int | None = None,
+        expires: float | datetime | None = None,
+        connection: Any = None,
+        notify: bool = False,
+        wait: float = 0,
+        dedup: Dedup = "window",
+        replace: bool = False,
+        report: Literal[True],
+    ) -> Enqueued: ...
+    @overload
+    def enqueue(
+        self,
+        value: T | Message[T],
+        *,
+        priority: int = 0,
+        delay: float = 0,
+        at: datetime | None = None,
+        headers: Mapping[str, str] | None = None,
+        dedup_key: str | None = None,
+        max_attempts: int | None = None,
+        expires: float | datetime | None = None,
+        connection: Any = None,
+        notify: bool = False,
+        wait: float = 0,
+        dedup: Dedup = "window",
+        replace: bool = False,
+        report: bool,
+    ) -> str | Enqueued: ...
+    @overload
     def enqueue_many(
         self,
         values: Iterable[T | Message[T]],
@@ -128,14 +197,55 @@ class Queue(Generic[T]):
         at: datetime | None = None,
         headers: Mapping[str, str] | None = None,
         max_attempts: int | None = None,
+        expires: float | datetime | None = None,
         connection: Any = None,
+        notify: bool = False,
+        wait: float = 0,
+        report: Literal[False] = False,
     ) -> list[str]: ...
+    @overload
+    def enqueue_many(
+        self,
+        values: Iterable[T | Message[T]],
+        *,
+        priority: int = 0,
+        delay: float = 0,
+        at: datetime | None = None,
+        headers: Mapping[str, str] | None = None,
+        max_attempts: int | None = None,
+        expires: float | datetime | None = None,
+        connection: Any = None,
+        notify: bool = False,
+        wait: float = 0,
+        report: Literal[True],
+    ) -> list[Enqueued]: ...
+    @overload
+    def enqueue_many(
+        self,
+        values: Iterable[T | Message[T]],
+        *,
+        priority: int = 0,
+        delay: float = 0,
+        at: datetime | None = None,
+        headers: Mapping[str, str] | None = None,
+        max_attempts: int | None = None,
+        expires: float | datetime | None = None,
+        connection: Any = None,
+        notify: bool = False,
+        wait: float = 0,
+        report: bool,
+    ) -> list[str] | list[Enqueued]: ...
     def dequeue(self, *, lease: float | None = None, wait: float = 0) -> Delivery[T] | None: ...
-    def dequeue_many(self, limit: int, *, lease: float | None = None, wait: float = 0) -> list[Delivery[T]]: ...
+    def dequeue_many(
+        self, limit: int, *, lease: float | None = None, wait: float = 0
+    ) -> builtins.list[Delivery[T]]: ...
+    def deliveries(
+        self, *, lease: float | None = None, wait: float = 20.0, idle: float | None = None
+    ) -> Iterator[Delivery[T]]: ...
     def complete(self, delivery: Delivery[T] | str, result: Any = None, *, keep: bool | None = None) -> None: ...
     def complete_many(
         self, deliveries: Sequence[Delivery[T] | str], results: Sequence[Any] | None = None, *, keep: bool | None = None
-    ) -> list[bool]: ...
+    ) -> builtins.list[bool]: ...
     def fail(
         self, delivery: Delivery[T] | str, error: BaseException | str, *, retry_in: float | None = None
     ) -> None: ...
@@ -145,11 +255,26 @@ class Queue(Generic[T]):
         error: BaseException | str | Sequence[BaseException | str],
         *,
         retry_in: float | None = None,
-    ) -> list[bool]: ...
+    ) -> builtins.list[bool]: ...
     def release(self, delivery: Delivery[T] | str, delay: float = 0) -> None: ...
+    def release_many(self, deliveries: Sequence[Delivery[T] | str], delay: float = 0) -> builtins.list[bool]: ...
     def kill(self, delivery: Delivery[T] | str, reason: str) -> None: ...
+    def kill_many(self, deliveries: Sequence[Delivery[T] | str], reason: str) -> builtins.list[bool]: ...
     def extend(self, delivery: Delivery[T] | str, seconds: float) -> datetime: ...
-    def cancel(self, id: str) -> bool: ...
+    def extend_many(self, deliveries: Sequence[Delivery[T] | str], seconds: float) -> builtins.list[bool]: ...
+    def list(self, state: State, limit: int = 100, after: str | None = None) -> builtins.list[Record[T]]: ...
+    def peek(self, limit: int = 10) -> builtins.list[Record[T]]: ...
+    def change(
+        self,
+        id: str,
+        *,
+        priority: int | None = None,
+        delay: float | None = None,
+        at: datetime | None = None,
+        value: T | UnsetType = UNSET,
+    ) -> bool: ...
+    def take_back(self, ids: str | Iterable[str] | None = None, *, worker: str | None = None) -> int: ...
+    def cancel(self, id: str, *, running: bool = False) -> bool: ...
     def wait(self, id: str, timeout: float | None = None) -> Record[T]: ...
     def status(self, id: str) -> Status | None: ...
     def get(self, id: str) -> Record[T] | None: ...
@@ -165,6 +290,8 @@ class Delivery(Generic[T]):
     core: _Delivery[T]
     @property
     def id(self) -> str: ...
+    @property
+    def queue(self) -> str: ...
     @property
     def token(self) -> str: ...
     @property
@@ -186,6 +313,8 @@ class Delivery(Generic[T]):
     @property
     def expires_at(self) -> datetime: ...
     @property
+    def expires(self) -> datetime | None: ...
+    @property
     def receipt(self) -> str: ...
     def complete(self, result: Any = None, *, keep: bool | None = None) -> None: ...
     def fail(self, error: BaseException | str, *, retry_in: float | None = None) -> None: ...
@@ -197,7 +326,7 @@ class DeadLetters(Generic[T]):
     core: _DeadLetters[T]
     def list(self, limit: int = 100, after: str | None = None) -> list[Record[T]]: ...
     def count(self) -> int: ...
-    def replay(self, ids: Iterable[str] | None = None) -> int: ...
+    def replay(self, ids: Iterable[str] | None = None) -> Replayed: ...
     def delete(self, ids: Iterable[str]) -> int: ...
     def purge(self) -> int: ...
     def worker(self, handler: Callable[..., Any], **options: Any) -> Worker: ...
@@ -208,7 +337,7 @@ class Archive(Generic[T]):
     def count(self) -> int: ...
     def replay(
         self, ids: Iterable[str] | None = None, *, since: datetime | None = None, until: datetime | None = None
-    ) -> int: ...
+    ) -> Replayed: ...
     def delete(self, ids: Iterable[str]) -> int: ...
     def purge(self) -> int: ...
 
@@ -230,6 +359,8 @@ class Worker:
     def worker_id(self) -> str: ...
     @property
     def queue(self) -> Queue[Any]: ...
+    @property
+    def queues(self) -> list[str]: ...
     @property
     def concurrency(self) -> int: ...
     @property
@@ -254,11 +385,11 @@ class App:
     def schedules(self) -> dict[str, Schedule]: ...
     @overload
     def handler(
-        self, name: str, type: type[T], *, codec: str | Format | None = None, **options: Any
+        self, name: str | Wanted, type: type[T], *, codec: str | Format | None = None, **options: Any
     ) -> Callable[[Callable[P, R]], AppHandler[T, P, R]]: ...
     @overload
     def handler(
-        self, name: str, type: Any = None, *, codec: str | Format | None = None, **options: Any
+        self, name: str | Wanted, type: Any = None, *, codec: str | Format | None = None, **options: Any
     ) -> Callable[[Callable[P, R]], AppHandler[Any, P, R]]: ...
     def schedule(
         self, queue: str, cron: str | None = None, *, name: str | None = None, **said: Any
@@ -286,8 +417,20 @@ class AppHandler(Generic[T, P, R]):
     core: _AppHandler[T, P, R]
     @property
     def queue_name(self) -> str: ...
+    @property
+    def queue_names(self) -> list[str]: ...
     def queue(self) -> Queue[T]: ...
-    def enqueue(self, value: T | Message[T], **terms: Any) -> str: ...
-    def enqueue_many(self, values: Iterable[T | Message[T]], **terms: Any) -> list[str]: ...
+    @overload
+    def enqueue(self, value: T | Message[T], *, report: Literal[False] = False, **terms: Any) -> str: ...
+    @overload
+    def enqueue(self, value: T | Message[T], *, report: Literal[True], **terms: Any) -> Enqueued: ...
+    @overload
+    def enqueue_many(
+        self, values: Iterable[T | Message[T]], *, report: Literal[False] = False, **terms: Any
+    ) -> list[str]: ...
+    @overload
+    def enqueue_many(
+        self, values: Iterable[T | Message[T]], *, report: Literal[True], **terms: Any
+    ) -> list[Enqueued]: ...
     def worker(self, **options: Any) -> Worker: ...
     def __call__(self, *args: P.args, **kwargs: P.kwargs) -> R: ...

@@ -8,12 +8,15 @@ import itertools
 import subprocess
 import sys
 from collections.abc import Iterator
+from datetime import UTC, datetime
 from pathlib import Path
 
 import pytest
 
 import holdfast
 from holdfast.errors import ConfigError, Damaged, QueueExists, StoreError
+from holdfast.schedules import Mark
+from holdfast.stores.scheduling import Fire, Scheduled
 from holdfast.testing.contract.backups import must_be_alike, records
 from tests.cli_runner import Cli
 from tests.servers import nats as nats_servers
@@ -22,7 +25,7 @@ from tests.stores.postgres.fixtures import Database
 
 
 async def fill(url: str) -> None:
-    """Some messages in every state."""
+    """Some messages in every state, and schedules."""
     async with holdfast.connect(url) as broker:
         queue = await broker.queue("jobs", retry=holdfast.Fixed(900), max_attempts=3, lease=60)
         await queue.enqueue_many([{"n": n, "body": "x" * 50} for n in range(300)], priority=1)
@@ -39,6 +42,15 @@ async def fill(url: str) -> None:
         for delivery in taken[70:]:
             await delivery.release()
         await broker.queue("empty", dead_letter="jobs", archive_days=3)
+        daily = holdfast.Schedule(
+            name="daily", queue="jobs", cron="0 9 * * MON-FRI", tz="Europe/Berlin", value={"n": 1}
+        )
+        await broker.schedules.put(daily)
+        assert broker.store.schedules is not None
+        far = Mark(1_790_000_000.0, "an id", 3, 2, ((1_780_000_000.0, 1_780_086_400.0),))
+        assert await broker.store.schedules.fire("jobs", [Fire("daily", Mark(), far, [])]) == [True]
+        await broker.schedules.put(holdfast.Schedule(name="weekly", queue="empty", every=604800, overlap="skip"))
+        await broker.schedules.pause("weekly", until=datetime(2090, 1, 1, tzinfo=UTC))
 
 
 def killed(seconds: float, *words: str) -> None:
@@ -60,6 +72,13 @@ async def must_match(url: str, other: str) -> None:
             was, now = await one.store.stats(info.name), await two.store.stats(info.name)
             counts = ("total", "pending", "delayed", "retry", "dead", "archived", "completed", "failed")
             assert [getattr(was, name) for name in counts] == [getattr(now, name) for name in counts]
+        assert await all_of(one) == await all_of(two) != []
+
+
+async def all_of(broker: holdfast.Broker) -> list[Scheduled]:
+    """Schedules and their marks."""
+    assert broker.store.schedules is not None
+    return await broker.store.schedules.all()
 
 
 @pytest.fixture
@@ -114,6 +133,7 @@ async def test_move_keeps_everything_and_pauses_the_first(tmp_path: Path) -> Non
         assert [info.paused for info in await one.queues()] == [True, True]
         assert [info.paused for info in await two.queues()] == [False, False]
         await must_be_alike(one.store, "jobs", two.store, "jobs")
+        assert await all_of(one) == await all_of(two) != []
 
 
 async def test_move_refuses_messages_in_hand_and_changes_nothing(tmp_path: Path) -> None:

@@ -74,7 +74,9 @@ class CountsAttemptAtFailure(ToyStore):
 class NoPollFallback(ToyStore):
     """A waiting claim wakes for a new message and for nothing else."""
 
-    async def claim(self, queue: str, limit: int, lease: float, *, wait: float = 0.0) -> Claims:
+    async def claim(
+        self, queue: str, limit: int, lease: float, *, wait: float = 0.0, worker: str | None = None
+    ) -> Claims:
         claims = self.claim_now(queue, limit, lease)
         while wait and not claims.messages:
             await self.appended.wait()
@@ -220,13 +222,17 @@ class Broken:
 
 
 class HalfTheLease(Broken):
-    async def claim(self, queue: str, limit: int, lease: float, *, wait: float = 0.0) -> Claims:
-        return await self.store.claim(queue, limit, lease / 2, wait=wait)
+    async def claim(
+        self, queue: str, limit: int, lease: float, *, wait: float = 0.0, worker: str | None = None
+    ) -> Claims:
+        return await self.store.claim(queue, limit, lease / 2, wait=wait, worker=worker)
 
 
 class AnyToken(Broken):
-    async def claim(self, queue: str, limit: int, lease: float, *, wait: float = 0.0) -> Claims:
-        claims = await self.store.claim(queue, limit, lease, wait=wait)
+    async def claim(
+        self, queue: str, limit: int, lease: float, *, wait: float = 0.0, worker: str | None = None
+    ) -> Claims:
+        claims = await self.store.claim(queue, limit, lease, wait=wait, worker=worker)
         self.newest |= {message.id: message.token for message in claims.messages}
         return claims
 

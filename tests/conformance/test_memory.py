@@ -23,6 +23,15 @@ class TestMemory(
     contract.DelayAndDedup,
     contract.Reopening,
     contract.Schedules,
+    contract.SeveralQueues,
+    contract.Listing,
+    contract.Operating,
+    contract.Changing,
+    contract.Reporting,
+    contract.Uniqueness,
+    contract.Replacing,
+    contract.Expiry,
+    contract.Backups,
 ):
     """Topics in which time matters, in real time."""
 
@@ -41,6 +50,7 @@ class TestMemoryWithManualClock(
     contract.DeadLetters,
     contract.Archive,
     contract.DelayAndDedup,
+    contract.Expiry,
     contract.Batches,
     contract.Events,
     contract.Whole,

@@ -48,7 +48,7 @@ class Place:
             broker.uninstall()
 
 
-class TestNats(Place, contract.Network, contract.All):
+class TestNats(Place, contract.Network, contract.AllButChanging):
     """One server, one copy."""
 
     async def open_broker(self) -> Broker:
@@ -67,6 +67,8 @@ class TestNatsSync(
     contract.Archive,
     contract.DelayAndDedup,
     contract.Batches,
+    contract.Listing,
+    contract.Operating,
     contract.Workers,
     contract.Events,
     contract.Whole,

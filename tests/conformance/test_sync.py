@@ -21,6 +21,13 @@ class TestSync(
     contract.Archive,
     contract.DelayAndDedup,
     contract.Batches,
+    contract.Listing,
+    contract.Operating,
+    contract.Changing,
+    contract.Reporting,
+    contract.Uniqueness,
+    contract.Replacing,
+    contract.Expiry,
     contract.Workers,
     contract.Events,
     contract.Whole,
@@ -29,6 +36,7 @@ class TestSync(
     contract.Receipts,
     contract.Options,
     contract.Reopening,
+    contract.SeveralQueues,
 ):
     """`holdfast.sync`, blocking and thread-safe."""
 

@@ -12,7 +12,14 @@ from holdfast.testing.clock import ManualClock
 from tests.toy_store import ToyStore
 
 
-class TestToy(contract.Workers, contract.Disturbances, contract.Concurrency):
+class TestToy(
+    contract.Workers,
+    contract.Disturbances,
+    contract.Concurrency,
+    contract.Reporting,
+    contract.Uniqueness,
+    contract.Replacing,
+):
     """Topics whose time is real."""
 
     @pytest.fixture

@@ -52,6 +52,8 @@ SHAPES: dict[str, Shape] = {
     "dedup_confirmed": Shape(messages=4, attempts=1, jumps=0.0, pace=0.05, dedup=True, lazy=0.3, upkeep=0.7),
     "shard_per_producer": Shape(messages=4, shards=2, faults=0.0, jumps=0.0),
     "delete_incarnation": Shape(delete=True),
+    "change_unlisted": Shape(changes=True, upkeep=0.7, lazy=0.0),
+    "change_only_waiting": Shape(changes=True, upkeep=0.7),
     "S1_one_swap": Shape(messages=1, schedules=True, upkeep=0.7, lazy=0.0),
     "S2_mark_compared": Shape(messages=1, schedules=True, upkeep=0.7, lazy=0.0),
     "delete_waits": Shape(messages=6, gap=4, steps=300, faults=0.06, jumps=0.0, pace=0.1, delete=True, upkeep=0.5),

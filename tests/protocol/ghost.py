@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from typing import TYPE_CHECKING, Any, NoReturn
 
-from .head import DROPPED, Purge, State
+from .head import DROPPED, Purge, Rewrite, State
 from .keys import IDENTITY, Id, Key, Log, Row
 from .rules import LEASE, E, R
 
@@ -179,6 +179,8 @@ class Ghost:
         if new["ended"] != self.ended.get(log, 0):
             broken("counters are the settled messages", new["ended"], self.ended.get(log, 0))
         for intent in intents:
+            if type(intent) is Rewrite and intent.new in new["blocks"] and intent.new not in old["blocks"]:
+                self.status[self.id(intent.new, 0)] = "new"
             if type(intent) is Purge and new["purges"] > old["purges"]:
                 self._purge_applied(log, intent.call)
 

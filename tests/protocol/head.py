@@ -82,6 +82,12 @@ class Fire(NamedTuple):
     key: Key
 
 
+class Rewrite(NamedTuple):
+    key: Key
+    place: int
+    new: Key
+
+
 class Freeze(NamedTuple):
     flush: int
     file: tuple[int, ...]
@@ -299,6 +305,18 @@ def _fire(work: _Work, intent: Fire) -> str:
     return "stored"
 
 
+def _rewrite(work: _Work, intent: Rewrite) -> bool:
+    """Only what nobody holds, and that has been claimed as often as its new block says."""
+    state = work.state(intent.key, intent.place)
+    waits = state.kind in ("new", "retry") or (not work.rules.change_only_waiting and state.kind == "leased")
+    if not waits or state.attempts != intent.new.attempts:
+        return False
+    work.put(intent.key, intent.place, DROPPED)
+    if not is_known(work.head, intent.new):
+        work.head["blocks"][intent.new] = (State("new", state.attempts),)
+    return True
+
+
 def _expire(work: _Work) -> None:
     """A lease is over and its attempts are used up: dead."""
     for key, states in list(work.head["blocks"].items()):
@@ -389,6 +407,7 @@ _VERBS: dict[type, Any] = {
     Bury: _bury,
     Purge: _purge,
     Fire: _fire,
+    Rewrite: _rewrite,
     Claim: _claim,
     Freeze: _freeze,
     Renew: _renew,

@@ -73,6 +73,9 @@ class Rules:
     delete_window: bool = True  # off: a closed queue is removed at once, its head first
     replay_once: bool = True  # off: each replay makes a block of its own
 
+    change_unlisted: bool = True  # off: a changed message is written into the inbox, where others may absorb it
+    change_only_waiting: bool = True  # off: what somebody holds is changed too
+
     S1_one_swap: bool = True  # off: a slot's block is admitted by anybody, and the mark moved after
     S2_mark_compared: bool = True  # off: a late writer moves the mark whatever it is by then
 

@@ -10,7 +10,7 @@ import pytest
 from .controls import SHAPES, find
 from .rules import NAMES, Rules
 from .search import SCHEDULED, SMALL, broken_by, plans, scripted, world_of
-from .world import World
+from .world import Shape, World
 
 
 @pytest.mark.parametrize("hundred", range(12))
@@ -24,6 +24,17 @@ def test_the_shapes_of_the_controls_are_good_with_all_rules(rule: str) -> None:
     """So what is found there without a rule is found because of it."""
     for seed in range(15):
         assert broken_by(world_of(seed, Rules(), SHAPES[rule])) is None, f"seed {seed}"
+
+
+@pytest.mark.parametrize("purge", [False, True])
+def test_changed_messages_keep_every_promise(purge: bool) -> None:
+    changed = 0
+    shape = Shape(messages=4, changes=True, priorities=True, purge=purge, upkeep=0.6)
+    for seed in range(300):
+        world = world_of(seed, Rules(), shape)
+        assert broken_by(world) is None, f"seed {seed}"
+        changed += sum(key.folder == "staged" for key in world.ghost.absorbed)
+    assert changed > 100
 
 
 def test_every_single_deviation_of_a_small_configuration() -> None:

@@ -13,6 +13,7 @@ from .flusher import flush
 from .ghost import Ghost, broken
 from .head import Head, apply
 from .keys import CONFIG, IDENTITY, Log
+from .operator import change
 from .producer import append, append_once, replay
 from .quarantine import bring_back, identify, keep_aside
 from .rules import CACHE, R, Rules
@@ -48,6 +49,7 @@ class Shape:
     delete: bool = False
     replay: bool = False
     schedules: bool = False
+    changes: bool = False
     retries: bool = False  # producers repeat what is unknown
     touches: float = 0.0  # steps after which some blocks are rewritten
     copies: float = 0.0  # steps after which the whole bucket is a copy
@@ -190,6 +192,8 @@ def _upkeep(shape: Shape, log: Log) -> list[Any]:
         chores.append(sweep)
     if shape.purge and main:
         chores.append(purge)
+    if shape.changes and main:
+        chores += [change, change]
     if shape.replay and main:
         chores += [replay, replay]
     if shape.schedules and main:

@@ -12,7 +12,7 @@ import re
 from bisect import bisect_left, insort
 from collections.abc import Iterator
 from dataclasses import dataclass
-from datetime import UTC, datetime
+from datetime import UTC, datetime, timedelta
 from email.utils import format_datetime
 from itertools import count
 from types import TracebackType
@@ -43,6 +43,7 @@ class BucketServer:
         self.items: dict[str, Item] = {}
         self._keys: list[str] = []  # in order
         self._lie = lie
+        self.ahead = timedelta()  # of its clock
         self._server = HttpServer(self._handle)
         self._numbers = count(1)
 
@@ -67,11 +68,14 @@ class BucketServer:
     ) -> None:
         self._server.__exit__(kind, error, trace)
 
+    def _now(self) -> datetime:
+        return datetime.now(UTC) + self.ahead
+
     # ------------------------------------------------------------------ requests
 
     async def _handle(self, request: Request) -> Response | None:
         response = await self._answer(request)
-        response.headers["date"] = format_datetime(datetime.now(UTC), usegmt=True)
+        response.headers["date"] = format_datetime(self._now(), usegmt=True)
         response.headers["x-amz-request-id"] = str(next(self._numbers))
         return response
 
@@ -105,7 +109,7 @@ class BucketServer:
             return refusal
         if key not in self.items:
             insort(self._keys, key)
-        self.items[key] = Item(request.body, _tag(request.body), datetime.now(UTC).replace(microsecond=0))
+        self.items[key] = Item(request.body, _tag(request.body), self._now().replace(microsecond=0))
         return Response(200, {"etag": self.items[key].tag})
 
     def _check(self, key: str, request: Request) -> Response | None:

@@ -56,7 +56,7 @@ class Maker:
         self.held: list[tuple[str, str]] = []
 
     async def claim(self, count: int, lease: float = 5000.0, queue: str = "jobs") -> list[Claimed]:
-        messages = (await self.store.claim(queue, count, lease)).messages
+        messages = (await self.store.claim(queue, count, lease, worker="maker")).messages
         assert len(messages) == count
         return messages
 

@@ -156,7 +156,7 @@ def test_store_options_layers():
 
 
 async def test_a_store_that_does_not_answer_is_unavailable(monkeypatch):
-    async def never(location, options):
+    async def never(location, options, pool):
         await asyncio.Event().wait()
 
     monkeypatch.setattr(opening, "_open", never)

@@ -24,6 +24,8 @@ RULES: list[tuple[type[ToyStore], type[contract.StoreContract], str, dict[str, o
     (toys.ClaimGivesTooMany, contract.Leases, "claim_never_gives_more_than_asked", {}),
     (toys.ClaimGivesTooMany, contract.Seam, "claim_gives_at_most_the_limit", {}),
     (toys.HeldMessagesVisible, contract.Leases, "held_message_is_invisible", {}),
+    (toys.HolderNotNamed, contract.Leases, "plain_dequeue_holds_under_the_name_of_its_process", {}),
+    (toys.HolderNotNamed, contract.Seam, "who_claims_a_message_holds_it_in_every_view", {}),
     (toys.HeldMessagesVisible, contract.Leases, "two_claimers_never_hold_one_message", {}),
     (toys.PriorityIgnored, contract.Basics, "higher_priority_comes_first", {}),
     (toys.LastInFirstOut, contract.Basics, "first_in_first_out_within_a_priority", {}),

@@ -59,10 +59,18 @@ LICENSE = "one-1.dist-info/licenses/LICENSE"
 
 
 @pytest.mark.parametrize(
-    "name", ["one/server/chart.js", "one/server/vendored/chart.py", "one/copied.py"], ids=["kind", "folder", "rights"]
+    ("name", "text"),
+    [
+        ("one/server/chart.js", ""),
+        ("one/server/page/static/letters.woff2", ""),
+        ("one/server/vendored/chart.py", ""),
+        ("one/copied.py", "# Copyright 2020 somebody"),
+        ("one/server/page/static/chart.js", "/*! @license MIT */"),
+    ],
+    ids=["kind", "kind, of the page", "folder", "rights", "rights, in the page"],
 )
-def test_files_of_others_need_their_licence(dist: ModuleType, tmp_path: Path, name: str) -> None:
-    wheel = wheel_of(tmp_path, {LICENSE: "", name: "# Copyright 2020 somebody"})
+def test_files_of_others_need_their_licence(dist: ModuleType, tmp_path: Path, name: str, text: str) -> None:
+    wheel = wheel_of(tmp_path, {LICENSE: "", name: text})
     [wrong] = dist.wrong_in_wheel(wheel, {f"src/{name}"})
     assert wrong.startswith(f"{name} looks like another's")
 

@@ -87,3 +87,11 @@ def test_a_node_is_enough_from_18_on(tmp_path: Path, capsys: pytest.CaptureFixtu
     program(tmp_path, "node", "v16.1.0")
     assert not programs.ensure(NODE, {"PATH": str(tmp_path)}, run=_never, root=False)
     assert "this is Node 16" in capsys.readouterr().err
+
+
+def test_a_chromium_is_enough_from_120_on(tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:
+    program(tmp_path, "chromium", "Chromium 150.0.7871.100 built on Debian GNU/Linux 12 (bookworm)")
+    assert programs.ensure(programs.CHROMIUM, {"PATH": str(tmp_path)}, run=_never, root=True)
+    program(tmp_path, "chromium", "Chromium 99.0.4844.51")
+    assert not programs.ensure(programs.CHROMIUM, {"PATH": str(tmp_path)}, run=_never, root=False)
+    assert "apt-get install chromium" in capsys.readouterr().err

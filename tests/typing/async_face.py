@@ -25,9 +25,9 @@ async def main() -> None:
 
         assert_type(await emails.enqueue(Email("a"), priority=5), str)
         assert_type(await emails.enqueue_many([Email("a"), Message(Email("b"), priority=5)]), list[str])
-        await emails.enqueue("text")  # type: ignore[arg-type]
-        await emails.enqueue(Email("a"), 5)  # type: ignore[call-arg]
-        await emails.enqueue(Email("a"), prioritty=5)  # type: ignore[call-arg]
+        await emails.enqueue("text")  # type: ignore[call-overload]
+        await emails.enqueue(Email("a"), 5)  # type: ignore[call-overload]
+        await emails.enqueue(Email("a"), prioritty=5)  # type: ignore[call-overload]
 
         delivery = await emails.dequeue(wait=5)
         assert_type(delivery, Delivery[Email] | None)

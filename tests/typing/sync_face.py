@@ -23,7 +23,7 @@ def main() -> None:
 
         assert_type(emails.enqueue(Email("a"), priority=5), str)
         assert_type(emails.enqueue_many([Email("a"), Message(Email("b"))]), list[str])
-        emails.enqueue("text")  # type: ignore[arg-type]
+        emails.enqueue("text")  # type: ignore[call-overload]
 
         delivery = emails.dequeue(wait=5)
         assert_type(delivery, Delivery[Email] | None)

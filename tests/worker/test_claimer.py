@@ -21,13 +21,13 @@ class Watched(ToyStore):
         super().__init__()
         self.claims, self.settles, self.claiming, self.most_claiming = [], [], 0, 0
 
-    async def claim(self, queue, limit, lease, *, wait=0.0):
+    async def claim(self, queue, limit, lease, *, wait=0.0, worker=None):
         self.claiming += 1
         self.most_claiming = max(self.most_claiming, self.claiming)
         self.claims.append((limit, wait))
         try:
             await asyncio.sleep(0.001)
-            return await super().claim(queue, limit, lease, wait=wait)
+            return await super().claim(queue, limit, lease, wait=wait, worker=worker)
         finally:
             self.claiming -= 1
 
@@ -105,8 +105,8 @@ async def test_what_some_of_several_calls_brought_is_kept_when_others_fail():
     class Limping(Dear):
         failures = 0
 
-        async def claim(self, queue, limit, lease, *, wait=0.0):
-            claims = await super().claim(queue, limit, lease, wait=wait)
+        async def claim(self, queue, limit, lease, *, wait=0.0, worker=None):
+            claims = await super().claim(queue, limit, lease, wait=wait, worker=worker)
             if self.claiming and not claims.messages and self.failures < 20:
                 self.failures += 1
                 raise OSError("gone")
@@ -201,8 +201,8 @@ async def test_a_paused_queue_is_not_hammered_and_resumes(broker):
 
 async def test_claims_that_answer_empty_at_once_are_paced():
     class Hasty(Watched):
-        async def claim(self, queue, limit, lease, *, wait=0.0):
-            return await super().claim(queue, limit, lease, wait=0.0)
+        async def claim(self, queue, limit, lease, *, wait=0.0, worker=None):
+            return await super().claim(queue, limit, lease, wait=0.0, worker=worker)
 
     store = Hasty()
     async with Broker(store) as broker:

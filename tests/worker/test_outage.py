@@ -28,9 +28,9 @@ class Flaky(ToyStore):
             self.refused += 1
             raise self.trouble
 
-    async def claim(self, queue, limit, lease, *, wait=0.0):
+    async def claim(self, queue, limit, lease, *, wait=0.0, worker=None):
         self.check_trouble("claim")
-        return await super().claim(queue, limit, lease, wait=min(wait, 0.05))
+        return await super().claim(queue, limit, lease, wait=min(wait, 0.05), worker=worker)
 
     async def settle(self, queue, settlements):
         self.check_trouble("settle")

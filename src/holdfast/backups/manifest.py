@@ -17,9 +17,12 @@ import msgspec
 
 from ..config import QueueOptions
 from ..errors import Damaged, StoreError
+from ..first_look import known
 from ..stores.consumers import Consumer
+from ..stores.scheduling import Scheduled
 
 FORMAT = 1  # of manifests
+WITH_SCHEDULES = 2  # of those that have some, which versions that do not know them would lose
 _FILE = re.compile(r"data/([0-9a-f]{32})-([0-9]{4})(e?)-([0-9]+)-([0-9a-f]{8})\.parquet")
 _MANIFEST = re.compile(r"manifest-([0-9]{6})\.json")
 _SUM = b"\ncrc32 "
@@ -47,11 +50,13 @@ class QueueEntry(msgspec.Struct, frozen=True, kw_only=True):
     sections: dict[str, list[File]]
     consumers: dict[str, Consumer] = {}
     sinks: dict[str, tuple[int, float]] = {}
+    schedules: list[Scheduled] = []
 
     def rows(self, section: str) -> int:
         return sum(file.rows for file in self.sections.get(section, ()))
 
 
+@known
 class Manifest(msgspec.Struct, frozen=True, kw_only=True):
     """A backup."""
 
@@ -117,7 +122,9 @@ def manifest_name(number: int) -> str:
 
 
 def encode(manifest: Manifest) -> bytes:
-    body = msgspec.json.format(msgspec.json.encode(manifest), indent=1)
+    has_schedules = any(queue.schedules for queue in manifest.queues)
+    written = msgspec.structs.replace(manifest, format=WITH_SCHEDULES if has_schedules else FORMAT)
+    body = msgspec.json.format(msgspec.json.encode(written), indent=1)
     return body + _SUM + f"{zlib.crc32(body):08x}\n".encode()
 
 
@@ -127,8 +134,8 @@ def decode(data: bytes, place: str) -> Manifest:
     if not mark or crc.strip() != f"{zlib.crc32(body):08x}".encode():
         raise Damaged(f"{place} is damaged: its checksum does not match", queue="", key=place)
     format = msgspec.json.decode(body, type=_Peek).format
-    if format > FORMAT:
-        raise StoreError(f"{place} has format {format}, this Holdfast knows up to {FORMAT}: upgrade Holdfast")
+    if format > WITH_SCHEDULES:
+        raise StoreError(f"{place} has format {format}, this Holdfast knows up to {WITH_SCHEDULES}: upgrade Holdfast")
     return msgspec.json.decode(body, type=Manifest)
 
 

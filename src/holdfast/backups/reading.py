@@ -3,17 +3,18 @@
 from __future__ import annotations
 
 import asyncio
-from collections.abc import Callable
+from collections.abc import Callable, Iterable
 from typing import TYPE_CHECKING
 
 import msgspec
 
-from .. import config
+from .. import config, schedules
 from ..errors import ConfigError, StoreError
 from ..retry import NoRetry
 from ..stores import backups
 from ..stores.backups import NewQueue, Restoring, backups_of
 from ..stores.base import Store
+from ..stores.scheduling import Scheduled, taken
 from . import manifest as manifests
 from .manifest import File, Manifest, QueueEntry
 from .targets import Target
@@ -53,10 +54,10 @@ def new_queues(found: Manifest, prefix: str) -> dict[str, NewQueue]:
     if prefix:
         config.queue_name(prefix, what="bad prefix")
     names = {queue.name: config.queue_name(prefix + queue.name) for queue in found.queues}
-    return {queue.name: _new(queue, names) for queue in found.queues}
+    return {queue.name: _new(queue, names, prefix) for queue in found.queues}
 
 
-def _new(queue: QueueEntry, names: dict[str, str]) -> NewQueue:
+def _new(queue: QueueEntry, names: dict[str, str], prefix: str) -> NewQueue:
     target = queue.options.dead_letter
     if isinstance(target, str):
         target = names.get(target, target)
@@ -69,7 +70,23 @@ def _new(queue: QueueEntry, names: dict[str, str]) -> NewQueue:
         failed=queue.failed,
         consumers=queue.consumers,
         sinks=queue.sinks,
+        schedules=[_renamed(each, names[queue.name], prefix) for each in queue.schedules],
     )
+
+
+def _renamed(each: Scheduled, queue: str, prefix: str) -> Scheduled:
+    """A schedule for the queue's new name: there is one of a name in a store."""
+    name = schedules.checked_name(prefix + each.plan.name)
+    return Scheduled(msgspec.structs.replace(each.plan, name=name, queue=queue), each.mark)
+
+
+async def _names_are_free(store: Store, queues: Iterable[NewQueue]) -> None:
+    """ConfigError where a schedule of another queue has a name that is needed."""
+    for new in queues:
+        for each in new.schedules:
+            there = await store.schedules.find(each.plan.name) if store.schedules is not None else None
+            if there is not None and there.plan.queue != new.name:
+                raise taken(each.plan.name, there.plan.queue)
 
 
 async def verified(target: Target, found: Manifest) -> None:
@@ -94,6 +111,7 @@ async def restore(
     """Put the queues of a manifest into a store."""
     tell = on_progress or (lambda done, of: None)
     total = sum(file.rows for queue in found.queues for files in queue.sections.values() for file in files)
+    await _names_are_free(store, queues.values())
     async with backups_of(store).restoring(found.id, list(queues.values())) as restoring:
         already = restoring.done
         if not already:

@@ -13,7 +13,7 @@ from ..errors import ConfigError, StoreError, Unavailable
 from ..retry import Exponential
 from ..stores.opening import Location, locate, store_options
 
-_TRIES = 5  # of a write that nobody answers
+TRIES = 5  # of a write that nobody answers
 _AGAIN = Exponential(base=0.2, jitter=False)  # seconds
 _TEMPORARY = ".tmp"
 _BUCKETS = ("s3", "gs", "az")
@@ -128,7 +128,7 @@ class Bucket:
         from ..stores.log.bucket.faults import Doubt, Refused
 
         in_doubt = False
-        for attempt in range(1, _TRIES + 1):
+        for attempt in range(1, TRIES + 1):
             try:
                 self._wire.create(name, data)
                 return True

@@ -93,6 +93,7 @@ class _Writer:
             sections=sections,
             consumers=queue.consumers,
             sinks=queue.sinks,
+            schedules=queue.schedules,
         )
 
     async def _part(self, snapshot: Snapshot, queue: QueueCopy, section: Section, part: Part) -> list[File]:

@@ -8,6 +8,7 @@ from typing import Any
 import msgspec
 
 from ..errors import ConfigError
+from ..first_look import looked
 from .types import adapter, name_of, plain, read, uses_pydantic
 
 CONTENT_TYPE = "application/json"
@@ -32,6 +33,6 @@ def decoder(type: Any) -> Callable[[bytes], Any]:
         validate: Callable[[bytes], Any] = adapter(type).validate_json
         return validate
     try:
-        return msgspec.json.Decoder(type, dec_hook=read).decode
+        return looked(lambda: msgspec.json.Decoder(type, dec_hook=read)).decode
     except TypeError as error:
         raise ConfigError(f"{name_of(type)} cannot be the type of a queue: {error}") from error

@@ -8,6 +8,7 @@ from typing import Any
 import msgspec
 
 from ..errors import ConfigError
+from ..first_look import looked
 from . import json
 from .types import adapter, name_of, plain, read, uses_pydantic
 
@@ -34,6 +35,6 @@ def decoder(type: Any) -> Callable[[bytes], Any]:
         validate = adapter(type).validate_json
         return lambda data: validate(json.encode_any(decode_any(data)))
     try:
-        return msgspec.msgpack.Decoder(type, dec_hook=read).decode
+        return looked(lambda: msgspec.msgpack.Decoder(type, dec_hook=read)).decode
     except TypeError as error:
         raise ConfigError(f"{name_of(type)} cannot be the type of a queue: {error}") from error

@@ -21,6 +21,7 @@ from . import consumers
 from .base import QueueInfo, Store
 from .consumers import Consumer
 from .records import Status
+from .scheduling import Scheduled
 
 if TYPE_CHECKING:
     import pyarrow as pa
@@ -28,7 +29,7 @@ if TYPE_CHECKING:
 Section: TypeAlias = Literal["open", "dead", "archive", "keys"]
 MARK = "restored-from:"  # what a restored queue remembers the backup under, among the marks of sinks
 TABLE_BYTES = 16 << 20  # of rows that are handed on together: a table is in memory whole
-_INSTANTS = ("enqueued_at", "due", "claimed_at", "finished_at")
+_INSTANTS = ("enqueued_at", "due", "claimed_at", "finished_at", "expires")
 
 
 class Row(msgspec.Struct, gc=False, kw_only=True):
@@ -51,6 +52,7 @@ class Row(msgspec.Struct, gc=False, kw_only=True):
     result: bytes | None = None
     error: str | None = None
     worker: str | None = None
+    expires: float | None = None
 
 
 class Key(msgspec.Struct, gc=False):
@@ -79,6 +81,7 @@ class QueueCopy(msgspec.Struct, frozen=True, kw_only=True):
     failed: int
     consumers: dict[str, Consumer] = {}
     sinks: dict[str, tuple[int, float]] = {}  # the last batch that each has published, and when
+    schedules: list[Scheduled] = []
     parts: dict[Section, list[Part]] = {}
 
 
@@ -93,6 +96,7 @@ class NewQueue(msgspec.Struct, frozen=True, kw_only=True):
     failed: int
     consumers: dict[str, Consumer] = {}
     sinks: dict[str, tuple[int, float]] = {}
+    schedules: list[Scheduled] = []  # under the names they will have
 
 
 class Changed(Exception):
@@ -184,6 +188,7 @@ def schema() -> Any:
         "result": pa.binary(),
         "error": text,
         "worker": text,
+        "expires": instant,
     }
     return pa.schema(list(types.items()))
 

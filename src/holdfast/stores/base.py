@@ -13,7 +13,7 @@ Rules every engine keeps, each with a test in `holdfast.testing.contract`:
 
 from __future__ import annotations
 
-from asyncio import Future, Semaphore, gather
+from asyncio import Future, Semaphore, gather, sleep
 from collections.abc import AsyncIterator, Callable, Sequence
 from typing import TYPE_CHECKING, Any, Protocol, TypeAlias, cast, runtime_checkable
 
@@ -24,18 +24,21 @@ from ..errors import ConfigError, QueueNotFound
 from ..limits import SHOWN_CHARS
 from .capabilities import Capabilities
 from .formats import Format
-from .records import Answer, Claims, Envelope, Settlement, Stats, Stored, Terms, View
+from .records import Answer, Change, Claims, Dedup, Enqueued, Envelope, Settlement, Stats, Stored, Terms, View
 
 if TYPE_CHECKING:
     from .backups import Backups
     from .batches import Batches
     from .scheduling import Schedules
+    from .values import Values
+    from .worker_reports import WorkerReports
 
 DEAD = "/dead"
-_CALLS_AT_ONCE = 32  # when every queue is counted by a call of its own
+CALLS_AT_ONCE = 32  # when every queue is asked by a call of its own
 PAGE_ROWS = 1000  # of one call where nobody says how many: fewer cost a trip each, more only memory
 CALL_S = 3600.0  # for which a named call is remembered: longer than anybody repeats one
 LONG_POLL_S = 20.0  # a claim waits so long for the first message; proxies cut who is silent for a minute
+EMPTY_S = 60.0  # for which a queue that gave nothing is believed to be empty when nobody tells otherwise
 LOOK_AGAIN_S = 1.0  # between two looks at what nobody announces; how long a look is believed
 
 
@@ -103,6 +106,14 @@ class Store(Protocol):
         """Where schedules are kept; None: this store does not keep any."""
 
     @property
+    def worker_reports(self) -> WorkerReports | None:
+        """Where processes with workers report themselves; None: this store keeps no such reports."""
+
+    @property
+    def values(self) -> Values | None:
+        """Where integrations of ours keep small values; None: this store keeps none, as `capabilities` say."""
+
+    @property
     def backups(self) -> Backups | None:
         """The third seam, for backup and restore; None: this store does not serve them."""
 
@@ -155,10 +166,31 @@ class Store(Protocol):
     async def append(self, queue: str, messages: Sequence[Envelope]) -> list[str]:
         """Ids in input order; a message whose dedup key is remembered gives the first one's id and adds nothing."""
 
-    async def claim(self, queue: str, limit: int, lease: float, *, wait: float = 0.0) -> Claims:
+    async def append_once(
+        self, queue: str, messages: Sequence[Envelope], dedup: Dedup = "window", *, replace: bool = False
+    ) -> list[Enqueued]:
+        """As `append`, and tells which messages are new.
+
+        `dedup` is for one message with a key. "alive": as long as the message with this key has not ended, nothing is
+        added; "waiting": the same, but one that is held does not count. `replace`: the one that has the key gets the
+        value, priority and due time of this one, unless it is held.
+        """
+
+    async def claim(
+        self, queue: str, limit: int, lease: float, *, wait: float = 0.0, worker: str | None = None
+    ) -> Claims:
         """Up to `limit` messages: highest priority first, then oldest; waits up to `wait` seconds for the first.
 
+        `worker` is who holds them from then on, in every view; a settlement that names nobody keeps it.
+
         A message with `alone` set is the only one of its answer. An answer with nothing but `expired` comes at once.
+        """
+
+    async def ready(self, queues: Sequence[str], *, wait: float = 0.0) -> list[str]:
+        """Those of these that may have something to claim, in their order; waits up to `wait` seconds for the first.
+
+        One wait for all of them. A queue that is named may have nothing: a claim that finds nothing is remembered, and
+        the queue is not named again before something has changed there, or is due.
         """
 
     async def extend(self, queue: str, leases: Sequence[tuple[str, str]], seconds: float) -> list[float | None]:
@@ -172,10 +204,22 @@ class Store(Protocol):
     async def settle(self, queue: str, settlements: Sequence[Settlement]) -> list[Answer]:
         """In input order: ok, lost (another holds or has finished it), unknown (no such message)."""
 
-    async def cancel(self, queue: str, id: str) -> bool:
+    async def cancel(self, queue: str, id: str, *, running: bool = False) -> bool:
         """End a delayed, pending or retrying message as failed with the error `cancelled`; False: it is none of these.
 
-        Raises MessageNotFound.
+        `running`: also one that is held; its holder's token is stale from then on. Raises MessageNotFound.
+        """
+
+    async def change(self, queue: str, id: str, change: Change) -> bool:
+        """Replace a delayed, pending or retrying message in one step, under its id; False: it is none of these.
+
+        Its attempts stay counted, and its place among others of its priority is by its id. Raises MessageNotFound.
+        """
+
+    async def take_back(self, queue: str, ids: Sequence[str] | None, *, worker: str | None = None) -> int:
+        """End the leases of these now, as if they had expired, but for their tokens, which are stale; how many.
+
+        None: those that `worker` holds.
         """
 
     async def get(self, queue: str, ids: Sequence[str]) -> list[Stored | None]:
@@ -183,6 +227,14 @@ class Store(Protocol):
 
     async def scan(self, queue: str, view: View, *, after: str | None = None, limit: int = 100) -> list[Stored]:
         """One page in id order, above `after`."""
+
+    async def upcoming(
+        self, queue: str, view: View, *, after: tuple[float, str] | None = None, limit: int = 100
+    ) -> list[Stored]:
+        """One page of `delayed` or `retry`, by due time and id, above those of `after`."""
+
+    async def peek(self, queue: str, limit: int) -> list[Stored]:
+        """What the next claims would give, in their order, whether the queue is paused or not; nothing is claimed."""
 
     async def replay(self, queue: str, view: View, ids: Sequence[str]) -> int:
         """Dead letters move, archived messages are copied back, ids derived so that a repeat adds nothing; how many.
@@ -236,6 +288,14 @@ class Ordinary:
         return None
 
     @property
+    def worker_reports(self) -> WorkerReports | None:
+        return None
+
+    @property
+    def values(self) -> Values | None:
+        return None
+
+    @property
     def backups(self) -> Backups | None:
         return None
 
@@ -248,6 +308,11 @@ class Ordinary:
 
     def abandon(self) -> None:
         return None
+
+    async def ready(self, queues: Sequence[str], *, wait: float = 0.0) -> list[str]:
+        """A store that knows nothing of its queues without a claim: all of them, every second."""
+        await sleep(min(wait, LOOK_AGAIN_S))
+        return list(queues)
 
     async def stats_of_all(self) -> list[tuple[QueueInfo, Stats]]:
         return await stats_one_by_one(cast(Store, self))
@@ -266,7 +331,7 @@ class Ordinary:
 
 async def stats_one_by_one(store: Store) -> list[tuple[QueueInfo, Stats]]:
     """The same with one call each, some of them at a time; a queue that somebody deletes meanwhile has none."""
-    turns = Semaphore(_CALLS_AT_ONCE)
+    turns = Semaphore(CALLS_AT_ONCE)
 
     async def ask(info: QueueInfo) -> tuple[QueueInfo, Stats] | None:
         async with turns:
@@ -282,8 +347,25 @@ async def stats_one_by_one(store: Store) -> list[tuple[QueueInfo, Stats]]:
 class Transactional(Protocol):
     """A store that can write inside a transaction of the caller's own database connection."""
 
-    async def append(self, queue: str, messages: Sequence[Envelope], *, connection: Any = None) -> list[str]:
-        """As `Store.append`; with a connection the messages are there if and only if its transaction commits."""
+    async def append(
+        self, queue: str, messages: Sequence[Envelope], *, connection: Any = None, notify: bool = False
+    ) -> list[str]:
+        """As `Store.append`; with a connection the messages are there if and only if its transaction commits.
+
+        `notify`: that commit wakes those that wait for them.
+        """
+
+    async def append_once(
+        self,
+        queue: str,
+        messages: Sequence[Envelope],
+        dedup: Dedup = "window",
+        *,
+        replace: bool = False,
+        connection: Any = None,
+        notify: bool = False,
+    ) -> list[Enqueued]:
+        """As `Store.append_once`, in the same way."""
 
 
 class Sharing(Protocol):

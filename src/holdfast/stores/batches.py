@@ -35,7 +35,7 @@ def arrow_type(column: str) -> Any:
     """The Arrow type of a column, the same in every view and store."""
     import pyarrow as pa
 
-    if column.endswith("_at"):
+    if column.endswith("_at") or column == "expires":
         return pa.timestamp("us", tz="UTC")
     if column in ("priority", "attempt", "attempts", "max_attempts"):
         return pa.int32()

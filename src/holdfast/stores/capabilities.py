@@ -13,4 +13,6 @@ class Capabilities(msgspec.Struct, frozen=True, kw_only=True):
     transactional: bool = False  # `append` takes `connection=` and joins its transaction
     shares_schema: bool = False  # `install` takes `shared_schema=`
     grants_roles: bool = False  # `grant` gives a role what workers need
+    changes_messages: bool = True  # `change` is there
+    keeps_values: bool = False  # `values` is there
     remembers_calls: bool = False  # `append_call`: a call that is repeated within an hour adds nothing

@@ -23,10 +23,15 @@ import msgspec
 from ..errors import StoreError
 
 FIRST = 1  # also of stores from before the number was kept
-LOG = 3  # folders, SlateDB, buckets. 2: a retry says which worker failed it. 3: every object has a sum; schedules
-NATS = 2  # 2: the number itself
+# Folders, SlateDB, buckets. 2: a retry says which worker failed it. 3: every object has a sum; schedules.
+# 4: a lease says who holds it; on buckets the head counts what was archived; blocks that expire.
+LOG = 4  # the newest
+NATS = 3  # 2: the number itself. 3: everything that is stored has a sum
 RETRIES_NAME_WORKERS = 2  # from this one on, in LOG
-SUMS = 3  # from this one on, in LOG
+SUMS = 3  # from this one on, in LOG and in NATS
+REMEMBERS = 4  # from this one on, in LOG
+EXPIRES = REMEMBERS  # a block that expires says so in its name
+ARCHIVE_INDEX = REMEMBERS  # on buckets; a head that has one says so
 SCHEDULES = SUMS  # a queue or head that has some says so
 
 

@@ -5,12 +5,12 @@ from __future__ import annotations
 import os
 import re
 from asyncio import get_running_loop, timeout
-from collections.abc import Callable, Iterator, Mapping
+from collections.abc import Awaitable, Callable, Iterator, Mapping
 from contextlib import contextmanager
 from importlib import import_module
 from pathlib import Path
 from string import ascii_letters, digits
-from typing import Any, Literal
+from typing import Any, Literal, TypeVar
 from urllib.parse import SplitResult, parse_qsl, unquote, urlsplit
 
 import msgspec
@@ -20,6 +20,7 @@ from ..config import StoreOptions
 from ..errors import ConfigError, Unavailable
 from .base import NO_ROLES, Store
 
+T = TypeVar("T")
 WINDING_UP_S = 0.8  # beyond a timeout for a store to tell the cause itself, and give back what it has
 
 _SCHEME = re.compile(r"([A-Za-z][A-Za-z0-9+.-]*)://")
@@ -171,8 +172,8 @@ def _located(url: str | os.PathLike[str]) -> Location:
     return _take_apart(scheme, url)
 
 
-async def open_store(location: Location, options: StoreOptions) -> Store:
-    """Open the store; Unavailable when that takes longer than `connect_timeout`.
+async def open_store(location: Location, options: StoreOptions, *, pool: Any = None) -> Store:
+    """Open the store; Unavailable when that takes longer than `connect_timeout`. `pool`: of asyncpg, on PostgreSQL.
 
     Stores keep that time themselves, since they know the cause; the deadline here is for one that hangs.
     """
@@ -182,16 +183,28 @@ async def open_store(location: Location, options: StoreOptions) -> Store:
             # From the first wait on: before it the engine and its driver are loaded, seconds on a busy machine.
             begins = loop.call_soon(lambda: limit.reschedule(loop.time() + seconds))
             try:
-                return await _open(location, options)
+                return await _open(location, options, pool)
             finally:
                 begins.cancel()
     except TimeoutError as error:
         raise Unavailable(f"{location.scheme}:// did not open within {options.connect_timeout:g} s") from error
 
 
-async def _open(location: Location, options: StoreOptions) -> Store:
+async def in_time(work: Awaitable[T], seconds: float, place: str) -> T:
+    """What takes several calls to the store has the time of one; Unavailable."""
+    try:
+        async with timeout(seconds + WINDING_UP_S):
+            return await work
+    except TimeoutError:
+        raise Unavailable(f"{place} did not answer within {seconds:g} s") from None
+
+
+async def _open(location: Location, options: StoreOptions, pool: Any) -> Store:
+    if pool is not None and location.kind is not _POSTGRES:
+        raise ConfigError(f"pool= is a pool of asyncpg, for PostgreSQL; {location.scheme}:// has none")
+    given = {} if pool is None else {"pool": pool}
     with _installed(location):
-        store: Store = await _found(location.kind.opens)(location.place, options)
+        store: Store = await _found(location.kind.opens)(location.place, options, **given)
     return store
 
 
@@ -237,6 +250,16 @@ def grants(location: Location, options: StoreOptions, role: str) -> str:
         from . import postgres
 
         return postgres.grants(role, options)
+
+
+def install_sql(location: Location, options: StoreOptions) -> str:
+    """SQL that does what `install` does in an empty database, without any I/O; ConfigError where there is no SQL."""
+    if location.kind is not _POSTGRES:
+        raise ConfigError("--sql is for PostgreSQL; other stores are made by `holdfast install` alone")
+    with _installed(location):
+        from . import postgres
+
+        return postgres.install_sql(options)
 
 
 def _path(text: str) -> str:

@@ -11,8 +11,10 @@ Status: TypeAlias = Literal["delayed", "pending", "processing", "retry", "comple
 View: TypeAlias = Literal["ready", "delayed", "processing", "retry", "dead", "archive"]
 Answer: TypeAlias = Literal["ok", "lost", "unknown"]
 Action: TypeAlias = Literal["complete", "retry", "dead", "release"]
+Dedup: TypeAlias = Literal["window", "alive", "waiting"]  # how long a dedup key holds
 
 JSON = "application/json"
+LAPSED = "expired"  # the error of a message whose own time was over
 
 
 class Envelope(msgspec.Struct, frozen=True, gc=False):
@@ -26,11 +28,23 @@ class Envelope(msgspec.Struct, frozen=True, gc=False):
     at: float | None = None
     dedup_key: str | None = None
     max_attempts: int | None = None  # None: the queue's
+    expires: float | None = None  # an instant after which nobody gets it
+    lifetime: float | None = None  # instead of `expires`: seconds from the store's now
 
 
 # How a message travels: the fields of Envelope after the payload and its content type, in their order.
-Terms: TypeAlias = tuple[dict[str, str] | None, int, float, float | None, str | None, int | None]
-PLAIN: Terms = (None, 0, 0.0, None, None, None)
+Terms: TypeAlias = tuple[
+    dict[str, str] | None, int, float, float | None, str | None, int | None, float | None, float | None
+]
+PLAIN: Terms = (None, 0, 0.0, None, None, None, None, None)
+
+
+class Enqueued(msgspec.Struct, frozen=True, gc=False):
+    """What became of a message on its way in. `new`: it was added; else `id` is of the one that has its dedup key."""
+
+    id: str
+    new: bool
+    replaced: bool = False  # that one has the value, priority and due time of this one now
 
 
 class Uniform(Sequence[Envelope]):
@@ -74,10 +88,11 @@ class Claimed(msgspec.Struct, gc=False):
     expires_at: float
     recovered: bool = False
     alone: bool = False  # the last attempt after expired leases: it must run alone in its process
+    expires: float | None = None  # after which nobody would have got it
 
 
 class Expired(msgspec.Struct, frozen=True, gc=False):
-    """A message that a claim found with its lease over and no attempt left: it is dead now (or failed)."""
+    """A message that a claim ended: its lease was over with no attempt left (dead, or failed), or its own time was."""
 
     id: str
     attempts: int
@@ -102,7 +117,17 @@ class Settlement(msgspec.Struct, frozen=True, gc=False):
     result: bytes | None = None
     error: str | None = None
     keep: bool | None = None  # complete only; None: as the queue's `archive` says
-    worker: str | None = None
+    worker: str | None = None  # None: who claimed it
+
+
+class Change(msgspec.Struct, frozen=True, gc=False):
+    """What becomes of a waiting message; None: as it is. `at` (an instant) wins over `delay` (from the store's now)."""
+
+    priority: int | None = None
+    delay: float | None = None
+    at: float | None = None
+    payload: bytes | None = None
+    content_type: str = JSON  # of the payload
 
 
 class Stored(msgspec.Struct, frozen=True, gc=False):
@@ -121,8 +146,9 @@ class Stored(msgspec.Struct, frozen=True, gc=False):
     finished_at: float | None = None
     result: bytes | None = None
     error: str | None = None
-    worker: str | None = None
+    worker: str | None = None  # who holds it, or held it last
     claimed_at: float | None = None  # finished: when the lease began under which it ended; None: nobody held it
+    expires: float | None = None  # after which nobody gets it
 
 
 class Usage(msgspec.Struct, frozen=True):

@@ -7,6 +7,9 @@ writers there are. A schedule belongs to its queue and goes with it.
 
 from __future__ import annotations
 
+import asyncio
+import math
+import time
 from collections.abc import Callable, Collection, Sequence
 from typing import Protocol, TypeAlias
 
@@ -17,6 +20,8 @@ from ..schedules import Mark, Plan
 from .records import Envelope, Stats
 
 Change: TypeAlias = Callable[[Plan | None], Plan | None]  # what is kept of a schedule, and what shall be; None: nothing
+
+_LOOKED_S = 15.0  # seconds that a look at which queues have schedules is good for
 
 
 class Scheduled(msgspec.Struct, frozen=True):
@@ -47,6 +52,9 @@ class Schedules(Protocol):
     async def all(self) -> list[Scheduled]:
         """Every schedule, by name."""
 
+    async def queues(self) -> set[str]:
+        """The names of the queues that have schedules; it may name one that had some a moment ago."""
+
     def seen(self, queue: str) -> list[Scheduled] | None:
         """Those of a queue as the looks for messages have shown them, without asking; None: ask `of`, it is cheap."""
 
@@ -62,6 +70,27 @@ class Schedules(Protocol):
 
         QueueNotFound.
         """
+
+
+class ScheduledQueues:
+    """Which queues have schedules, by one look for all who share this: a process may have workers on a thousand."""
+
+    def __init__(self) -> None:
+        self._looking = asyncio.Lock()
+        self._looked = -math.inf  # when, by the monotonic clock
+        self._queues: set[str] = set()  # that had schedules then
+
+    def forget(self) -> None:
+        """Something has changed: the next who asks has it looked up."""
+        self._looked = -math.inf
+
+    async def queues(self, stored: Schedules) -> set[str]:
+        """Those that had some when they were last looked up, which is not long ago."""
+        async with self._looking:
+            if time.monotonic() - self._looked >= _LOOKED_S:
+                self._looked = time.monotonic()  # a look that fails is not repeated by everyone who waits for it
+                self._queues = await stored.queues()
+        return self._queues
 
 
 def counted(stats: Stats, marks: Collection[Mark]) -> Stats:

@@ -110,7 +110,7 @@ class Inline:
 
     async def _work_off(self) -> None:
         self._inside.set(True)  # inherited by the lanes and their threads
-        workers = [await self._worker(handler) for handler in self.app.handlers.values()]
+        workers = [await self._worker(handler) for handler in self.app.choose()]
         try:
             for worker in workers:
                 await worker.start()
@@ -123,13 +123,13 @@ class Inline:
 
     async def _worker(self, handler: AppHandler[Any, Any, Any]) -> Worker:
         worker = await handler.worker()
-        name = handler.queue_name
 
         def watch(job: Job) -> None:
+            key = (job.queue.name, job.message.id)
             if job.error is not None:
-                self._errors[name, job.message.id] = job.error
+                self._errors[key] = job.error
             else:
-                self._errors.pop((name, job.message.id), None)
+                self._errors.pop(key, None)
             self._changed.set()
 
         worker._watch = watch

@@ -9,6 +9,7 @@ answered so, and remembers the answer. Where the contract leaves freedom several
 - a dead letter may take a moment until it can be claimed as one; such claims may count as attempts and
   their errors may be told, or not;
 - a replayed message may come anywhere among those of its priority, with its own number of attempts or the queue's;
+- a message that was changed goes before or after others of the same call;
 - a message released with a delay is called delayed or retrying until it is due.
 """
 
@@ -21,8 +22,9 @@ import msgspec
 
 from ..config import QueueOptions
 from ..retry import NoRetry
-from ..stores.records import Answer, Claimed, Claims, Envelope, Settlement, Stats, Stored, View
+from ..stores.records import Answer, Change, Claimed, Claims, Envelope, Settlement, Stats, Stored, View
 
+_NOBODYS = "a token that was never given"
 LIVE = ("pending", "delayed", "processing", "retry")
 
 
@@ -47,14 +49,21 @@ class Entry:
     attempts: int = 0
     tries: int = 0  # claims of it as a dead letter
     token: str | None = None
+    worker: str | None = None  # who holds it, or held it last
     until: float = 0.0
     expired_once: bool = False
     ended: str = ""
     error: str | None = None
     result: bytes | None = None
     copied: bool = False  # by a replay
+    changed: bool = False
     used: dict[str, str] = field(default_factory=dict)  # token → the action it settled with
     settled_by: str | None = None  # the token that settled it, while nothing has changed it since
+
+
+def _call_of(entry: Entry) -> str:
+    """The same for messages that were sent by one call, or that a store took together."""
+    return entry.id[:-5]  # which tell the place in a call
 
 
 class Model:
@@ -88,7 +97,7 @@ class Model:
             if envelope.dedup_key is not None:
                 self.keys[envelope.dedup_key] = (id, self.now + self.options.dedup_window)
 
-    def claim(self, limit: int, lease: float, answer: Claims, *, dead: bool = False) -> None:
+    def claim(self, limit: int, lease: float, answer: Claims, *, dead: bool = False, worker: str | None = None) -> None:
         """The first `limit` of what is visible, in order; a message that must be alone is."""
         for over in answer.expired:
             agree(over.id in [entry.id for entry in self._limbo()], "claim: not expired:", over)
@@ -105,6 +114,7 @@ class Model:
             agree(number == 0 or not self._alone(entry), "claim: must come alone:", message)
             ready.remove(entry)
             self._take(entry, message, lease)
+            entry.worker = worker
         more = bool(ready) and not dead and not any(message.alone for message in answer.messages)
         stopped = bool(answer.messages) and any(self._alone(entry) for entry in self._next(ready))
         agree(len(answer.messages) <= limit, "claim: more than", limit)
@@ -115,10 +125,14 @@ class Model:
         return [e for e in self.entries.values() if e.place == place and self._visible(e) and e not in limbo]
 
     def _next(self, ready: list[Entry]) -> list[Entry]:
-        """What may come first: the oldest of the highest priority, or any replayed one of it."""
+        """What may come first: the oldest of the highest priority, or any replayed one of it.
+
+        Or one that was changed, before others of the call that it was sent with.
+        """
         highest = max((entry.sent.priority for entry in ready), default=0)
         among = sorted((entry for entry in ready if entry.sent.priority == highest), key=lambda entry: entry.id)
-        return [e for e in among if e.copied] + [e for e in among if not e.copied][:1]
+        copied, own = [e for e in among if e.copied], [e for e in among if not e.copied]
+        return copied + own[:1] + [e for e in own[1:] if e.changed and _call_of(e) == _call_of(own[0])]
 
     def _take(self, entry: Entry, message: Claimed, lease: float) -> None:
         recovered, alone = entry.token is not None, self._alone(entry)
@@ -198,13 +212,45 @@ class Model:
             return
         entry.place, entry.ended, entry.token, entry.due = "dead", "dead", None, self.now
 
-    def cancel(self, id: str, answer: bool | None) -> None:
-        """True: it ended as failed; False: it is held or over; None: MessageNotFound."""
+    def change(self, id: str, change: Change, answer: bool | None) -> None:
+        """True: it waits as it was changed; False: it is held or over; None: MessageNotFound."""
+        entry = self.entries.get(id)
+        if entry is None or entry.place == "gone":
+            agree(answer is None, "change: nobody knows", id, "but got", answer)
+            return
+        if entry in self._limbo():
+            agree(answer is (None if None in self.statuses(id) else False) or answer is False, "change: got", answer)
+            self._bury(entry, "lease expired")
+            return
+        waiting = entry.place == "live" and not self._held(entry)
+        agree(answer is waiting, "change: expected", waiting, "got", answer)
+        if not waiting:
+            return
+        entry.expired_once, entry.token, entry.settled_by = entry.expired_once or entry.token is not None, None, None
+        entry.changed = True
+        if change.at is not None or change.delay is not None:
+            entry.due = change.at if change.at is not None else self.now + (change.delay or 0.0)
+            entry.names = ("retry",) if entry.attempts else ("delayed",)
+        priority = entry.sent.priority if change.priority is None else change.priority
+        entry.sent = msgspec.structs.replace(entry.sent, priority=priority)
+        if change.payload is not None:
+            said = {"payload": change.payload, "content_type": change.content_type}
+            entry.sent = msgspec.structs.replace(entry.sent, **said)
+
+    def take_back(self, ids: Sequence[str], answer: int) -> None:
+        """Leases end as if they had expired; their tokens are good for nothing any more."""
+        held = [e for e in self.entries.values() if e.id in ids and e.place == "live" and self._held(e)]
+        agree(answer == len(held), "take back: expected", len(held), "got", answer)
+        for entry in held:
+            entry.token, entry.until, entry.settled_by = _NOBODYS, self.now, None
+
+    def cancel(self, id: str, answer: bool | None, *, running: bool = False) -> None:
+        """True: it ended as failed; False: it is held or over; None: MessageNotFound. `running`: held ones too."""
         entry = self.entries.get(id)
         if entry is None or entry.place == "gone":
             agree(answer is None, "cancel: nobody knows", id, "but got", answer)
             return
-        waiting = entry.place == "live" and not self._held(entry)
+        waiting = entry.place == "live" and (running or not self._held(entry))
         if entry in self._limbo() and answer is (None if None in self.statuses(id) else False):
             self._bury(entry, "lease expired")
             return
@@ -256,6 +302,7 @@ class Model:
         tries = entry.attempts + entry.tries * (answer.status == "completed")
         agree(answer.id == id and entry.attempts <= answer.attempts <= tries, "get: attempts", entry, "got", answer)
         self._same(entry, answer)
+        agree(answer.worker == entry.worker, "get: held by", entry.worker, "not", answer.worker)
         if answer.status in ("completed", "failed", "dead") and entry.ended:
             agree(answer.finished_at is not None, "get: when did it end?", answer)
             error = answer.error == entry.error or entry.tries > 0
@@ -284,6 +331,24 @@ class Model:
         got = [stored.id for stored in answer]
         agree(got == sorted(set(got)), "scan: id order, each once:", got)
         agree(fixed - free <= set(got) <= fixed | free, "scan:", view, "expected", sorted(fixed), "got", got)
+
+    def upcoming(self, view: View, answer: Sequence[Stored]) -> None:
+        """All of `delayed` or `retry`, by due time."""
+        self.scan(view, sorted(answer, key=lambda stored: stored.id))
+        instants = [stored.visible_at or 0.0 for stored in answer]
+        agree(instants == sorted(instants), "upcoming: by due time:", answer)
+        for stored in answer:
+            due = self.entries[stored.id].due
+            agree(abs((stored.visible_at or 0.0) - due) < 0.01, "upcoming: due", due, "got", stored)
+
+    def peek(self, answer: Sequence[Stored]) -> None:
+        """All that claims would give, in their order."""
+        ready = self._ready("live")
+        for stored in answer:
+            turn = {entry.id for entry in self._next(ready)}
+            agree(stored.id in turn and stored.status == "pending", "peek: out of turn", stored, "next were", turn)
+            ready.remove(self.entries[stored.id])
+        agree(not ready, "peek: left", [entry.id for entry in ready])
 
     def stats(self, answer: Stats) -> None:
         """Counts agree with what is there."""

@@ -17,7 +17,7 @@ class TaskMetadata(_message.Message):
     def __init__(self, priority: _Optional[int] = ..., timestamp: _Optional[int] = ..., retries: _Optional[int] = ...) -> None: ...
 
 class Task(_message.Message):
-    __slots__ = ("id", "data", "metadata", "content_type", "headers", "max_attempts", "due", "blob", "format", "call")
+    __slots__ = ("id", "data", "metadata", "content_type", "headers", "max_attempts", "due", "blob", "format", "call", "expires")
     class HeadersEntry(_message.Message):
         __slots__ = ("key", "value")
         KEY_FIELD_NUMBER: _ClassVar[int]
@@ -35,6 +35,7 @@ class Task(_message.Message):
     BLOB_FIELD_NUMBER: _ClassVar[int]
     FORMAT_FIELD_NUMBER: _ClassVar[int]
     CALL_FIELD_NUMBER: _ClassVar[int]
+    EXPIRES_FIELD_NUMBER: _ClassVar[int]
     id: str
     data: bytes
     metadata: TaskMetadata
@@ -45,7 +46,8 @@ class Task(_message.Message):
     blob: str
     format: int
     call: str
-    def __init__(self, id: _Optional[str] = ..., data: _Optional[bytes] = ..., metadata: _Optional[_Union[TaskMetadata, _Mapping]] = ..., content_type: _Optional[str] = ..., headers: _Optional[_Mapping[str, str]] = ..., max_attempts: _Optional[int] = ..., due: _Optional[float] = ..., blob: _Optional[str] = ..., format: _Optional[int] = ..., call: _Optional[str] = ...) -> None: ...
+    expires: float
+    def __init__(self, id: _Optional[str] = ..., data: _Optional[bytes] = ..., metadata: _Optional[_Union[TaskMetadata, _Mapping]] = ..., content_type: _Optional[str] = ..., headers: _Optional[_Mapping[str, str]] = ..., max_attempts: _Optional[int] = ..., due: _Optional[float] = ..., blob: _Optional[str] = ..., format: _Optional[int] = ..., call: _Optional[str] = ..., expires: _Optional[float] = ...) -> None: ...
 
 class Record(_message.Message):
     __slots__ = ("task", "place", "attempts", "tries", "token", "lease_end", "visible_at", "retrying", "recovered", "status", "finished_at", "result", "error", "worker", "last_token", "last_action", "ack", "gone", "moving_to", "result_blob", "format", "claimed_at", "tried_at")

@@ -7,6 +7,8 @@ import inspect
 from collections.abc import Awaitable, Callable
 from typing import Any
 
+from ..codecs import Codec
+from ..events import Tracer
 from .context import Context, Site
 from .handler import Handler
 from .in_flight import Job
@@ -23,10 +25,12 @@ class Call:
         handler: Handler,
         site: Site,
         *,
+        codec: Codec[Any],
         timeout: float | None,
         threads: Threads,
+        tracer: Tracer | None = None,
     ) -> None:
-        self.decode = site.queue.codec.decode
+        self.decode = codec.decode
         self.is_async = handler.is_async
         self.late: dict[Job, asyncio.Future[Any]] = {}
         self._timeout = timeout
@@ -35,6 +39,8 @@ class Call:
         self.run: Run = self._in_thread
         if handler.is_async:
             self.run = self._plain if timeout is None else self._limited
+        if tracer is not None:
+            self.run = _traced(self.run, tracer)
 
     async def _limited(self, value: Any, job: Job) -> Any:
         try:
@@ -58,6 +64,14 @@ class Call:
 
     def _too_long(self) -> TimeoutError:
         return TimeoutError(f"the handler ran longer than {self._timeout:g} s")
+
+
+def _traced(run: Run, tracer: Tracer) -> Run:
+    async def traced(value: Any, job: Job) -> Any:
+        jobs = (job,) if job.slot is None else job.slot.jobs  # a batch runs in one call
+        return await tracer.process(job.queue.name, [each.message for each in jobs], lambda: run(value, job))
+
+    return traced
 
 
 def _plain(handler: Handler, site: Site) -> Callable[[Any, Job], Any]:

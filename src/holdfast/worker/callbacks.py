@@ -11,7 +11,6 @@ from typing import Any, TypeAlias
 
 from ..deliveries import Delivery
 from ..escaping import logger_named
-from ..queue import Queue
 from ..stores.base import PAGE_ROWS
 from ..stores.records import Answer
 from .in_flight import Job
@@ -26,10 +25,7 @@ _LOG = logger_named("holdfast.worker")
 class Callbacks:
     """They run one after the other, where the handler runs: in the event loop, or in a thread when it is sync."""
 
-    def __init__(
-        self, queue: Queue[Any], *, on_error: OnError | None, on_complete: OnComplete | None, threads: Threads | None
-    ) -> None:
-        self._queue = queue
+    def __init__(self, *, on_error: OnError | None, on_complete: OnComplete | None, threads: Threads | None) -> None:
         self._on_error = on_error
         self._on_complete = on_complete
         self._threads = threads
@@ -69,7 +65,7 @@ class Callbacks:
 
     def _delivery(self, job: Job) -> Delivery[Any]:
         """What callbacks get; the value of a payload that could not be decoded says why when asked for."""
-        delivery: Delivery[Any] = Delivery(job.message, self._queue, job.since)  # `Delivery[Any](…)` takes a µs longer
+        delivery: Delivery[Any] = Delivery(job.message, job.queue, job.since)  # `Delivery[Any](…)` takes a µs longer
         if job.value is not None:
             delivery._value = job.value
         return delivery

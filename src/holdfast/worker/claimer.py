@@ -1,16 +1,19 @@
-"""The claimer: asks the store for as many messages as slots are free, one call at a time."""
+"""The claimers: they ask the store for as many messages as slots are free, from one queue or from several."""
 
 from __future__ import annotations
 
 import asyncio
-from collections.abc import Callable, Sequence
+from collections.abc import Callable, Coroutine, Sequence
+from functools import partial
 from time import monotonic
-from typing import Any
+from typing import Any, TypeAlias
 
 from .. import message_events
+from ..errors import QueueNotFound
 from ..queue import Queue
-from ..stores.base import LONG_POLL_S, LOOK_AGAIN_S
+from ..stores.base import CALLS_AT_ONCE, LONG_POLL_S, LOOK_AGAIN_S, Store
 from ..stores.records import Claims
+from .choice import Choice, Turns
 from .in_flight import InFlight, Job
 from .isolation import Isolation
 from .outage import AWAY, Outage, Retrying
@@ -18,42 +21,49 @@ from .prefetch import BUFFERED_S, Prefetch
 from .settler import Settler
 from .slots import Slots
 
+Answers: TypeAlias = list[tuple[Queue[Any], Claims]]
+LOOKS_PART = 10  # looking at who has something takes one part in so many of a busy worker's time
+
 
 class Claimer:
-    """One loop; also this worker's member of the isolation of its store."""
+    """One loop; also this worker's member of the isolation of its store. Where it asks is for `_ask` to say."""
 
     def __init__(
         self,
-        queue: Queue[Any],
+        name: str,
+        store: Callable[[], Store],
         isolation: Isolation,
         in_flight: InFlight,
         slots: Slots,
         settler: Settler,
         outage: Outage,
         *,
-        lease: Callable[[], float],
+        worker_id: str,
+        lease: Callable[[Queue[Any]], float],
         prefetch: Prefetch,
         at_work: int,
         per_slot: int,
         most: int,
         calls: int = 1,
     ) -> None:
-        self._queue = queue
+        self._name = name
+        self._store = store
         self._isolation = isolation
         self._in_flight = in_flight
         self._slots = slots
         self._settler = settler
+        self._worker_id = worker_id
         self._lease = lease  # seconds
         self._prefetch = prefetch
         self._at_work = at_work
         self._per_slot = per_slot
         self._most = most  # messages of one call
         self._calls = calls  # at once, where all of them cost one trip
-        self._retrying = Retrying(outage, f"claim from {queue.name}")
+        self._retrying = Retrying(outage, f"claim from {name}")
         self._wait = 0.0
         self._claimed_before = False  # whether the last answer was full
         self._breath = 0.0
-        self._call: asyncio.Task[Claims] | None = None
+        self._call: asyncio.Task[Answers] | None = None
         self._alone: Job | None = None
         self._task: asyncio.Task[None] | None = None
         self._closing = False
@@ -61,7 +71,7 @@ class Claimer:
 
     def start(self) -> asyncio.Task[None]:
         self._isolation.join(self)
-        self._task = asyncio.create_task(self._run(), name=f"holdfast-claimer-{self._queue.name}")
+        self._task = asyncio.create_task(self._run(), name=f"holdfast-claimer-{self._name}")
         return self._task
 
     def close(self) -> None:
@@ -78,7 +88,7 @@ class Claimer:
         if self._call is not None and self._wait:
             self._cancel(self._call)
 
-    def _cancel(self, call: asyncio.Task[Claims]) -> None:
+    def _cancel(self, call: asyncio.Task[Answers]) -> None:
         """Again and again: a wait that ends in the same moment may swallow a cancellation (asyncio.wait_for does)."""
         if not call.done():
             call.cancel()
@@ -102,10 +112,9 @@ class Claimer:
         room = await self._room()
         if not self._isolation.is_open:
             return
-        claims = await self._retrying.until_done(lambda: self._claim(room))
-        self._tell(claims)
-        self._learn(claims, full=len(claims.messages) >= room)
-        jobs = self._in_flight.take(claims.messages, monotonic())
+        answers = await self._retrying.until_done(lambda: self._claim(partial(self._ask, room)))
+        jobs = self._take(answers)
+        self._learn(jobs, full=len(jobs) >= room)
         if self._closing:
             self._settler.release(jobs)
         elif jobs:
@@ -133,43 +142,50 @@ class Claimer:
                 return min(room, self._most * (1 if self._wait else self._calls))
             await in_flight.wait_for_room()
 
-    async def _claim(self, limit: int) -> Claims:
+    async def _claim(self, ask: Callable[[], Coroutine[Any, Any, Answers]]) -> Answers:
         """One call to the store, which `recall` can end when it only waits."""
         asked_at = monotonic()
-        self._call = asyncio.create_task(self._ask(limit))
+        self._call = asyncio.create_task(ask())
         try:
-            claims = await self._call
+            answers = await self._call
         except asyncio.CancelledError:
             if asyncio.current_task().cancelling():  # type: ignore[union-attr] # we are in a task
                 raise
-            claims = Claims([])
+            answers = []
         finally:
             self._call = None
             self._isolation.changed()
-        in_vain = not (claims.messages or claims.expired) and monotonic() - asked_at < min(self._wait, AWAY.base)
+        in_vain = not _has_any(answers) and monotonic() - asked_at < min(self._wait, AWAY.base)
         self._breath = min(LOOK_AGAIN_S, self._breath * 2 or AWAY.base) if in_vain else 0.0
-        return claims
+        return answers
 
-    def _tell(self, claims: Claims) -> None:
-        for event in message_events.claimed(self._queue.name, claims):
-            self._queue.events.emit(event)
+    def _take(self, answers: Answers) -> list[Job]:
+        """Tell of what came, and hold it."""
+        jobs: list[Job] = []
+        for queue, claims in answers:
+            for event in message_events.claimed(queue.name, claims):
+                queue.events.emit(event)
+            jobs += self._in_flight.take(claims.messages, monotonic(), queue)
+        return jobs
 
-    async def _ask(self, limit: int) -> Claims:
-        if limit <= self._most:
-            return await self._ask_once(limit)
-        parts = [min(self._most, limit - start) for start in range(0, limit, self._most)]
-        answers = await asyncio.gather(*map(self._ask_once, parts), return_exceptions=True)
-        found = [each for each in answers if isinstance(each, Claims)]
-        if not any(each.messages or each.expired for each in found):
-            for answer in answers:
-                if isinstance(answer, BaseException):
-                    raise answer  # else what was claimed comes first: a store that is away shows at the next call
-        return Claims(
-            [message for each in found for message in each.messages], [gone for each in found for gone in each.expired]
-        )
+    async def _ask(self, limit: int) -> Answers:
+        """Up to so many messages, from wherever it is time to ask."""
+        raise NotImplementedError
 
-    async def _ask_once(self, limit: int) -> Claims:
-        return await self._queue.store.claim(self._queue.name, limit, self._lease(), wait=self._wait)
+    async def _ask_all(self, asked: Sequence[tuple[Queue[Any], int]]) -> Answers:
+        """Several calls at once, each for so many of a queue."""
+        found = await asyncio.gather(*(self._ask_once(*each) for each in asked), return_exceptions=True)
+        answers = [
+            (queue, each) for (queue, _), each in zip(asked, found, strict=True) if not isinstance(each, BaseException)
+        ]
+        if not _has_any(answers):
+            for each in found:
+                if isinstance(each, BaseException):
+                    raise each  # else what was claimed comes first: a store that is away shows at the next call
+        return answers
+
+    async def _ask_once(self, queue: Queue[Any], limit: int) -> Claims:
+        return await queue._opened.ask(limit, self._lease(queue), wait=self._wait, worker=self._worker_id)
 
     async def _pace(self, got: int, asked: int) -> None:
         """After a full answer ask again at once; else let the next claim wait for a message."""
@@ -179,11 +195,12 @@ class Claimer:
 
     # ------------------------------------------------------------------ prefetching, where nobody asked for it
 
-    def _learn(self, claims: Claims, *, full: bool) -> None:
+    def _learn(self, jobs: Sequence[Job], *, full: bool) -> None:
         in_flight = self._in_flight
         full_again, waiting = full and self._claimed_before, len(in_flight.buffer)
-        size = sum(len(message.payload) for message in claims.messages) if full_again else 0
-        self._prefetch.answered(full=full_again, dry=not in_flight.open, waiting=waiting, size=size)
+        size = sum(len(job.message.payload) for job in jobs) if full_again else 0
+        is_dry = in_flight.open == len(jobs)  # before these came
+        self._prefetch.answered(full=full_again, dry=is_dry, waiting=waiting, size=size)
         self._claimed_before = full
 
     def _thin_later(self) -> None:
@@ -218,17 +235,16 @@ class Claimer:
             else:
                 self._settler.release([job])
                 if isolation.is_open:
-                    await self._claim_when_quiet()
+                    await self._claim_when_quiet(job.queue)
         finally:
             self._alone = None
 
-    async def _claim_when_quiet(self) -> None:
+    async def _claim_when_quiet(self, queue: Queue[Any]) -> None:
         """Let everything else end, then claim again: most likely the same message."""
         async with self._isolation.alone():
             self._wait = 0.0
-            claims = await self._retrying.until_done(lambda: self._claim(1))
-            self._tell(claims)
-            for job in self._in_flight.take(claims.messages, monotonic()):
+            ask = partial(self._ask_all, [(queue, 1)])
+            for job in self._take(await self._retrying.until_done(lambda: self._claim(ask))):
                 await self._run_alone(job)
 
     async def _run_alone(self, job: Job) -> None:
@@ -237,3 +253,71 @@ class Claimer:
         else:
             self._slots.put([job])
             await self._in_flight.empty.wait()
+
+
+class OneClaimer(Claimer):
+    """From one queue."""
+
+    def __init__(self, queue: Queue[Any], *common: Any, **options: Any) -> None:
+        super().__init__(queue.name, lambda: queue.store, *common, **options)
+        self._queue = queue
+
+    async def _ask(self, limit: int) -> Answers:
+        if limit <= self._most:
+            return [(self._queue, await self._ask_once(self._queue, limit))]
+        parts = [min(self._most, limit - start) for start in range(0, limit, self._most)]
+        return await self._ask_all([(self._queue, part) for part in parts])
+
+
+class ChoiceClaimer(Claimer):
+    """From several queues: one wait for all of them, then from whose turn it is."""
+
+    def __init__(self, choice: Choice, store: Callable[[], Store], *common: Any, **options: Any) -> None:
+        super().__init__(choice.name, store, *common, **options)
+        self._choice = choice
+        self._turns = Turns(choice.wanted)
+        self._next_look = 0.0
+        self.busy: set[str] = set()  # queues that gave something
+
+    async def _ask(self, limit: int) -> Answers:
+        while self._isolation.is_open:
+            await self._look()
+            queues = [self._choice.queues[name] for name in self._turns.pick(min(limit, CALLS_AT_ONCE))]
+            if not queues:
+                return []
+            part = min(limit // len(queues), self._most)
+            answers = await self._ask_all([(queue, part) for queue in queues])
+            for queue, claims in answers:
+                count = len(claims.messages)
+                is_empty = count < part and not claims.expired and not any(each.alone for each in claims.messages)
+                self._turns.took(queue.name, count, is_empty=is_empty)
+                if count:
+                    self.busy.add(queue.name)
+            if _has_any(answers):
+                return answers
+        return []
+
+    async def _look(self) -> None:
+        """Who may have something: waited for when nobody does, else now and then, for a tenth of the time at most."""
+        began, is_idle = monotonic(), self._turns.is_idle
+        if is_idle or began >= self._next_look:
+            names = list(self._choice.queues)
+            self._turns.add(await self._store().ready(names, wait=self._wait if is_idle else 0.0))
+            self._next_look = monotonic() if is_idle else began + LOOKS_PART * (monotonic() - began)
+
+    async def _ask_once(self, queue: Queue[Any], limit: int) -> Claims:
+        """From one that is ready: nobody waits at a single queue."""
+        try:
+            return await queue._opened.ask(limit, self._lease(queue), worker=self._worker_id)
+        except QueueNotFound:
+            self._choice.forget(queue.name)
+            return Claims([])
+
+    def recall_to_look(self) -> None:
+        """There are more queues than those that are waited for."""
+        if self._turns.is_idle:
+            self.recall()
+
+
+def _has_any(answers: Answers) -> bool:
+    return any(claims.messages or claims.expired for _, claims in answers)

@@ -24,13 +24,11 @@ class Site:
 
     def __init__(
         self,
-        queue: Queue[Any],
         worker_id: str,
         *,
-        lease: Callable[[], float],
+        lease: Callable[[Queue[Any]], float],
         extend: Callable[[Job, float], Coroutine[Any, Any, bool]],
     ) -> None:
-        self.queue = queue
         self.lease = lease  # seconds
         self.worker_id = worker_id
         self.extend = extend
@@ -53,7 +51,7 @@ class Context:
 
     @property
     def queue(self) -> str:
-        return self._site.queue.name
+        return self._job.queue.name
 
     @property
     def message_id(self) -> str:
@@ -82,7 +80,7 @@ class Context:
 
         Workers do this by themselves. Await it in an async handler; in a sync handler the call itself blocks.
         """
-        work = self._extend(self._site.lease() if seconds is None else seconds)
+        work = self._extend(self._site.lease(self._job.queue) if seconds is None else seconds)
         if threading.get_ident() == self._site.thread:
             return work
         asyncio.run_coroutine_threadsafe(work, self._site.loop).result()

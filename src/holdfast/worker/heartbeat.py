@@ -5,14 +5,16 @@ from __future__ import annotations
 
 import asyncio
 import threading
-from collections.abc import Callable, Sequence
+from collections.abc import Callable, Iterator, Sequence
 from time import monotonic
 from typing import Any
 
+from ..errors import QueueNotFound
 from ..queue import Queue
-from ..stores.base import PAGE_ROWS
+from ..stores.base import PAGE_ROWS, Store
 from .in_flight import InFlight, Job
 from .outage import Outage
+from .settler import by_queue
 
 BEATS_PER_LEASE = 3  # two may fail before the lease is lost
 
@@ -22,18 +24,20 @@ class Heartbeat:
 
     def __init__(
         self,
-        queue: Queue[Any],
+        name: str,
+        store: Callable[[], Store],
         in_flight: InFlight,
         outage: Outage,
         *,
-        lease: Callable[[], float],
+        lease: Callable[[Queue[Any] | None], float],
         lost: Callable[[Job], None],
     ) -> None:
-        self._queue = queue
-        self._lease = lease  # seconds
+        self._name = name
+        self._store = store
+        self._lease = lease  # seconds: a queue's, or the shortest
         self._in_flight = in_flight
         self._outage = outage
-        self._doing = f"extend leases of {queue.name}"
+        self._doing = f"extend leases of {name}"
         self._lost = lost
         self._closing = threading.Event()
         self._loop: asyncio.AbstractEventLoop | None = None
@@ -43,7 +47,7 @@ class Heartbeat:
     def start(self) -> None:
         self._loop = asyncio.get_running_loop()
         self._ended = self._loop.create_future()
-        threading.Thread(target=self._watch, name=f"holdfast-heartbeat-{self._queue.name}", daemon=True).start()
+        threading.Thread(target=self._watch, name=f"holdfast-heartbeat-{self._name}", daemon=True).start()
 
     async def stop(self, deadline: float) -> None:
         """Nothing is extended after this."""
@@ -75,9 +79,11 @@ class Heartbeat:
 
     def _extend_in_thread(self, jobs: list[Job]) -> bool:
         """False: this store cannot."""
-        for part in _parts(jobs):
+        for queue, part in _parts(jobs):
             try:
-                ends = self._queue.store.extend_from_thread(self._queue.name, _leases(part), self._lease())
+                ends = self._store().extend_from_thread(queue.name, _leases(part), self._lease(queue))
+            except QueueNotFound:  # its messages went with it; those of other queues are still held
+                continue
             except Exception as error:  # noqa: BLE001 - the store may be away; the next look tries again
                 self._failed(error)
                 return True
@@ -104,9 +110,11 @@ class Heartbeat:
     async def _watch_in_loop(self) -> None:
         jobs = self._due()
         while True:
-            for part in _parts(jobs):
+            for queue, part in _parts(jobs):
                 try:
-                    ends = await self._queue.store.extend(self._queue.name, _leases(part), self._lease())
+                    ends = await self._store().extend(queue.name, _leases(part), self._lease(queue))
+                except QueueNotFound:
+                    continue
                 except Exception as error:  # noqa: BLE001 - the store may be away; the next look tries again
                     self._failed(error)
                     break
@@ -119,7 +127,7 @@ class Heartbeat:
 
     @property
     def _interval(self) -> float:
-        return self._lease() / BEATS_PER_LEASE
+        return self._lease(None) / BEATS_PER_LEASE
 
     def _due(self) -> list[Job]:
         old = monotonic() - self._interval
@@ -143,8 +151,11 @@ class Heartbeat:
             self._ended.set_result(None)
 
 
-def _parts(jobs: list[Job]) -> list[list[Job]]:
-    return [jobs[start : start + PAGE_ROWS] for start in range(0, len(jobs), PAGE_ROWS)]
+def _parts(jobs: list[Job]) -> Iterator[tuple[Queue[Any], Sequence[Job]]]:
+    """Of one queue each, and not too many."""
+    for mine in by_queue(jobs):
+        for start in range(0, len(mine), PAGE_ROWS):
+            yield mine[0].queue, mine[start : start + PAGE_ROWS]
 
 
 def _leases(jobs: Sequence[Job]) -> list[tuple[str, str]]:

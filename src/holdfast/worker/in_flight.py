@@ -13,6 +13,7 @@ import msgspec
 from ..stores.records import Claimed, Settlement
 
 if TYPE_CHECKING:
+    from ..queue import Queue
     from .slots import Slot
 
 
@@ -21,6 +22,7 @@ class Job(msgspec.Struct, eq=False):
 
     message: Claimed
     since: float  # when it was claimed or its lease last extended, by the monotonic clock
+    queue: Queue[Any]
     slot: Slot | None = None  # where it runs
     lost: bool = False  # somebody else may hold it: its outcome is dropped
     stale: bool = False  # nobody waits for this run any more, though its lease was ours
@@ -49,9 +51,9 @@ class InFlight:
         self.empty.set()
         self.any = threading.Event()  # something was taken since a thread last found nothing held
 
-    def take(self, messages: Iterable[Claimed], now: float) -> list[Job]:
+    def take(self, messages: Iterable[Claimed], now: float, queue: Queue[Any]) -> list[Job]:
         """Hold what was just claimed."""
-        jobs = [Job(message, now) for message in messages]
+        jobs = [Job(message, now, queue) for message in messages]
         if jobs:
             self.held.update(jobs)
             if not self.any.is_set():

@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import asyncio
-import random
 from collections.abc import Callable, Iterable
 from time import monotonic
 from typing import TYPE_CHECKING, Any
@@ -11,19 +10,20 @@ from typing import TYPE_CHECKING, Any
 from .. import message_events
 from ..escaping import logger_named
 from ..lifetime import CLOSING_S
-from ..scheduling import Schedules
-from ..stores.base import DEAD, Store
+from ..stores.base import LOOK_AGAIN_S, Store
+from ..stores.worker_reports import RunningMessage
+from . import upkeep
 from .batches import BatchSlots
 from .call import Call
 from .callbacks import Callbacks, OnComplete, OnError
-from .claimer import Claimer
+from .choice import Choice
+from .claimer import ChoiceClaimer, Claimer, OneClaimer
 from .context import Site
 from .heartbeat import Heartbeat
 from .in_flight import InFlight, Job
 from .isolation import isolation_of
-from .outage import Outage, Retrying
+from .outage import Outage
 from .prefetch import Prefetch
-from .schedule_rounds import Rounds
 from .settlement import Settlements
 from .settler import Settler
 from .slots import Slots
@@ -46,7 +46,7 @@ class Run:
 
     def __init__(
         self,
-        queue: Queue[Any],
+        source: Queue[Any] | Choice,
         handler: Handler,
         options: WorkerOptions,
         *,
@@ -58,28 +58,31 @@ class Run:
         on_complete: OnComplete | None,
         gone: Callable[[], None],
     ) -> None:
-        self._queue = queue
+        self._source = source
+        self._name = source.name
+        self._life = source.life if isinstance(source, Choice) else source._opened.life
         self._own_lease = lease
         self._maintenance_interval = maintenance_interval
         self._gone = gone
         self._worker_id = worker_id
         self._concurrency = options.concurrency
-        self._isolation = isolation_of(queue.store)
+        self._isolation = isolation_of(self._store)
         self._in_flight = InFlight(self._isolation.settled)
-        self._threads = Threads(options.concurrency, f"holdfast-{queue.name}")
-        self._callback_threads = None if handler.is_async else Threads(1, f"holdfast-{queue.name}-callbacks")
-        settlements = Settlements(queue, worker_id, retry=retry)
-        self._callbacks = Callbacks(queue, on_error=on_error, on_complete=on_complete, threads=self._callback_threads)
+        self._threads = Threads(options.concurrency, f"holdfast-{source.name}")
+        self._callback_threads = None if handler.is_async else Threads(1, f"holdfast-{source.name}-callbacks")
+        settlements = Settlements(worker_id, retry=retry)
+        self._callbacks = Callbacks(on_error=on_error, on_complete=on_complete, threads=self._callback_threads)
         self._outage = Outage()
-        self._settler = Settler(queue, self._in_flight, settlements, self._callbacks, self._outage)
+        self._settler = Settler(source.name, self._in_flight, settlements, self._callbacks, self._outage)
         self._slots = self._make_slots(handler, options, settlements)
         self._claimer = self._make_claimer(options)
-        self._heartbeat = Heartbeat(queue, self._in_flight, self._outage, lease=self._lease, lost=self._lose)
+        self._heartbeat = Heartbeat(
+            source.name, lambda: self._store, self._in_flight, self._outage, lease=self._lease, lost=self._lose
+        )
         self._claiming: asyncio.Task[None] | None = None
         self._settling: asyncio.Task[None] | None = None
         self._running: list[asyncio.Task[None]] = []
-        self._maintaining: asyncio.Task[None] | None = None
-        self._scheduling: asyncio.Task[None] | None = None
+        self._keeping_up: list[asyncio.Task[None]] = []
         self._stopping: asyncio.Task[None] | None = None
         self._deadline = float("inf")
         self._hurry = asyncio.Event()
@@ -88,29 +91,45 @@ class Run:
     def _make_claimer(self, options: WorkerOptions) -> Claimer:
         per_slot = options.batch or 1
         at_work = options.concurrency * per_slot
-        return Claimer(
-            self._queue,
-            self._isolation,
-            self._in_flight,
-            self._slots,
-            self._settler,
-            self._outage,
-            lease=self._lease,
-            prefetch=_prefetch(self._queue.store, options, at_work),
-            at_work=at_work,
-            per_slot=per_slot,
-            most=max(_batch_size(self._queue.store, options), at_work),
-            calls=_CLAIM_CALLS if self._queue.store.capabilities.prefetch else 1,
-        )
+        common = (self._isolation, self._in_flight, self._slots, self._settler, self._outage)
+        measures: dict[str, Any] = {
+            "worker_id": self._worker_id,
+            "lease": self._lease,
+            "prefetch": _prefetch(self._store, options, at_work),
+            "at_work": at_work,
+            "per_slot": per_slot,
+            "most": max(_batch_size(self._store, options), at_work),
+            "calls": _CLAIM_CALLS if self._store.capabilities.prefetch else 1,
+        }
+        if isinstance(self._source, Choice):
+            return ChoiceClaimer(self._source, lambda: self._store, *common, **measures)
+        return OneClaimer(self._source, *common, **measures)
+
+    @property
+    def _store(self) -> Store:
+        return self._life.store
 
     @property
     def busy(self) -> int:
         """Messages whose handler runs."""
         return self._in_flight.open - len(self._in_flight.buffer)
 
+    def running(self, *, most: int) -> list[RunningMessage]:
+        """Those messages, the longest first, up to so many."""
+        now = monotonic()
+        jobs = sorted((job for job in self._in_flight.held if job.slot is not None), key=lambda job: job.started_at)
+        return [RunningMessage(job.queue.name, job.message.id, now - job.started_at) for job in jobs[:most]]
+
     def _make_slots(self, handler: Handler, options: WorkerOptions, settlements: Settlements) -> Slots:
-        site = Site(self._queue, self._worker_id, lease=self._lease, extend=self._extend)
-        call = Call(handler, site, timeout=options.timeout, threads=self._threads)
+        site = Site(self._worker_id, lease=self._lease, extend=self._extend)
+        call = Call(
+            handler,
+            site,
+            codec=self._source.codec,
+            timeout=options.timeout,
+            threads=self._threads,
+            tracer=self._source.events.tracer,
+        )
         common: dict[str, Any] = {"concurrency": options.concurrency, "keep_values": self._callbacks.keeps_values}
         if options.batch is not None:
             return BatchSlots(self._in_flight, settlements, call, batch=options.batch, **common)
@@ -122,15 +141,21 @@ class Run:
         self._settling = self._settler.start()
         self._claiming = self._claimer.start()
         self._heartbeat.start()
-        self._maintaining = asyncio.create_task(self._maintain(), name=f"holdfast-maintain-{self._queue.name}")
-        if not self._queue.name.endswith(DEAD):
-            book = Schedules(self._queue._opened.life, self._queue.events)
-            rounds = Rounds(book, lambda: self._queue.store, self._queue.name)
-            self._scheduling = asyncio.create_task(rounds.run(), name=f"holdfast-schedules-{self._queue.name}")
+        self._keeping_up = self._start_upkeep()
         for task in (*self._running, self._settling, self._claiming):
             task.add_done_callback(self._ended_early)
-        name, events = self._queue.name, self._queue.events
-        events.emit(message_events.worker_started(name, self._worker_id, self._concurrency))
+        self._source.events.emit(message_events.worker_started(self._name, self._worker_id, self._concurrency))
+
+    def _start_upkeep(self) -> list[asyncio.Task[None]]:
+        interval = self._maintenance_interval
+        if not isinstance(self._claimer, ChoiceClaimer) or not isinstance(source := self._source, Choice):
+            assert not isinstance(self._source, Choice)
+            return upkeep.one(self._source, self._outage, interval)
+        busy, grown = self._claimer.busy, self._claimer.recall_to_look
+        several = upkeep.Several(
+            source, self._life, source.events, self._outage, interval=interval, busy=busy, grown=grown
+        )
+        return several.start()
 
     def is_slot(self, task: asyncio.Task[Any] | None) -> bool:
         return task in self._running
@@ -142,43 +167,38 @@ class Run:
             self._deadline = deadline
             self._hurry.set()
         if self._stopping is None:
-            self._stopping = asyncio.create_task(self._stop(), name=f"holdfast-stop-{self._queue.name}")
+            self._stopping = asyncio.create_task(self._stop(), name=f"holdfast-stop-{self._name}")
         return self._stopping
 
     # ------------------------------------------------------------------ while it runs
 
-    def _lease(self) -> float:
-        """Seconds: the worker's own, or the queue's, which may change."""
-        return self._queue.options.lease if self._own_lease is None else self._own_lease
+    def _lease(self, queue: Queue[Any] | None) -> float:
+        """Seconds: the worker's own, or the queue's, which may change; without a queue the shortest of all."""
+        if self._own_lease is not None:
+            return self._own_lease
+        if queue is not None:
+            return queue.options.lease
+        if isinstance(self._source, Choice):
+            return min((each.options.lease for each in list(self._source.queues.values())), default=LOOK_AGAIN_S)
+        return self._source.options.lease
 
     def _lose(self, job: Job) -> None:
         self._slots.lose(job)
-        self._queue.events.emit(message_events.lost(self._queue.name, job.message.id))
+        job.queue.events.emit(message_events.lost(job.queue.name, job.message.id))
 
     async def _extend(self, job: Job, seconds: float) -> bool:
         lease = (job.message.id, job.message.token)
-        (end,) = await self._queue.store.extend(self._queue.name, [lease], seconds)
+        (end,) = await self._store.extend(job.queue.name, [lease], seconds)
         if end is None and not job.lost and job.settlement is None:
             self._lose(job)
         return end is not None
-
-    async def _maintain(self) -> None:
-        retrying = Retrying(self._outage, f"maintain {self._queue.name}")
-        interval = self._maintenance_interval
-        while True:
-            await asyncio.sleep(interval * random.uniform(0.75, 1.25))  # so that processes do not all come at once
-            if self._queue.store.is_resting(self._queue.name):
-                continue
-            await retrying.until_done(self._queue.refresh)
-            if not self._queue.name.endswith(DEAD):  # the queue's own workers maintain its dead letters too
-                await retrying.until_done(lambda: self._queue.store.maintain(self._queue.name))
 
     def _ended_early(self, task: asyncio.Task[None]) -> None:
         """A loop that ends by an error ends the worker: half a worker helps nobody."""
         if task.cancelled() or (error := task.exception()) is None:
             return
         if not self.ended.done():
-            _LOG.critical("the worker of %s stops: %s: %s", self._queue.name, type(error).__name__, error)
+            _LOG.critical("the worker of %s stops: %s: %s", self._name, type(error).__name__, error)
             self.ended.set_exception(error)
             self.ended.exception()  # seen: it was logged, and `run` raises it
         self.stop(0.0)
@@ -188,8 +208,8 @@ class Run:
     async def _stop(self) -> None:
         """No new claims, the buffer given back, running handlers within the grace, the rest released, all settled."""
         self._claimer.close()
-        if self._scheduling is not None:
-            self._scheduling.cancel()
+        for task in self._keeping_up:
+            task.cancel()
         self._give_back_buffer()
         self._slots.close()
         await self._wait_for([self._claiming], lambda: CLOSING_S)
@@ -223,7 +243,7 @@ class Run:
             waiting -= done
 
     async def _end_tasks(self) -> None:
-        tasks = [self._claiming, self._settling, self._maintaining, self._scheduling, *self._running]
+        tasks = [self._claiming, self._settling, *self._keeping_up, *self._running]
         waiting = [task for task in tasks if task is not None and not task.done()]
         for task in waiting:
             task.cancel()
@@ -235,8 +255,8 @@ class Run:
         if self._callback_threads is not None:
             self._callback_threads.close()
         if left := len(self._in_flight.held):
-            _LOG.warning("%d outcomes of %s could not be settled; their leases will expire", left, self._queue.name)
-        self._queue.events.emit(message_events.worker_stopped(self._queue.name, self._worker_id))
+            _LOG.warning("%d outcomes of %s could not be settled; their leases will expire", left, self._name)
+        self._source.events.emit(message_events.worker_stopped(self._name, self._worker_id))
         self._gone()
         if not self.ended.done():
             self.ended.set_result(None)

@@ -66,6 +66,8 @@ class Rounds:
         now = time.monotonic() + self._ahead
         wakes = [instant for each in self._known if (instant := self._wake(each, now)) is not None]
         soonest = min(wakes, default=math.inf)
+        if not self._known and not self._is_dear:  # most queues: a process may have workers on a thousand
+            return max(LOOK_AGAIN_S, self._looked + _REREAD_S - time.monotonic())
         if soonest > now:
             return max(0.005, min(soonest - now, LOOK_AGAIN_S))
         if not self._is_first:
@@ -99,7 +101,9 @@ class Rounds:
         if seen is not None:
             self._known = _newer(self._known, seen)
         elif time.monotonic() - self._looked >= _REREAD_S:
-            await self._ask()
+            if self._known or await self._book._has_any(self._queue):
+                await self._ask()
+            self._looked = time.monotonic()
         if self._known and abs(time.time() - time.monotonic() - self._wall) > _CLOCK_SET_S:
             await self._clock()  # the wall clock was set, and perhaps it is the store's
 

@@ -3,13 +3,11 @@
 from __future__ import annotations
 
 from collections.abc import Iterator
-from typing import Any
 
 import msgspec
 
 from ..limits import check_result, in_ascii, kept_text
 from ..outcome import Decision, decide, describe
-from ..queue import Queue
 from ..retry import Exponential, RetryFunction, RetryPolicy
 from ..stores.base import DEAD
 from ..stores.records import Settlement
@@ -21,24 +19,22 @@ _SHOWN_AGAIN_S = Exponential().cap  # the longest usual backoff: for dead letter
 class Settlements:
     """Makes the settlement of a job. Dead letters never die again: they are shown again later."""
 
-    def __init__(self, queue: Queue[Any], worker_id: str, *, retry: RetryPolicy | RetryFunction | None) -> None:
-        self._queue = queue
-        self._is_letters = queue.name.endswith(DEAD)
+    def __init__(self, worker_id: str, *, retry: RetryPolicy | RetryFunction | None) -> None:
         self._worker_id = worker_id
         self._retry = retry  # the worker's own; None: the queue's
 
     def completed(self, job: Job, result: bytes | None) -> Settlement:
         """MessageTooLarge: the result is beyond its limit, and the attempt has failed."""
         if result is not None:
-            check_result(result, self._queue.options.max_message_size)
+            check_result(result, job.queue.options.max_message_size)
         message = job.message
         return Settlement(message.id, message.token, "complete", 0.0, result, None, None, self._worker_id)
 
     def failed(self, job: Job, error: BaseException) -> Settlement:
-        message, stored = job.message, self._queue.options.retry
+        message, stored = job.message, job.queue.options.retry
         policy = stored if self._retry is None else self._retry
         # a dead letter has no last attempt
-        most = message.attempt + 1 if self._is_letters else message.max_attempts
+        most = message.attempt + 1 if _is_letter(job) else message.max_attempts
         decision = decide(error, attempt=message.attempt, max_attempts=most, policy=policy, fallback=stored)
         return self._settlement(job, decision)
 
@@ -62,13 +58,18 @@ class Settlements:
 
     def _settlement(self, job: Job, decision: Decision) -> Settlement:
         message, action, delay = job.message, decision.action, decision.delay
-        if self._is_letters and action == "dead":
-            action, delay = "retry", self._backoff(message.attempt)
+        if action == "dead" and _is_letter(job):
+            action, delay = "retry", _backoff(job)
         return Settlement(message.id, message.token, action, delay=delay, error=decision.error, worker=self._worker_id)
 
-    def _backoff(self, attempt: int) -> float:
-        delay = self._queue.options.retry.after(attempt)
-        return _SHOWN_AGAIN_S if delay is None else delay
+
+def _is_letter(job: Job) -> bool:
+    return job.queue.name.endswith(DEAD)
+
+
+def _backoff(job: Job) -> float:
+    delay = job.queue.options.retry.after(job.message.attempt)
+    return _SHOWN_AGAIN_S if delay is None else delay
 
 
 def _plain(settlement: Settlement) -> Settlement:

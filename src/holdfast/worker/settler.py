@@ -3,20 +3,21 @@
 from __future__ import annotations
 
 import asyncio
-from collections.abc import Iterable, Sequence
+from collections.abc import Coroutine, Iterable, Sequence
 from contextlib import suppress
-from typing import Any
+from typing import Any, TypeVar
 
 from ..errors import HoldfastError, MessageError, QueueNotFound
 from ..escaping import logger_named
 from ..message_events import Attempt, lost
-from ..queue import Queue
+from ..stores.base import CALLS_AT_ONCE
 from ..stores.records import Answer, Settlement
 from .callbacks import Callbacks
 from .in_flight import InFlight, Job
 from .outage import AWAY, FINAL, PASSING, Outage, Refused, Retrying
 from .settlement import Settlements
 
+T = TypeVar("T")
 _LOG = logger_named("holdfast.worker")
 _REFUSALS = 5  # of one outcome, some three seconds, before it ends otherwise: a store may be well again by then
 
@@ -28,14 +29,14 @@ class Settler:
     """
 
     def __init__(
-        self, queue: Queue[Any], in_flight: InFlight, settlements: Settlements, callbacks: Callbacks, outage: Outage
+        self, name: str, in_flight: InFlight, settlements: Settlements, callbacks: Callbacks, outage: Outage
     ) -> None:
-        self._queue = queue
+        self._name = name
         self._in_flight = in_flight
         self._settlements = settlements
         self._callbacks = callbacks
         self._outage = outage
-        self._doing = f"settle in {queue.name}"
+        self._doing = f"settle in {name}"
         self._retrying = Retrying(outage, self._doing)
         self._aside: list[Job] = []  # refused, and nobody knows yet whether the store or the outcome is to blame
         self._rounds = 0
@@ -47,7 +48,7 @@ class Settler:
         return self._retrying.well
 
     def start(self) -> asyncio.Task[None]:
-        return asyncio.create_task(self._run(), name=f"holdfast-settler-{self._queue.name}")
+        return asyncio.create_task(self._run(), name=f"holdfast-settler-{self._name}")
 
     def close(self) -> None:
         """End when everything is settled."""
@@ -81,7 +82,7 @@ class Settler:
             await asyncio.wait_for(news.wait(), AWAY.after(self._rounds + 1))
 
     async def _settle(self, jobs: Sequence[Job]) -> None:
-        refused = await self._taken(jobs)
+        refused = [each for some in await gathered(map(self._taken, by_queue(jobs))) for each in some]
         if refused:
             is_waited_for = self._closing or any(job.message.alone for job, _ in refused)
             is_over = is_waited_for and self._rounds >= _REFUSALS
@@ -116,7 +117,7 @@ class Settler:
         self._in_flight.settled([job for job, _ in refused])
 
     async def _taken(self, jobs: Sequence[Job]) -> list[tuple[Job, Exception]]:
-        """Tell the store; those it refuses, found by halves, and why."""
+        """Tell the store of some of one queue; those it refuses, found by halves, and why."""
         try:
             answers = await self._told(jobs, [job.settlement for job in jobs if job.settlement is not None])
         except MessageError as error:
@@ -166,15 +167,44 @@ class Settler:
 
     async def _tell(self, jobs: Sequence[Job], settlements: Sequence[Settlement]) -> list[Answer]:
         try:
-            return await self._queue._opened.settle(settlements, lambda index: _attempt(jobs[index]))
+            return await jobs[0].queue._opened.settle(settlements, lambda index: _attempt(jobs[index]))
         except QueueNotFound:  # the messages went with their queue
             for job in jobs:
-                self._queue.events.emit(lost(self._queue.name, job.message.id))
+                job.queue.events.emit(lost(job.queue.name, job.message.id))
             return ["unknown"] * len(settlements)
         except (*PASSING, *FINAL):
             raise
         except Exception as error:  # whatever a store says no with
             raise Refused(error) from error
+
+
+def by_queue(jobs: Sequence[Job]) -> list[Sequence[Job]]:
+    """Those of each queue; mostly it is one."""
+    first = jobs[0].queue if jobs else None
+    if all(job.queue is first for job in jobs):
+        return [jobs] if jobs else []
+    found: dict[str, list[Job]] = {}
+    for job in jobs:
+        found.setdefault(job.queue.name, []).append(job)
+    return list(found.values())
+
+
+async def gathered(work: Iterable[Coroutine[Any, Any, T]]) -> list[T]:
+    """All of it, some at a time; one alone costs no task. An error is raised when everything has ended."""
+    works = list(work)
+    if len(works) == 1:
+        return [await works[0]]
+    turns = asyncio.Semaphore(CALLS_AT_ONCE)
+
+    async def one(work: Coroutine[Any, Any, T]) -> T:
+        async with turns:
+            return await work
+
+    answers = await asyncio.gather(*map(one, works), return_exceptions=True)
+    for answer in answers:
+        if isinstance(answer, BaseException):
+            raise answer
+    return [answer for answer in answers if not isinstance(answer, BaseException)]
 
 
 def _attempt(job: Job) -> Attempt:

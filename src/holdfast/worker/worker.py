@@ -1,36 +1,37 @@
-"""What users hold: a worker of one queue. Nothing runs until it is started."""
+"""What users hold: a worker of one queue, or of several. Nothing runs until it is started."""
 
 from __future__ import annotations
 
 import asyncio
-import os
-import secrets
-import socket
 from collections.abc import Callable
 from types import TracebackType
 from typing import TYPE_CHECKING, Any, TypeVar
 
 from .. import config
 from ..errors import ConfigError
+from ..holders import worker_name
 from ..retry import RetryFunction, RetryPolicy, policy_from
+from ..stores.worker_reports import WorkerReport
 from . import signals
 from .callbacks import OnComplete, OnError
+from .choice import Choice
 from .handler import Handler
 from .in_flight import Job
 from .run import Run
 
 if TYPE_CHECKING:
+    from ..lifetime import Lifetime
     from ..queue import Queue
 
 F = TypeVar("F")
 
 
 class Worker:
-    """Runs a handler for every message of a queue, `concurrency` at a time."""
+    """Runs a handler for every message of a queue or of several, `concurrency` at a time."""
 
     def __init__(
         self,
-        queue: Queue[Any],
+        source: Queue[Any] | Choice,
         handler: Callable[..., Any],
         *,
         lease: float | None = None,
@@ -42,14 +43,14 @@ class Worker:
         **options: Any,
     ) -> None:
         given = {key: value for key, value in options.items() if value is not None}
-        self._queue = queue
+        self._source = source
         self._options = config.options(config.WorkerOptions, given, where="worker")
         self._handler = Handler(handler, batch=self._options.batch is not None)
         self._lease = None if lease is None else config.positive("lease", lease)
         self._retry = _checked_retry(retry)
         self._on_error = _checked_callback("on_error", on_error)
         self._on_complete = _checked_callback("on_complete", on_complete)
-        self.worker_id = _checked_name(worker_id) or f"{socket.gethostname()}-{os.getpid()}-{secrets.token_hex(4)}"
+        self.worker_id = _checked_name(worker_id) or worker_name()
         self._maintenance_interval = config.positive("maintenance_interval", maintenance_interval)
         self._current: Run | None = None
         self._ended: asyncio.Future[None] | None = None  # of the last run
@@ -57,7 +58,19 @@ class Worker:
 
     @property
     def queue(self) -> Queue[Any]:
-        return self._queue
+        """Its queue; ConfigError where it has several."""
+        if isinstance(self._source, Choice):
+            raise ConfigError(f"this worker has several queues: {self._source.name}")
+        return self._source
+
+    @property
+    def queues(self) -> list[str]:
+        """The names of its queues; while it runs those of its patterns too."""
+        return list(self._source.queues) if isinstance(self._source, Choice) else [self._source.name]
+
+    @property
+    def _life(self) -> Lifetime:
+        return self._source.life if isinstance(self._source, Choice) else self._source._opened.life
 
     @property
     def concurrency(self) -> int:
@@ -74,9 +87,11 @@ class Worker:
 
     async def start(self) -> None:
         """Begin to claim and run, in the background; a second start is harmless."""
-        if self._current is None:
+        if self._current is None and isinstance(self._source, Choice):
+            await self._source.look()
+        if self._current is None:  # still: another start may have been under way
             self._current = Run(
-                self._queue,
+                self._source,
                 self._handler,
                 self._options,
                 worker_id=self.worker_id,
@@ -88,8 +103,9 @@ class Worker:
                 gone=self._forget,
             )
             self._ended = self._current.ended
-            self._queue._opened.life.workers.add(self)  # who are stopped when their broker closes
+            self._life.workers.add(self)  # who are stopped when their broker closes
             self._current.start(self._watch)
+            self._tell()
 
     async def stop(self, grace: float | None = None) -> None:
         """No new claims; running handlers finish within the grace, the rest is released without costing an attempt.
@@ -130,7 +146,24 @@ class Worker:
 
     def _forget(self) -> None:
         self._current = None
-        self._queue._opened.life.workers.discard(self)
+        self._life.workers.discard(self)
+        self._tell()
+
+    def _tell(self) -> None:
+        if self._life.reporter is not None:
+            self._life.reporter.changed()
+
+    def _report(self) -> WorkerReport | None:
+        """What it does now; None: it does not run."""
+        if self._current is None:
+            return None
+        return WorkerReport(
+            id=self.worker_id,
+            queues=self.queues,
+            slots=self.concurrency,
+            busy=self.busy,
+            running=self._current.running(most=20),
+        )
 
     async def __aenter__(self) -> Worker:
         await self.start()
@@ -142,7 +175,7 @@ class Worker:
         await self.stop()
 
     def __repr__(self) -> str:
-        return f"Worker({self._queue.name!r}, {self._handler.name}, concurrency={self.concurrency})"
+        return f"Worker({self._source.name!r}, {self._handler.name}, concurrency={self.concurrency})"
 
 
 def _checked_callback(name: str, callback: F) -> F:

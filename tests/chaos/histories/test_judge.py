@@ -238,6 +238,7 @@ BAD: dict[str, Tale] = {
         Tale().sent("a").got("a", "t1", 1.0).got("a", "t2", 12.0, 2).did("complete", "a", "t1", 13.0)
     ),
     "a settle after a cancel was heard": simple().asked("cancel", "a", 1.5, 1),
+    "a settle after a take-back was heard": simple().asked("take_back", "a", 1.5, 1),
     "a live holder was refused": Tale().sent("a").got("a", "t1", 1.0).did("complete", "a", "t1", 2.0, outcome="lost"),
     "a repeated settle was refused": simple().did("complete", "a", "t1", 3.0, again=True, outcome="lost"),
     "a repeated settle was refused (not kept)": (

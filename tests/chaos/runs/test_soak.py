@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import asyncio
 from collections.abc import Callable
 from importlib import import_module
 
@@ -10,6 +11,7 @@ import pytest
 
 from chaos.runs import RUNS
 from chaos.soak.judging import Sample, failures, finding
+from chaos.soak.machine import Yardstick
 from chaos.verdict import lines
 
 soak_run = import_module("chaos.runs.soak")  # the name in the package is the function's
@@ -30,7 +32,7 @@ def samples(**grows: float) -> list[Sample]:
             at=second, memory=100 + grows.get("memory", 0.0) * second / 60 + (second % 7),
             handles=["a"] * (20 + int(grows.get("handles", 0.0) * second / 60)),
             claim_p99=0.01 + grows.get("p99", 0.0) * second / 60, sent=second, done=second,
-            machine=0.004 + grows.get("machine", 0.0) * second / 60,
+            machine=0.004 + grows.get("machine", 0.0) * second / 60, left=[] if second == 1799 else None,
         )
         for second in range(1800)
     ]  # fmt: skip
@@ -61,6 +63,16 @@ def test_claims_are_judged_by_what_the_machine_can_do() -> None:
     assert "claims took" in failure
 
 
+async def test_the_yardstick_measures_the_machine() -> None:
+    yardstick = Yardstick()
+    measuring = asyncio.create_task(yardstick.measure())
+    await asyncio.sleep(0.5)
+    measuring.cancel()
+    await asyncio.gather(measuring, return_exceptions=True)
+    assert 0.0 < yardstick.p99() < 5.0
+    assert yardstick.p99() == 0.0, "each sample has its own"
+
+
 @pytest.mark.parametrize(
     ("grows", "sentence"),
     [
@@ -87,6 +99,22 @@ def test_connections_of_a_pool_are_more_when_there_were_never_as_many() -> None:
     peer = "connection to 127.0.0.1:5432"
     assert said(with_handles(lambda at: 2 + (at > 700), peer)) == []
     assert said(with_handles(lambda at: 2 + (at > 1100), peer)) == [f"1 handles more in the end: {peer}"]
+
+
+def test_a_handle_that_closing_does_not_give_back_is_found() -> None:
+    """Also one connection that was lost below the most that the pool had."""
+    found = with_handles(lambda at: 3 - (at > 900), "connection to 127.0.0.1:5432")
+    found[-1] = msgspec.structs.replace(found[-1], left=["connection to 127.0.0.1:5432"])
+    assert said(found) == ["1 handles left after closing: connection to 127.0.0.1:5432"]
+    assert said(found[:-1]) == ["the broker was not closed"]
+
+
+def test_seconds_without_a_claim_make_none_quicker() -> None:
+    seldom = [
+        msgspec.structs.replace(each, claim_p99=each.claim_p99 * (each.at % 4 == 0)) for each in samples(p99=0.005)
+    ]
+    [failure] = said(seldom)
+    assert "claims took" in failure
 
 
 def test_what_grew_in_the_warm_up_alone_is_not() -> None:

@@ -8,7 +8,7 @@ import pytest
 
 from holdfast.errors import Fenced, StoreError
 from holdfast.stores.batches import Sizing
-from holdfast.stores.records import Envelope, Settlement
+from holdfast.stores.records import Change, Envelope, Settlement
 
 QUEUE = "emails"
 
@@ -145,6 +145,21 @@ async def test_messages_can_be_settled_one_by_one(store):
     assert await store.batches.settle_batch(owner, 1) == 5
     after = await store.stats(QUEUE)
     assert (after.completed, after.dead, after.retry, after.processing) == (5, 2, 3, 0)
+
+
+async def test_messages_whose_priority_was_changed_are_settled_one_by_one(store):
+    await fill(store, 3)
+    for record in await store.scan(QUEUE, "ready", after=None, limit=10):
+        assert await store.change(QUEUE, record.id, Change(priority=7))
+    owner = await own(store)
+    await store.batches.claim_batch(owner, after=0, limit=10)
+    found = await rows(store, owner, 0, 1)
+    assert [row["priority"] for row in found] == [7, 7, 7]
+    actions = ("retry", "dead", "release")
+    given = [Settlement(row["id"], row["token"], action) for row, action in zip(found, actions, strict=True)]
+    assert await store.settle(QUEUE, given) == ["ok"] * 3
+    seen = await store.stats(QUEUE)
+    assert (seen.pending, seen.processing, seen.dead) == (2, 0, 1)
 
 
 async def test_a_slice_reads_the_same_when_its_messages_have_ended(store):

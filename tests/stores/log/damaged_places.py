@@ -39,8 +39,9 @@ class Place:
     move: Callable[[str, str], None]
 
     def spoil(self, part: str, kind: str) -> str:
-        """The first object with this in its key."""
-        key, data = min((key, data) for key, data in self.objects().items() if part in key)
+        """The first object with this in its key, of the queue itself if it has one."""
+        found = [(key, data) for key, data in self.objects().items() if part in key]
+        key, data = min(found, key=lambda each: ("/dead/" in each[0], each[0]))
         self.write(key, spoiled(data, kind))
         return key
 
@@ -113,9 +114,10 @@ def _bucket(folder: Path) -> Iterator[Place]:
             return {key.removeprefix("jobs/"): item.data for key, item in server.items.items()}
 
         def write(key: str, data: bytes | None) -> None:
-            item = server.items[f"jobs/{key}"]
-            assert data is not None
-            server.items[f"jobs/{key}"] = Item(data, item.tag, item.written)
+            item = server.items.pop(f"jobs/{key}")
+            if data is not None:
+                server.items[f"jobs/{key}"] = Item(data, item.tag, item.written)
+            server._keys[:] = sorted(server.items)
 
         def move(old: str, new: str) -> None:
             server.items[f"jobs/{new}"] = server.items.pop(f"jobs/{old}")

@@ -156,7 +156,9 @@ class Bed:
 
     async def root(self) -> str:
         (key,) = [
-            key for key in await self.space.read(lambda view: view.list("q@", limit=10**6)) if key.endswith("/head")
+            key
+            for key in await self.space.read(lambda view: view.list("q@", limit=10**6))
+            if key.endswith("/head") and "/dead/" not in key
         ]
         return key.removesuffix("head")
 

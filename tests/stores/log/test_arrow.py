@@ -3,6 +3,7 @@
 import asyncio
 import subprocess
 import sys
+import types
 
 import pyarrow as pa
 import pytest
@@ -113,11 +114,11 @@ COUNT = 12_000
 
 @pytest.mark.skipif(sys.platform != "linux", reason="reads /proc")
 def test_a_worker_with_an_archive_needs_little_more_memory(tmp_path):
-    """Of its own, 11 MB more, 10 of them pyarrow; the pages of its libraries are shared with all that load them."""
+    """Of its own, 11 to 14 MB more, 10 of them pyarrow; the pages of its libraries are shared with others."""
     (off, loads, _), (on, _, computes) = (
         _worked(f"file://{tmp_path}/{archive}", archive=archive) for archive in (False, True)
     )
-    assert on < 1.6 * off, f"{on} MB with the archive on, {off} MB with it off"
+    assert on - off < 16, f"{on} MB with the archive on, {off} MB with it off"
     assert not loads, "40 MB that only an archive needs"
     assert not computes, "9 MB that writing an archive does without"
 
@@ -163,3 +164,9 @@ for work in (use, arrow.load, use):
 def test_threads_that_need_it_while_it_is_loaded_get_all_of_it() -> None:
     done = subprocess.run([sys.executable, "-c", RACE], capture_output=True, text=True, timeout=50, check=False)
     assert (done.returncode, done.stderr) == (0, "")
+
+
+def test_memory_is_given_back_while_another_thread_loads_the_library(monkeypatch: pytest.MonkeyPatch) -> None:
+    """A module is listed before it has its names: `purge` and `cancel` failed with an AttributeError then."""
+    monkeypatch.setitem(sys.modules, "pyarrow", types.ModuleType("pyarrow"))
+    arrow.release()

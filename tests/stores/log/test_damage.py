@@ -163,6 +163,30 @@ async def test_a_message_whose_file_is_gone_is_not_unknown(folder: Place):
         assert (await queue.get(ids[3])).error == "cancelled"
 
 
+async def test_a_block_that_is_gone_from_a_bucket_is_named_by_looks(tmp_path: Path):
+    with place("s3", tmp_path) as bucket:
+        async with holdfast.connect(bucket.url) as broker:
+            queue = await broker.queue("jobs", max_attempts=1)
+            ids = await queue.enqueue_many(range(20))
+            assert await queue.dequeue(lease=0.2) is not None  # now a head has it
+        key = bucket.spoil("/inbox/", "missing")
+        async with holdfast.connect(bucket.url) as broker:
+            queue = await broker.queue("jobs")
+            record = await queue.get(ids[3])
+            assert record is not None
+            assert key in (record.error or "")
+
+            async def all_dead() -> bool:
+                assert await queue.dequeue_many(20) == []
+                return (await queue.stats()).dead == 20
+
+            await until(all_dead)
+            listed = await queue.dead.list()  # most likely before they are written as dead letters
+            assert [each.id for each in listed] == sorted(ids)
+            assert all(key in (each.error or "") or each.attempts == 1 for each in listed)
+            assert await queue.status(ids[0]) == "dead"
+
+
 async def test_a_file_that_leaves_in_the_middle_of_a_look_is_no_damage(folder: Place, monkeypatch: pytest.MonkeyPatch):
     """Another process ends its last messages after the snapshot was taken: the next look finds them in the archive."""
     (ids,) = await fill(folder.url, [os.urandom(1024).hex()] * 200)

@@ -32,7 +32,7 @@ async def test_a_flush_moves_outcomes_into_one_file():
     assert [await bed.get(id) for id in ids] == before
     head = await bed.head()
     assert (head.blocks, head.settled, head.frozen, head.completed) == ({}, [], None, 30)
-    assert [key.partition("/")[0] for key in await bed.keys()] == ["archive", "head"]
+    assert [key.partition("/")[0] for key in await bed.keys()] == ["archive", "dead", "head"]
 
 
 @pytest.mark.parametrize("step", ["", *STEPS])
@@ -142,6 +142,24 @@ async def test_what_ends_during_a_flush_leaves_in_the_next():
     await bed.flush()
     assert await once_in_the_archive(bed, first + second)
     assert await bed.status(retried[0]) == "retry"
+
+
+async def test_replay_and_discard_end_while_others_settle_without_pause():
+    flushes = 0
+
+    async def settles(step: str) -> None:
+        nonlocal flushes
+        if step == "flush.written":
+            flushes += 1
+            await bed.append(1)
+            await bed.settle(await bed.claim(1), "complete")
+
+    bed = await Bed.made(steps=settles)
+    first = await bed.end(4)
+    dead = await bed.end(2, "dead", error="why")
+    assert await bed.store.discard("q", "archive", first) == 4
+    assert await bed.store.replay("q", "dead", dead) == 2
+    assert 0 < flushes < 10
 
 
 async def test_a_flush_that_cannot_be_finished_says_so(monkeypatch: pytest.MonkeyPatch):

@@ -71,12 +71,12 @@ async def test_spilled_retries_keep_what_they_are():
     held = await bed.claim(400)
     assert {each.attempt for each in held} == {2}
     assert set(await bed.settle(crashed, "complete")) == {"lost"}
-    assert set(await bed.settle(held, "retry", delay=60.0, error="why")) == {"ok"}
+    assert set(await bed.settle(held, "retry", delay=60.0, error="why", worker="w7")) == {"ok"}
     await bed.spill()
     stored = await bed.get(ids[7])
     assert stored is not None
     assert (stored.status, stored.attempts, stored.max_attempts, stored.priority) == ("retry", 2, 9, 7)
-    assert (stored.error, stored.headers, stored.payload) == ("why", {"k": "v"}, b"7")
+    assert (stored.error, stored.headers, stored.payload, stored.worker) == ("why", {"k": "v"}, b"7", "w7")
     assert stored.enqueued_at == pytest.approx(crashed[0].enqueued_at)
     bed.clock.advance(61.3)
     for attempt in range(3, 9):

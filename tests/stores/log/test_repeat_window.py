@@ -14,9 +14,11 @@ from holdfast.errors import Damaged
 from holdfast.ids import Ids
 from holdfast.stores.log import queues
 from holdfast.stores.log.cache import BlockCache
-from holdfast.stores.log.head.state import Frozen, Head, Rules
+from holdfast.stores.log.head.state import Block, Frozen, Head, Rules
 from holdfast.stores.log.memory import MemorySpace
+from holdfast.stores.log.names import BlockName
 from holdfast.stores.log.repeat_window import Home, RepeatWindow
+from holdfast.stores.log.space import Reading
 
 LOG = Path(holdfast.__file__).parent / "stores" / "log"
 CORE = [path for path in LOG.rglob("*.py") if "bucket" not in path.relative_to(LOG).parts]
@@ -55,10 +57,15 @@ async def test_an_atomic_space_adds_nothing(atomic: RepeatWindow) -> None:
     assert atomic.partitions(config) == 1
 
 
-def test_what_is_missing_on_an_atomic_space_is_lost(atomic: RepeatWindow) -> None:
+async def test_what_is_missing_on_an_atomic_space_is_lost(atomic: RepeatWindow) -> None:
     assert not atomic.reads_twice
-    with pytest.raises(Damaged, match="some/key"):
-        atomic.left("some/key")
+    block = Block.of(1, BlockName(f"{1:032x}", 1, 0, 0, 0).inbox_key())
+
+    def look(view: Reading) -> None:
+        with pytest.raises(Damaged, match=f"some/{block.key}"):
+            atomic.left(view, "some/", block)
+
+    await MemorySpace().read(look)
 
 
 def test_every_claim_has_a_token_of_its_own(atomic: RepeatWindow) -> None:

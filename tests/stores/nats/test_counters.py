@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import asyncio
 from collections.abc import Sequence
 from contextlib import suppress
 from typing import Any
@@ -172,10 +173,15 @@ async def test_message_that_ends_while_another_is_being_handed_it_does_not_come_
         await log.connection.send(store_of(first).parts("jobs").partition.leases[held.id, held.token].ack, b"-NAK")
         records = log.records
 
+        handed = asyncio.Event()
+
         async def late(ids: Sequence[str]) -> Any:
+            handed.set()
             await held.complete(keep=False)
             return await records(ids)
 
         log.records = late  # type: ignore[method-assign]  # between being handed it and looking at its record
-        assert (await other.claim("jobs", 1, 60, wait=2)).messages == []
+        async with asyncio.timeout(50):
+            while not handed.is_set():
+                assert (await other.claim("jobs", 1, 60, wait=2)).messages == []
         assert counts(await queue.stats()) == (1, 0, 0)

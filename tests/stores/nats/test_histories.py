@@ -34,9 +34,11 @@ class Moved(NatsStore):
 
     moved = True
 
-    async def claim(self, queue: str, limit: int, lease: float, *, wait: float = 0.0) -> Claims:
+    async def claim(
+        self, queue: str, limit: int, lease: float, *, wait: float = 0.0, worker: str | None = None
+    ) -> Claims:
         await self.catch_up(queue)
-        return await super().claim(queue, limit, lease, wait=wait)
+        return await super().claim(queue, limit, lease, wait=wait, worker=worker)
 
     async def stats(self, queue: str) -> Stats:
         await self.catch_up(queue)

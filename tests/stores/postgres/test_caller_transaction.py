@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+import asyncio
+
 import asyncpg
 import psycopg
 import pytest
@@ -182,3 +184,26 @@ async def test_stores_without_transactions_say_so() -> None:
         queue = await broker.queue("jobs")
         with pytest.raises(ConfigError, match="PostgreSQL"):
             await queue.enqueue(1, connection=object())
+
+
+@pytest.mark.parametrize("style", STYLES)
+async def test_notify_wakes_at_the_commit(postgres: Database, queue: holdfast.Queue, style: str) -> None:
+    async def work(connection) -> None:
+        await queue.enqueue("told", connection=connection, notify=True)
+
+    async with holdfast.connect(postgres.url, poll_interval=60) as other:  # it would not look by itself
+        waiting = asyncio.ensure_future((await other.queue("jobs")).dequeue(wait=30))
+        assert await other.store._listener.tried()
+        await Caller(style, postgres.url).run(work, commit=False)
+        await asyncio.sleep(0.2)
+        assert not waiting.done()
+        await Caller(style, postgres.url).run(work, commit=True)
+        delivery = await asyncio.wait_for(waiting, 10)
+        assert delivery is not None
+        assert delivery.value == "told"
+
+
+async def test_notify_needs_a_connection(queue: holdfast.Queue) -> None:
+    with pytest.raises(ConfigError, match="connection="):
+        await queue.enqueue(1, notify=True)
+    assert (await queue.stats()).total == 0

@@ -8,13 +8,15 @@ import time
 from collections.abc import Awaitable, Callable
 from typing import Any
 
+import asyncpg
 import pytest
 
 import holdfast
+from holdfast import admin
 from holdfast.config import QueueOptions, StoreOptions
-from holdfast.errors import StoreError, Unavailable, UnknownOutcome
+from holdfast.errors import Damaged, StoreError, Unavailable, UnknownOutcome
 from holdfast.stores.postgres import open_postgres
-from holdfast.stores.records import Envelope, Settlement
+from holdfast.stores.records import Envelope, Settlement, View
 from holdfast.testing.contract.base import eventually
 from tests.servers.postgres import Server
 
@@ -315,3 +317,56 @@ async def test_a_late_answer_does_not_let_a_producer_pass_others(postgres: Datab
             await slow
             await theirs.enqueue(3)
         assert [delivery.value for delivery in await mine.dequeue_many(4)] == [0, 1, 2, 3]
+
+
+@pytest.mark.parametrize("view", ["ready", "archive"])
+async def test_a_session_that_ends_while_a_slice_is_read_is_our_error(postgres: Database, view: View) -> None:
+    """As when a reader is stopped for longer than `idle_in_transaction_session_timeout`."""
+    async with holdfast.connect(postgres.url) as broker:
+        await broker.queue("jobs")
+        store = broker.store
+        await store.append("jobs", [Envelope(b"%d" % n) for n in range(2500)])  # more than one answer
+        if view == "archive":
+            claims = await store.claim("jobs", 2500, LONG)
+            await store.settle("jobs", [Settlement(m.id, m.token, "complete") for m in claims.messages])
+        [part, *_] = await store.batches.plan_scan("jobs", view)
+        batches = store.batches.read_slice(part)
+        await anext(batches)
+        ours = "datname = current_database() AND pid <> pg_backend_pid()"
+        postgres.rows(f"SELECT pg_terminate_backend(pid) FROM pg_stat_activity WHERE {ours}")
+        with pytest.raises(Unavailable):
+            await anext(batches)
+        assert (await store.stats("jobs")).exact
+
+
+@pytest.mark.timeout(120)
+async def test_a_page_that_does_not_match_its_checksum_is_named() -> None:
+    with Server() as server:
+        async with holdfast.connect(server.url()) as broker:
+            await broker.install()
+            queue, other = await broker.queue("jobs"), await broker.queue("other")
+            await queue.enqueue_many([f"value {n}" for n in range(20)])
+            await other.enqueue("good")
+            [line] = [line for line in await broker.check() if line.name == "checksums"]
+            assert line.state == "ok"
+        connection = await asyncpg.connect(server.url())
+        path = await connection.fetchval("SELECT pg_relation_filepath('holdfast.q_jobs')")
+        await connection.close()
+        server.stop()
+        with (server.folder / "d" / path).open("r+b") as file:
+            page = bytearray(file.read(8192))
+            page[page.find(b"value 7") + 3] ^= 4
+            file.seek(0)
+            file.write(page)
+        server.start()
+        async with holdfast.connect(server.url()) as broker:
+            queue, other = await broker.queue("jobs"), await broker.queue("other")
+            with pytest.raises(Damaged, match="invalid page in block 0") as said:
+                await queue.dequeue()
+            assert said.value.queue == "jobs"
+            assert path in str(said.value)
+            delivery = await other.dequeue()
+            assert delivery is not None
+            assert delivery.value == "good"
+            wrong = (await admin.scrub(broker)).wrong
+            assert {each.queue for each in wrong} == {"jobs"}

@@ -73,9 +73,13 @@ async def test_archive_that_was_switched_off_elsewhere_keeps_nothing(postgres: D
         assert ((await store.stats("jobs")).completed, (await store.stats("jobs")).archived) == (2, 0)
 
 
+def _token(number: int, id: str) -> str:
+    return f"{number:x}.{id[-12:]}"
+
+
 def test_alike_are_only_those_that_one_statement_can_serve() -> None:
     ids = [f"01890a5d-ac96-7000-8000-0000000000{n:02x}" for n in range(3)]
-    usual = [Settlement(id, rows.token_text(77, id), "complete", worker="w") for id in ids]
+    usual = [Settlement(id, _token(77, id), "complete", worker="w") for id in ids]
     assert rows.alike(usual) == rows.Alike(ids, 255, 77, None, "w")
     assert rows.alike([]) is None
     higher = ids[2].replace("-8000-", "-8040-")
@@ -84,11 +88,11 @@ def test_alike_are_only_those_that_one_statement_can_serve() -> None:
         {"result": b"1"},
         {"keep": True},
         {"worker": "other"},
-        {"token": rows.token_text(78, ids[2])},
-        {"token": rows.token_text(77, ids[0])},
-        {"id": higher, "token": rows.token_text(77, higher)},
-        {"id": "not an id", "token": rows.token_text(77, "not an id")},
-        {"id": ids[2].upper(), "token": rows.token_text(77, ids[2].upper())},
+        {"token": _token(78, ids[2])},
+        {"token": _token(77, ids[0])},
+        {"id": higher, "token": _token(77, higher)},
+        {"id": "not an id", "token": _token(77, "not an id")},
+        {"id": ids[2].upper(), "token": _token(77, ids[2].upper())},
     ):
         assert rows.alike([*usual[:2], msgspec.structs.replace(usual[2], **changed)]) is None, changed
     strange = [Settlement(id, f"no number.{id[-12:]}", "complete") for id in ids]

@@ -71,11 +71,11 @@ def touched(tree: dict[str, Any]) -> int:
 
 
 async def test_claim_reads_what_it_gives_and_no_more(full: Any) -> None:
-    tree = await plan(full, "claim", "jobs", 100, 30.0, 1, *EVERYTHING, 100)
+    tree = await plan(full, "claim", "jobs", 100, 30.0, 1, *EVERYTHING, 100, None)
     assert scans(tree, "q_jobs") == {"Index Scan", "Tid Scan"}
     assert scans(tree, "w_jobs") == {"Index Scan"}
     assert touched(tree) < 300
-    tree = await plan(full, "claim_ready", "jobs", 100, 30.0, 2, *EVERYTHING)
+    tree = await plan(full, "claim_ready", "jobs", 100, 30.0, 2, *EVERYTHING, None)
     assert scans(tree, "q_jobs") == {"Index Scan", "Tid Scan"}
     assert scans(tree, "w_jobs") <= {"Index Scan", "Index Only Scan"}
     assert touched(tree) < 400  # the hundred that the first claim holds are walked over
@@ -83,7 +83,7 @@ async def test_claim_reads_what_it_gives_and_no_more(full: Any) -> None:
 
 async def test_settle_reads_what_it_ends_and_no_more(full: Any) -> None:
     sql = Statements("holdfast", "jobs")
-    rows = await full.fetch(sql["claim"], "jobs", 100, 30.0, 5, *EVERYTHING, 100)
+    rows = await full.fetch(sql["claim"], "jobs", 100, 30.0, 5, *EVERYTHING, 100, None)
     ids, ranks = [str(row["id"]) for row in rows], [row["rank"] for row in rows]
     for name, more in (("settle_done", ([None] * 50, [None] * 50, [None] * 50)), ("settle_gone", ())):
         part, ids, ranks_part, ranks = ids[:50], ids[50:], ranks[:50], ranks[50:]
@@ -93,7 +93,7 @@ async def test_settle_reads_what_it_ends_and_no_more(full: Any) -> None:
 
 
 async def test_settle_of_one_claim_descends_the_index_once_for_many_messages(full: Any) -> None:
-    rows = await full.fetch(Statements("holdfast", "jobs")["claim_ready"], "jobs", 100, 30.0, 5, *EVERYTHING)
+    rows = await full.fetch(Statements("holdfast", "jobs")["claim_ready"], "jobs", 100, 30.0, 5, *EVERYTHING, None)
     *rows, told = rows
     assert (len(rows), told["rank"]) == (100, 0)
     ids = [str(row["id"]) for row in rows]
@@ -139,7 +139,7 @@ async def test_claim_writes_no_payload_to_the_log(postgres: Database) -> None:
         await (await broker.queue("jobs")).enqueue_many([b"x" * 1000] * 100)
         connection = await Address(postgres.url, StoreOptions()).connect()
         explained = f"EXPLAIN (ANALYZE, WAL, FORMAT JSON) {Statements('holdfast', 'jobs')['claim_ready']}"
-        [(text,)] = await connection.fetch(explained, "jobs", 100, 60.0, 9, *EVERYTHING)
+        [(text,)] = await connection.fetch(explained, "jobs", 100, 60.0, 9, *EVERYTHING, None)
         await connection.close()
         [taken] = [node for node in nodes(json.loads(text)[0]["Plan"]) if node.get("Operation") == "Update"]
         assert taken["Actual Rows"] == 100
@@ -183,7 +183,7 @@ async def plan_cost(connection: Any, ranges: Any) -> int:
     explained = f"EXPLAIN (ANALYZE, BUFFERS, FORMAT JSON) {statement}"
     transaction = connection.transaction()
     await transaction.start()
-    [(text,)] = await connection.fetch(explained, "jobs", 10, 1.0, 9, *ranges)
+    [(text,)] = await connection.fetch(explained, "jobs", 10, 1.0, 9, *ranges, None)
     await transaction.rollback()
     tree = json.loads(text)[0]["Plan"]
     return tree["Shared Hit Blocks"] + tree["Shared Read Blocks"]

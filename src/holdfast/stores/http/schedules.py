@@ -30,6 +30,9 @@ class HttpSchedules:
     async def all(self) -> list[Scheduled]:
         return await self._ask("schedules")
 
+    async def queues(self) -> set[str]:
+        return {each.plan.queue for each in await self.all()}
+
     def seen(self, queue: str) -> list[Scheduled] | None:
         return None
 

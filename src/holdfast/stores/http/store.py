@@ -14,11 +14,13 @@ from ...config import StoreOptions
 from ...errors import StoreError, UnknownOutcome
 from ..base import LONG_POLL_S, CallName, Check, Ordinary, QueueInfo, Recovered
 from ..capabilities import Capabilities
-from ..records import Answer, Claims, Envelope, Settlement, Stats, Stored, Uniform, View
+from ..records import Answer, Change, Claims, Dedup, Enqueued, Envelope, Settlement, Stats, Stored, Uniform, View
 from . import wire
 from .client import Client, Unanswered
 from .schedules import HttpSchedules
-from .wire import Append, Columns, Hello
+from .values import HttpValues
+from .wire import Append, AppendOnce, Columns, Hello
+from .worker_reports import HttpWorkerReports
 
 # mypy: no-warn-return-any
 # What comes back is of the type that `wire.VERBS` reads it as.
@@ -30,8 +32,10 @@ class HttpStore(Ordinary):
     def __init__(self, place: str, options: StoreOptions) -> None:
         self._client = Client(place, options)
         self._options = options
-        self._hello = Hello(0, "", 0, 100, False)
+        self._hello = Hello(0, "", 0, 100, False, False)
         self._schedules = HttpSchedules(self._ask, timeout=options.operation_timeout)
+        self._worker_reports = HttpWorkerReports(self._ask)
+        self._values = HttpValues(self._ask)
 
     async def open(self) -> None:
         """Meet the server."""
@@ -43,12 +47,23 @@ class HttpStore(Ordinary):
     def capabilities(self) -> Capabilities:  # type: ignore[override]  # what the server says, not the class
         hello = self._hello
         return Capabilities(
-            prefetch=hello.prefetch, batch_size=max(hello.batch_size, 1000), remembers_calls=hello.remembers_calls
+            prefetch=hello.prefetch,
+            batch_size=max(hello.batch_size, 1000),
+            keeps_values=hello.keeps_values,
+            remembers_calls=hello.remembers_calls,
         )
 
     @property
     def schedules(self) -> HttpSchedules:
         return self._schedules
+
+    @property
+    def worker_reports(self) -> HttpWorkerReports | None:
+        return self._worker_reports if self._hello.keeps_worker_reports else None
+
+    @property
+    def values(self) -> HttpValues | None:
+        return self._values if self._hello.keeps_values else None
 
     async def _ask(self, verb: str, *arguments: Any, **how: Any) -> Any:
         return await self._client.call(verb, wire.encode(arguments), **how)
@@ -106,26 +121,39 @@ class HttpStore(Ordinary):
         asked = Append(queue, call.name, None, *_packed(messages), call.digest)
         return await self._append(asked)
 
-    async def _append(self, asked: Append) -> list[str]:
-        server = self._hello.server
+    async def append_once(
+        self, queue: str, messages: Sequence[Envelope], dedup: Dedup = "window", *, replace: bool = False
+    ) -> list[Enqueued]:
+        """A server that was restarted meanwhile may take for known what the first try has added."""
+        name = os.urandom(12).hex()
+        return await self._append(AppendOnce(queue, name, None, None, list(messages), "", dedup, replace))
+
+    async def _append(self, asked: Append) -> Any:
+        server, verb = self._hello.server, "append_once" if isinstance(asked, AppendOnce) else "append"
 
         def body(is_first: bool) -> bytes:
             return wire.encode(asked if is_first else replace(asked, after=asked.after or server))
 
         try:
-            return await self._client.call_with("append", body)
+            return await self._client.call_with(verb, body)
         except (Unanswered, UnknownOutcome) as error:
             again = partial(self._append, replace(asked, after=asked.after or server))
             ids = error.ids if isinstance(error, UnknownOutcome) else []
             raise UnknownOutcome(str(error), ids=ids, retry=again) from error
 
-    async def claim(self, queue: str, limit: int, lease: float, *, wait: float = 0.0) -> Claims:
+    async def claim(
+        self, queue: str, limit: int, lease: float, *, wait: float = 0.0, worker: str | None = None
+    ) -> Claims:
         deadline = time.monotonic() + wait
         while True:
             left = min(max(0.0, deadline - time.monotonic()), LONG_POLL_S)
-            claims: Claims = await self._ask("claim", queue, limit, lease, left, wait=left)
+            claims: Claims = await self._ask("claim", queue, limit, lease, left, worker, wait=left)
             if claims.messages or claims.expired or time.monotonic() >= deadline:
                 return claims
+
+    async def ready(self, queues: Sequence[str], *, wait: float = 0.0) -> list[str]:
+        wait = min(wait, LONG_POLL_S)
+        return await self._ask("ready", queues, wait, wait=wait)
 
     async def extend(self, queue: str, leases: Sequence[tuple[str, str]], seconds: float) -> list[float | None]:
         return await self._ask("extend", queue, leases, seconds)
@@ -138,8 +166,14 @@ class HttpStore(Ordinary):
     async def settle(self, queue: str, settlements: Sequence[Settlement]) -> list[Answer]:
         return await self._ask("settle", queue, settlements)
 
-    async def cancel(self, queue: str, id: str) -> bool:
-        return await self._ask("cancel", queue, id)
+    async def cancel(self, queue: str, id: str, *, running: bool = False) -> bool:
+        return await self._ask("cancel", queue, id, running)
+
+    async def change(self, queue: str, id: str, change: Change) -> bool:
+        return await self._ask("change", queue, id, change)
+
+    async def take_back(self, queue: str, ids: Sequence[str] | None, *, worker: str | None = None) -> int:
+        return await self._ask("take_back", queue, ids, worker)
 
     # Looking.
 
@@ -148,6 +182,14 @@ class HttpStore(Ordinary):
 
     async def scan(self, queue: str, view: View, *, after: str | None = None, limit: int = 100) -> list[Stored]:
         return await self._ask("scan", queue, view, after, limit)
+
+    async def upcoming(
+        self, queue: str, view: View, *, after: tuple[float, str] | None = None, limit: int = 100
+    ) -> list[Stored]:
+        return await self._ask("upcoming", queue, view, after, limit)
+
+    async def peek(self, queue: str, limit: int) -> list[Stored]:
+        return await self._ask("peek", queue, limit)
 
     async def replay(self, queue: str, view: View, ids: Sequence[str]) -> int:
         return await self._ask("replay", queue, view, ids)

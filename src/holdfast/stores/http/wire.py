@@ -16,11 +16,13 @@ from ...config import QueueOptions
 from ...errors import HoldfastError
 from ...schedules import Plan
 from ..base import Check, QueueInfo, Recovered
-from ..records import Answer, Claims, Envelope, Settlement, Stats, Stored, Terms, View
+from ..records import Answer, Change, Claims, Dedup, Enqueued, Envelope, Settlement, Stats, Stored, Terms, View
 from ..scheduling import Fire, Scheduled
+from ..values import Value
+from ..worker_reports import ProcessReport
 
-VERSION = 1  # of this table
-PREFIX = f"/seam/v{VERSION}/"
+VERSION = 4  # of this table
+PREFIX = "/seam/v1/"  # the same for all: so both ends can tell that they are not of one version
 MSGPACK = "application/msgpack"
 
 Role = Literal["read", "work", "operate", "admin"]
@@ -45,6 +47,18 @@ class Append(msgspec.Struct, frozen=True, array_like=True):
     digest: str = ""
 
 
+class AppendOnce(Append, frozen=True, array_like=True):
+    """One call whose answer says which messages are new."""
+
+    dedup: Dedup = "window"
+    replace: bool = False
+
+    @property
+    def repeats(self) -> bool:
+        """Whether doing it again adds nothing: every message has a key."""
+        return all(each.dedup_key is not None for each in self.envelopes)
+
+
 class Hello(msgspec.Struct, frozen=True):
     """What a client must know of the server and its store."""
 
@@ -53,6 +67,8 @@ class Hello(msgspec.Struct, frozen=True):
     prefetch: int
     batch_size: int
     remembers_calls: bool
+    keeps_worker_reports: bool = False
+    keeps_values: bool = False
 
 
 class Failure(msgspec.Struct, frozen=True, omit_defaults=True):
@@ -88,16 +104,28 @@ VERBS: dict[str, Verb] = {
     "stats_of_all": Verb("read", tuple[()], list[tuple[QueueInfo, Stats]]),
     "get": Verb("read", tuple[str, list[str]], list[Stored | None]),
     "scan": Verb("read", tuple[str, View, str | None, int], list[Stored]),
+    "upcoming": Verb("read", tuple[str, View, tuple[float, str] | None, int], list[Stored]),
+    "peek": Verb("read", tuple[str, int], list[Stored]),
     "schedules": Verb("read", tuple[()], list[Scheduled]),
     "schedules_of": Verb("read", tuple[str], list[Scheduled]),
+    "worker_reports": Verb("read", tuple[()], list[ProcessReport]),
     "watch": Verb("read", tuple[str, float], None),
     "append": Verb("work", Append, list[str]),
-    "claim": Verb("work", tuple[str, int, float, float], Claims),
+    "append_once": Verb("work", AppendOnce, list[Enqueued]),
+    "claim": Verb("work", tuple[str, int, float, float, str | None], Claims),
+    "ready": Verb("work", tuple[list[str], float], list[str]),
     "extend": Verb("work", tuple[str, _Leases, float], list[float | None]),
     "settle": Verb("work", tuple[str, list[Settlement]], list[Answer]),
     "fire_schedules": Verb("work", tuple[str, list[Fire]], list[bool]),
+    "report_workers": Verb("work", tuple[ProcessReport], None),
+    "values_get": Verb("work", tuple[list[str]], list[Value | None]),
+    "values_put": Verb("work", tuple[str, bytes, str | None, float | None], str | None, repeats=False),
+    "values_delete": Verb("work", tuple[list[str]], None),
+    "values_sweep": Verb("work", tuple[()], int),
     "maintain": Verb("work", tuple[str], dict[str, int]),
-    "cancel": Verb("operate", tuple[str, str], bool, repeats=False),
+    "cancel": Verb("operate", tuple[str, str, bool], bool, repeats=False),
+    "change": Verb("operate", tuple[str, str, Change], bool),
+    "take_back": Verb("operate", tuple[str, list[str] | None, str | None], int, repeats=False),
     "pause": Verb("operate", tuple[str, bool], None),
     "purge": Verb("operate", tuple[str], int, repeats=False),
     "replay": Verb("operate", tuple[str, View, list[str]], int, repeats=False),

@@ -13,7 +13,7 @@ from ... import ids
 from ...errors import HoldfastError, Unavailable
 from ...ids import Ids
 from ..base import CallName
-from ..records import PLAIN, Envelope, Terms, Uniform
+from ..records import PLAIN, Enqueued, Envelope, Terms, Uniform
 from . import call_names, damage, drafts, names, queues, rows
 from .calendar import Calendar
 from .names import BlockName
@@ -38,6 +38,7 @@ class Call(msgspec.Struct, eq=False, gc=False):
     future: asyncio.Future[list[str]] | None = None
     ids: list[str] = _NO_IDS
     name: CallName | None = None  # by which a repeat is known
+    news: list[bool] | None = None  # which messages are new; None: all of them
 
     def answer(self) -> None:
         future, self.future = self.future, None
@@ -91,7 +92,7 @@ class Block(msgspec.Struct, frozen=True, gc=False):
 
     key: str
     data: Buffer
-    kind: tuple[int, float, int]
+    kind: drafts.Kind
     number: int
     count: int
 
@@ -108,7 +109,11 @@ class Appender:
         *,
         timeout: float,
         step: Callable[[str], Awaitable[None]] | None,
+        linger: float = 0.0,
     ) -> None:
+        """`linger`: seconds for which a single call waits for others."""
+        self._linger = linger
+        self._lingering: asyncio.TimerHandle | None = None
         self._space = space
         self._queue = queue
         self._ids = maker
@@ -131,15 +136,40 @@ class Appender:
         if not messages:
             future.set_result([])
             return future
+        self._join(Call(messages, future, name=name), loop)
+        return future
+
+    async def append_once(self, messages: Sequence[Envelope]) -> list[Enqueued]:
+        """The same, and which messages are new."""
+        loop = asyncio.get_running_loop()
+        future: asyncio.Future[list[str]] = loop.create_future()
+        call = Call(messages, future)
+        self._join(call, loop)
+        made = await future
+        return [Enqueued(id, new) for id, new in zip(made, call.news or [True] * len(made), strict=True)]
+
+    def _join(self, call: Call, loop: asyncio.AbstractEventLoop) -> None:
         self._gathering = None  # who comes now comes later
-        self._waiting.append(Call(messages, future, name=name))
+        self._waiting.append(call)
+        if self._linger and self._lingers(call, loop):
+            return
         if not self._scheduled:
             self._gather_or_start(loop)
-        return future
+
+    def _lingers(self, call: Call, loop: asyncio.AbstractEventLoop) -> bool:
+        """Whether it waits for others; one that does not takes those along that do."""
+        if len(call.messages) == 1 and not call.has_dedup_keys and len(self._waiting) < drafts.BLOCK_MESSAGES:
+            if not self._scheduled:
+                self._scheduled, self._lingering = True, loop.call_later(self._linger, self._start)
+            return True
+        if self._lingering is not None:
+            self._lingering.cancel()
+            self._scheduled = False
+        return False
 
     def append_one(self, payload: bytes, content_type: str, terms: Terms) -> asyncio.Future[str] | None:
         """The id of one message, once it is durable; None: with these terms it is a call of its own."""
-        if terms is not PLAIN and terms[_DEDUP_KEY] is not None:
+        if terms is not PLAIN and (terms[_DEDUP_KEY] is not None or terms[-2:] != PLAIN[-2:]):
             return None
         loop = asyncio.get_running_loop()
         future: asyncio.Future[str] = asyncio.Future(loop=loop)
@@ -161,7 +191,7 @@ class Appender:
             loop.call_soon(self._start)
 
     def _start(self) -> None:
-        self._scheduled = False
+        self._scheduled, self._lingering = False, None
         if not self._waiting:
             return
         calls, self._waiting, self._gathering = self._waiting, [], None
@@ -340,7 +370,7 @@ class Appender:
             tx.create(root + block.key, block.data)
         for call, part, known in zip(calls, fresh, answers, strict=True):
             made = iter(part.ids)
-            call.ids = []
+            call.ids, call.news = [], [id is None for id in known]
             for message, id in zip(call.messages, known, strict=True):
                 if id is None:
                     id = next(made)
@@ -357,7 +387,7 @@ def blocks_of(calls: list[Call], maker: Ids, now: float, calendar: Calendar, *, 
     blocks = []
     for draft in drafts.drafts([call.messages for call in calls], now, calendar):
         block = maker.block(now, draft.priority, carried=carried or draft.due != 0)
-        name = BlockName(f"{block:032x}", draft.count, draft.priority, draft.max_attempts, 0)
+        name = BlockName(f"{block:032x}", draft.count, draft.priority, draft.max_attempts, 0, expires=draft.expires)
         key = name.later_key(draft.due) if draft.due else name.inbox_key()
         blocks.append(Block(key, rows.encode_at_once(draft.rows()), draft.kind, block, draft.count))
     return blocks
@@ -375,7 +405,7 @@ def _refuse(calls: list[Call], error: BaseException) -> None:
 
 def hand_out(calls: list[Call], blocks: list[Block], now: float, calendar: Calendar) -> None:
     """Give each call the ids of its messages, in the order of its messages."""
-    made: dict[tuple[int, float, int], list[str]] = {}
+    made: dict[drafts.Kind, list[str]] = {}
     for block in blocks:
         made.setdefault(block.kind, []).extend(ids.texts(block.number, block.count))
     if len(made) == 1:

@@ -18,7 +18,7 @@ if TYPE_CHECKING:
     import pyarrow as pa
 
 _COLUMNS = tuple(name for name in Stored.__struct_fields__ if name not in ("payload", "visible_at"))
-_INSTANTS = ("enqueued_at", "claimed_at", "finished_at")
+_INSTANTS = ("enqueued_at", "claimed_at", "finished_at", "expires")
 _PAGE = 10_000
 FORMAT = 1
 
@@ -48,6 +48,7 @@ def schema() -> Any:
             ("worker", pa.string()),
             ("token", pa.string()),
             ("own_max_attempts", pa.int32()),  # None: the queue's
+            ("expires", instant),
         ],
         metadata={"holdfast": str(FORMAT)},
     )
@@ -84,6 +85,7 @@ def table(
         "worker": [each.worker for each in records],
         "token": list(tokens),
         "own_max_attempts": [None] * len(records) if own is None else [each or None for each in own],
+        "expires": [microseconds(each.expires) if each.expires else None for each in records],
     }
     known = schema()
     return pa.table([arrow.column(columns[field.name], field.type) for field in known], schema=known)
@@ -150,6 +152,7 @@ def decode(data: bytes) -> tuple[list[Stored], list[str | None]]:
             columns["error"][row],
             columns["worker"][row],
             claimed / 1e6 if (claimed := instants["claimed_at"][row]) is not None else None,
+            until / 1e6 if (until := instants["expires"][row]) is not None else None,
         )
         for row in range(len(payloads))
     ]

@@ -100,9 +100,9 @@ def _call_and_release(call: Callable[[], T]) -> T:
 
 def release() -> None:
     """Give freed memory back to the system; best where nobody holds rows any more."""
-    pa = sys.modules.get("pyarrow")
-    if pa is not None:
-        pa.default_memory_pool().release_unused()
+    pool = getattr(sys.modules.get("pyarrow"), "default_memory_pool", None)
+    if pool is not None:  # else it is not loaded, or another thread is at it
+        pool().release_unused()
         heap.give_back()  # the system's pool does not
 
 

@@ -9,7 +9,7 @@ import msgspec
 
 from ...ids import Ids
 from .. import backups
-from . import archive, names, rows
+from . import archive, drafts, names, rows
 from .calendar import Calendar
 from .names import BlockName
 from .rows import Rows
@@ -83,6 +83,7 @@ def open_blocks(table: pa.Table, number: Number, now: float, calendar: Calendar,
             [each or 0 for each in found["own_max_attempts"]],
             found["attempts"],
             [bool(each) for each in found["crashed"]],
+            [_end(each, calendar) for each in found["expires"]],
             strict=True,
         )
     )
@@ -96,6 +97,11 @@ def open_blocks(table: pa.Table, number: Number, now: float, calendar: Calendar,
         at = due[some[-1]]
         instant = -at if calendar.keyed else at
         yield from _blocks(found, some, number, kinds, lambda name, at=instant: name.later_key(at))  # type: ignore[misc]  # bound now
+
+
+def _end(expires: float | None, calendar: Calendar) -> int:
+    """When a message expires, as a block's name has it."""
+    return drafts.end(expires, None, 0.0, calendar)
 
 
 def _runs(places: Sequence[int], cut: Callable[[int, int], bool]) -> Iterator[list[int]]:
@@ -132,9 +138,9 @@ def _blocks(
 ) -> Iterator[Made]:
     ids = found.plain_ids()
     places.sort(key=ids.__getitem__)
-    priority, own, attempts, crashed = kinds[places[0]]
+    priority, own, attempts, crashed, expires = kinds[places[0]]
     for part in _bounded(found, places):
-        said = (priority, own, attempts, crashed, ids[part[0]], ids[part[-1]])
+        said = (priority, own, attempts, crashed, ids[part[0]], ids[part[-1]], expires)
         name = BlockName(number(priority), len(part), *said)
         columns = Rows(
             [found["value"][place] for place in part],
@@ -185,6 +191,7 @@ def dead_blocks(table: pa.Table, number: Number, usual: int) -> Iterator[Made]:
                 [found["worker"][place] for place in part],
                 [""] * len(part),
                 found.some("claimed_at", part),
+                found.some("expires", part),
             )
             yield Made(name.inbox_key(), rows.encode(columns))
 

@@ -13,15 +13,18 @@ from typing import TYPE_CHECKING, Any, TypeAlias
 
 import msgspec
 
+from ...schedules import Mark
 from .. import backups
 from ..backups import Changed, Key, Part, QueueCopy, Row, Section
 from ..records import Stored
-from . import flush_rows, queues
+from ..scheduling import Scheduled
+from . import flush_rows, names, queues
 from .flush_rows import Leaving
 from .head.pipelines import FOREVER
 from .head.state import Block, Head, Lease, Rules, Settled, Waiting
 from .lookup import Glance
 from .queue_view import Finder
+from .queues import Config
 from .space import Reading
 from .tokens import result_of
 
@@ -31,7 +34,7 @@ if TYPE_CHECKING:
 _PART_ROWS = 8000  # of a part on average: some megabytes, so that a change copies little again
 _PART_ROWS_MOST = 32_000
 _PAGE = 10_000  # keys of one list
-_LOADED_BYTES = 64 << 20  # of what is read while it is planned
+LOADED_BYTES = 64 << 20  # of what is read while it is planned
 _ENDED = {"completed": "archive", "failed": "archive", "moved": "archive", "dead": "dead"}
 
 
@@ -73,7 +76,7 @@ class Loader:
     def __init__(self, view: Reading, queue: str) -> None:
         self._view = view
         self._queue = queue
-        self._left = _LOADED_BYTES
+        self._left = LOADED_BYTES
 
     def __call__(self, pieces: list[Piece]) -> list[Piece] | Loaded:
         import pyarrow as pa
@@ -127,9 +130,16 @@ def plan(view: Reading, finder: Finder, queue: str, *, load: bool) -> tuple[Queu
         failed=sum(head.failed for head in heads),
         consumers=backups.kept(pipes.consumers),
         sinks={name: mark for name, mark in pipes.sinks.items() if not name.startswith(backups.MARK)},
+        schedules=_schedules(config, [each.seen.head for each in lives]),
         parts=parts,
     )
     return copy, copies, blocks
+
+
+def _schedules(config: Config, heads: Sequence[Head]) -> list[Scheduled]:
+    """By name; each has its mark in one of the heads."""
+    marks = {name: mark for head in heads for name, mark in head.schedules.items()}
+    return [Scheduled(plan, marks.get(name, Mark())) for name, plan in sorted(config.schedules.items())]
 
 
 def _place(found: Pieces, section: Section, glance: Glance, block: Block, groups: Sequence[Group | None]) -> None:
@@ -281,15 +291,20 @@ def file_of(view: Reading, piece: Piece) -> bytes:
     return found.data
 
 
-def rows_of(view: Reading, queue: str, piece: Piece) -> pa.Table:
-    """The rows of a block, in order of their ids; Changed, Damaged."""
+def rows_of(view: Reading, queue: str, piece: Piece, known: dict[str, bytes] | None = None) -> pa.Table:
+    """The rows of a block, in order of their ids; Changed, Damaged. `known`: blocks that were read before."""
     import pyarrow as pa
     import pyarrow.compute as pc
 
-    found = view.get(piece.key)
-    if found is None:
-        raise Changed
-    tables = [_group_rows(view, queue, piece, found.data, group) for group in piece.groups]
+    data = (known or {}).get(piece.key)
+    if data is None:
+        found = view.get(piece.key)
+        if found is None:
+            raise Changed
+        data = found.data
+        if known is not None:
+            known[piece.key] = data
+    tables = [_group_rows(view, queue, piece, data, group) for group in piece.groups]
     if len(tables) == 1:
         return tables[0]
     whole = pa.concat_tables(tables)
@@ -319,7 +334,7 @@ def _group_rows(view: Reading, queue: str, piece: Piece, data: bytes, group: Gro
         queue=queue,
         limit=0,
         calendar=view.calendar,
-        result=partial(result_of, view=view, root=piece.root),
+        result=partial(_result, view=view, root=piece.root),
     )
     known = backups.schema()
     due = None if group.due is None else round(group.due * 1e6)
@@ -332,10 +347,31 @@ def _group_rows(view: Reading, queue: str, piece: Piece, data: bytes, group: Gro
     return pa.Table.from_arrays(arrays, schema=known)
 
 
+def _result(packed: bytes, view: Reading, root: str) -> bytes:
+    """The flush that archives it removes the object."""
+    found = result_of(packed, view, root)
+    if found is None:
+        raise Changed
+    return found
+
+
 def _all(value: Any, count: int, type: pa.DataType) -> pa.Array:
     import pyarrow as pa
 
     return pa.nulls(count, type) if value is None else pa.repeat(pa.scalar(value, type), count)
+
+
+# What flushes have written.
+
+
+def flushed(view: Reading, root: str) -> set[str]:
+    """Keys below a root that appear or go with a flush: archive files, dead letters, and blocks that name their ids."""
+    found: set[str] = set()
+    after = ""
+    while page := view.list(root, after=after, limit=_PAGE):
+        after = page[-1]
+        found |= {key for key in page if "/archive/" in key or "/dead/" in key or names.is_carrying(key)}
+    return found
 
 
 # Dedup keys.
@@ -349,11 +385,11 @@ def key_names(view: Reading, root: str) -> list[str]:
     return found
 
 
-def keys_among(view: Reading, names: Sequence[str], window: float, at: float, blocks: set[str]) -> list[Key]:
+def keys_among(view: Reading, keys: Sequence[str], window: float, at: float, blocks: set[str]) -> list[Key]:
     """Those that are remembered at an instant of the store's clock, with messages that were there then."""
     found: list[Key] = []
-    for name in names:
-        stored = view.get(name)
+    for key in keys:
+        stored = view.get(key)
         if stored is None:
             continue
         made, id, *promise = msgspec.msgpack.decode(stored.data)
@@ -362,5 +398,5 @@ def keys_among(view: Reading, names: Sequence[str], window: float, at: float, bl
         left = made + window - at
         is_kept = not promise or not promise[0] or promise[0] in blocks  # a bucket's may be about to be
         if left > 0 and made <= at and is_kept:
-            found.append(Key(bytes.fromhex(name.rpartition("/")[2]), str(id), left))
+            found.append(Key(bytes.fromhex(key.rpartition("/")[2]), str(id), left))
     return found

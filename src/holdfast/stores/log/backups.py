@@ -17,21 +17,21 @@ from typing import TYPE_CHECKING
 import msgspec
 from msgspec.structs import replace
 
-from ...errors import QueueExists, QueueNotFound, StoreError
+from ...errors import QueueExists, QueueNotFound, StoreError, Unavailable
 from .. import backups
-from ..backups import Key, NewQueue, Part, QueueCopy, Section
+from ..backups import Changed, Key, NewQueue, Part, QueueCopy, Section
 from ..base import DEAD
-from . import backup_blocks, backup_plan, pin, queues
+from . import backup_blocks, backup_plan, pin, queues, schedules
 from .backup_blocks import Made, Number
-from .backup_plan import Loaded, Piece
+from .backup_plan import LOADED_BYTES, Loaded, Piece
 from .head import codec
 from .head.pipelines import Pipes
 from .head.state import Head
-from .names import config_key
+from .names import RESTORING, config_key
 from .partition import Log
 from .queue_view import Finder
 from .queues import Address, Config
-from .space import Reading, Space, Transaction
+from .space import Reading, Space, Stale, Transaction
 from .topics import work_topic
 
 if TYPE_CHECKING:
@@ -39,11 +39,11 @@ if TYPE_CHECKING:
 
 _PATIENCE_S = 600.0  # for steps that look at everything a store has
 _TABLE_BYTES = 16 << 20  # of rows that are handed on together
+_LOOKS = 50  # at a queue on a bucket; a flush spoils one, and they are seconds apart
 _FETCH = 16  # objects read in one step
 _WRITE_OBJECTS = 64  # in one transaction
 _WRITE_BYTES = 16 << 20
 _PAGE = 1000
-_RESTORING = "restoring"  # below the root of a queue that is not there yet
 
 
 class LogBackups:
@@ -68,15 +68,35 @@ class LogBackups:
         for name in queues:
             with suppress(QueueNotFound):
                 for log in (*await self._logs_of(name), self._log(name + DEAD)):
-                    await (
-                        log.flusher.flush()
-                    )  # files are copied as they are, so most of what has ended should be in one
+                    # Files are copied as they are, so most of what has ended should be in one.
+                    await log.flusher.flush()
                 finders[name] = await self._fresh(name)
                 await self._space.transact(partial(_pin, name))
-        planned = await self._space.read(partial(_planned, finders, self.one_instant), deadline=_PATIENCE_S)
-        snapshot = LogSnapshot(self._space, planned)
+        snapshot = await (self._at_once(finders) if self.one_instant else self._between_flushes(finders))
         await snapshot.add_keys()
         yield snapshot
+
+    async def _at_once(self, finders: dict[str, Finder]) -> LogSnapshot:
+        planned = await self._space.read(partial(_planned, finders, True), deadline=_PATIENCE_S)
+        return LogSnapshot(self._space, planned)
+
+    async def _between_flushes(self, finders: dict[str, Finder]) -> LogSnapshot:
+        """Where a look is many requests: one in which no flush moved anything from the head to somewhere else.
+
+        The head is the instant. What it holds is read at once, since it may be gone in a moment; blocks that an
+        earlier look has read need not be read again, so each look has less to do than the one before.
+        """
+        known: dict[str, bytes] = {}
+        for _ in range(_LOOKS):
+            with suppress(Changed, Stale):
+                before = await self._space.read(partial(_flushed, finders), deadline=_PATIENCE_S)
+                planned = await self._space.read(partial(_planned, finders, False), deadline=_PATIENCE_S)
+                after = await self._space.read(partial(_flushed, finders), deadline=_PATIENCE_S)
+                snapshot = LogSnapshot(self._space, planned)
+                await snapshot.load(known)
+                if before == after:
+                    return snapshot
+        raise Unavailable("the queue changes faster than it can be copied: try again when there is less to do")
 
     @asynccontextmanager
     async def restoring(self, backup: str, queues: Sequence[NewQueue]) -> AsyncIterator[LogRestoring]:
@@ -95,6 +115,15 @@ class _Planned(msgspec.Struct, frozen=True):
     root: str
     blocks: set[str]
     now: float  # by the store's clock
+
+
+def _flushed(finders: dict[str, Finder], view: Reading) -> dict[str, set[str]]:
+    """What flushes have written, by queue."""
+    found: dict[str, set[str]] = {}
+    for name in finders:
+        with suppress(QueueNotFound):
+            found[name] = backup_plan.flushed(view, Address(name, False).archive_root(queues.read(view, name)))
+    return found
 
 
 def _planned(finders: dict[str, Finder], load: bool, view: Reading) -> list[_Planned]:
@@ -120,6 +149,20 @@ class LogSnapshot:
         self._space = space
         self._planned = planned
         self.queues = [each.copy for each in planned]
+
+    async def load(self, known: dict[str, bytes]) -> None:
+        """Read what a head holds, as long as that fits into memory, and what will be claimed next; Changed."""
+        left = {True: LOADED_BYTES, False: _TABLE_BYTES}
+        for each in self._planned:
+            for parts in each.copy.parts.values():
+                for place, part in enumerate(parts):
+                    if not isinstance(part.body, list) or not part.body[0].groups:
+                        continue  # an archive file stays where it is
+                    absorbed = part.body[0].absorbed
+                    if left[absorbed] > 0:
+                        rows = _joined(await self._tables(each.copy.info.name, part.body, known))
+                        left[absorbed] -= rows.nbytes
+                        parts[place] = replace(part, body=Loaded(rows))
 
     async def add_keys(self) -> None:
         """Dedup keys: looked up after the plan, and only those from before it count."""
@@ -155,9 +198,9 @@ class LogSnapshot:
         if waiting:
             yield _joined(waiting)
 
-    async def _tables(self, queue: str, pieces: list[Piece]) -> list[pa.Table]:
+    async def _tables(self, queue: str, pieces: list[Piece], known: dict[str, bytes] | None = None) -> list[pa.Table]:
         def step(some: list[Piece], view: Reading) -> list[pa.Table]:
-            return [backup_plan.rows_of(view, queue, piece) for piece in some]
+            return [backup_plan.rows_of(view, queue, piece, known) for piece in some]
 
         if not self._space.request_costs:
             return await self._space.read(partial(step, pieces), deadline=_PATIENCE_S)
@@ -194,6 +237,10 @@ class _Queue(msgspec.Struct):
     def base(self) -> str:
         return Address(self.new.name, False).archive_root(self.config)
 
+    @property
+    def log_roots(self) -> list[str]:
+        return queues.log_roots(self.new.name, self.config)
+
     def next_root(self) -> str:
         self.turn += 1
         return self.roots[self.turn % len(self.roots)]
@@ -213,6 +260,8 @@ class LogRestoring:
 
     async def begin(self) -> None:
         """QueueExists; what an earlier attempt left is removed."""
+        if any(new.schedules for new in self._new):
+            schedules.must_have_schedules(self._space)
         there = await self._space.read(self._there, deadline=_PATIENCE_S)
         if taken := [name for name, ours in there.items() if not ours]:
             raise QueueExists(backups.in_the_way(taken))
@@ -250,11 +299,17 @@ class LogRestoring:
 
     async def _begun(self, new: NewQueue) -> _Queue:
         config = Config(
-            incarnation=secrets.token_hex(4), created_at=new.created_at, options=new.options, paused=new.paused
+            incarnation=secrets.token_hex(4),
+            created_at=new.created_at,
+            options=new.options,
+            paused=new.paused,
+            store=self._space.store_id,
+            has_heads=True,
+            schedules={each.plan.name: each.plan for each in new.schedules},
         )
         shards = self._log(new.name).window.partitions(config)
         queue = _Queue(new, config, [Address(new.name, False, number).root(config) for number in range(shards)])
-        await self._space.transact(lambda tx: tx.create(queue.base + _RESTORING, self._mark.encode()))
+        await self._space.transact(lambda tx: tx.create(queue.base + RESTORING, self._mark.encode()))
         return queue
 
     async def add(self, queue: str, section: Section, rows: pa.Table, file: bytes | None) -> None:
@@ -314,7 +369,11 @@ class LogRestoring:
                 failed=queue.new.failed,
                 pipes=Pipes(queue.new.consumers, {**queue.new.sinks, self._mark: (0, now)}),
             )
-            await self._write([Made(queue.roots[0] + "head", codec.HeadWriter().encode(head))])
+            others = [root for root in queue.log_roots if root != queue.roots[0]]
+            heads = _with_marks({queue.roots[0]: head} | dict.fromkeys(others, Head(now=now)), queue)
+            await self._write([Made(root + "head", codec.HeadWriter().encode(each)) for root, each in heads.items()])
+            for name in queue.config.schedules:  # nobody has them before the queue is there
+                await self._space.transact(partial(schedules.take_name, name=name, queue=queue.new.name))
         groups = [list(self._queues.values())]
         if self._space.request_costs:  # one object a step
             groups = [[queue] for queue in self._queues.values()]
@@ -325,7 +384,7 @@ class LogRestoring:
     async def _show(self, some: list[_Queue]) -> None:
         def step(tx: Transaction) -> None:
             for queue in some:
-                mark = tx.get(queue.base + _RESTORING)
+                mark = tx.get(queue.base + RESTORING)
                 if mark is None or mark.data != self._mark.encode():
                     raise StoreError(f"another restore of queue {queue.new.name!r} has begun meanwhile")
                 queues.restore(tx, queue.new.name, queue.config)
@@ -337,7 +396,15 @@ class LogRestoring:
                 break
             except queues.Closing as closing:
                 await asyncio.sleep(closing.seconds)
-        await self._space.transact(lambda tx: [tx.delete(queue.base + _RESTORING) for queue in some])
+        await self._space.transact(lambda tx: [tx.delete(queue.base + RESTORING) for queue in some])
+
+
+def _with_marks(heads: dict[str, Head], queue: _Queue) -> dict[str, Head]:
+    """The heads of a queue by their roots, with the marks of its schedules."""
+    for each in queue.new.schedules:
+        root = queue.roots[schedules.shard_of(each.plan.name, len(queue.roots))]
+        heads[root] = replace(heads[root], schedules={**heads[root].schedules, each.plan.name: each.mark})
+    return heads
 
 
 def _is_file(made: Made, threshold: int | None) -> bool:

@@ -11,7 +11,7 @@ from collections.abc import Iterable, Iterator, Sequence
 import msgspec
 
 from . import damage
-from .names import parse_block
+from .names import instant_of, parse_block
 from .space import Buffer, Reading
 
 _END = ".bundle"
@@ -34,8 +34,11 @@ def bundle(call: int, blocks: Sequence[tuple[str, Buffer]]) -> tuple[list[tuple[
     """Blocks by their usual keys become parts and the bundle that names them; all keys are relative to the log."""
     folder = f"{FOLDER}{call:032x}/"
     parts = [(folder + key, data) for key, data in blocks]
-    urgent = max(parse_block(key).priority for key, _ in blocks)
-    key = f"inbox/{255 - urgent:03d}/{call:032x}{_END}"
+    named = [parse_block(key) for key, _ in blocks]
+    urgent = max(name.priority for name in named)
+    ends = [name.expires for name in named if name.expires]
+    lapse = f"x{min(ends, key=instant_of)}" if ends else ""
+    key = f"inbox/{255 - urgent:03d}/{call:032x}{lapse}{_END}"
     return parts, (key, msgspec.msgpack.encode([key for key, _ in parts]))
 
 

@@ -20,7 +20,7 @@ from . import archive, arrow, damage, rows
 from .archive import microseconds
 from .calendar import Calendar
 from .head import bits
-from .names import BlockName, parse_block
+from .names import BlockName, instant_of, parse_block
 
 
 class Group(msgspec.Struct, frozen=True, array_like=True):
@@ -173,6 +173,11 @@ class _Source:
         born = self.calendar.wall(ids.born_at(int(self.name.block, 16)))
         return self.instant("enqueued_at", None if "enqueued_at" in self.has else born)
 
+    def expires(self) -> pa.Array:
+        until = self.name.expires
+        known = self.calendar.wall(instant_of(until, self.calendar)) if until else None
+        return self.instant("expires", known)
+
     def text(self, name: str, known: str | None) -> pa.Array:
         return self.all(known, pa.string()) if known is not None else self.column(name, None)
 
@@ -194,6 +199,7 @@ def _assembled(
         "visible_at": lambda: source.instant("visible_at", group.visible_at),
         "status": lambda: source.all(group.status, pa.string()),
         "attempts": source.attempts,
+        "expires": source.expires,
         "claimed_at": lambda: source.instant("claimed_at", group.claimed_at),
         "finished_at": lambda: source.instant("finished_at", group.finished_at),
         "worker": lambda: source.text("worker", group.worker),

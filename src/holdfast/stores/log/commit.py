@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import asyncio
 import threading
+import time
 from collections.abc import Callable, Sequence
 from functools import partial
 from typing import TYPE_CHECKING, TypeAlias, TypeVar, cast
@@ -11,7 +12,7 @@ from typing import TYPE_CHECKING, TypeAlias, TypeVar, cast
 import msgspec
 
 from ...config import QueueOptions
-from ...errors import QueueNotFound, Unavailable
+from ...errors import QueueNotFound, Unavailable, UnsafeStore
 from .. import formats
 from . import damage, intake, names, queues, topics
 from .cache import BlockCache
@@ -37,6 +38,7 @@ class _Known(msgspec.Struct, frozen=True):
     data: bytes
     config: Config
     root: str
+    since: float = 0.0  # when that was first read, by the monotonic clock
 
 
 _NOTHING = _Known(b"", Config(incarnation="", created_at=0.0, options=QueueOptions()), "")
@@ -118,6 +120,7 @@ class Committer:
         self._writer = codec.HeadWriter()
         self._known = _NOTHING
         self._head: tuple[bytes, Head, Calendar] = (b"", Head(), IN_STEP)
+        self._new_root = ""  # of the log, if it had no head when it was last looked at, and never had one
         self._sure = ("", Head())  # the log's root, and its head as read, or written for certain
         window.serve(self)
 
@@ -300,9 +303,9 @@ class Committer:
         return self._known.config.options.shards if self._known.root else 0
 
     @property
-    def known_config(self) -> Config | None:
-        """Of the queue, as last seen; None: not yet."""
-        return self._known.config if self._known.root else None
+    def known_config(self) -> tuple[float, Config] | None:
+        """Of the queue, as last seen, and since when; None: not yet."""
+        return (self._known.since, self._known.config) if self._known.root else None
 
     def next_block(self) -> str | None:
         """The full key of the block in the head that nobody has begun, and that comes first."""
@@ -336,6 +339,8 @@ class Committer:
                 root, known = known.root, self._known_from(stored)
                 if root != known.root:
                     continue
+            if found[0] is None and not self._is_new(view, known):
+                continue
             head = self._decoded(found[0], known.root, view.calendar)
             ticket = before.ticket() if ranges else head.ticket()
             if ticket != head.ticket():
@@ -343,6 +348,18 @@ class Committer:
             if ranges and head.held > before.held:  # absorbed blocks must not hide the ones behind them
                 keys = view.survey([], ranges_of(known.root, head.held))[1]
             return Seen(known.config, self._rules(known.config, view), known.root, head, ticket, self.window), keys
+
+    def _is_new(self, view: Reading, known: _Known) -> bool:
+        """Of a log without a head: Damaged if it had one. False: by a second look it has, or is of another queue."""
+        if known.root == self._new_root:
+            return True
+        if not queues.is_used(view, known.root, known.config):
+            self._new_root = known.root
+            return True
+        now = queues.read_current(view, self.address.queue)
+        if now.incarnation == known.config.incarnation and view.get(known.root + "head") is None:
+            raise queues.lost_head(known.root)
+        return False
 
     def stored(self, root: str) -> Head:
         """Not one that we tried to write, nor of the queue's life before: by its count lists are judged."""
@@ -353,6 +370,8 @@ class Committer:
         rules = self.address.rules(config)
         if self._space.format < formats.RETRIES_NAME_WORKERS:
             rules = msgspec.structs.replace(rules, names_workers=False)
+        if self._space.format < formats.REMEMBERS:
+            rules = msgspec.structs.replace(rules, names_holders=False)
         if view.calendar != IN_STEP:
             rules = msgspec.structs.replace(rules, calendar=view.calendar)
         return self.window.rules(rules, view.now)
@@ -361,7 +380,12 @@ class Committer:
         config = queues.decode(stored, self.address.queue)
         if config.closing is not None:
             raise QueueNotFound(f"there is no queue {self.address.queue!r}")
-        self._known = _Known(stored, config, self.address.root(config))
+        if config.store and self._space.store_id and config.store != self._space.store_id:
+            raise UnsafeStore(
+                f"queue {self.address.queue!r} is of the store {config.store}, this is {self._space.store_id}: "
+                "parts of two stores were put together; restore either from a backup"
+            )
+        self._known = _Known(stored, config, self.address.root(config), time.monotonic())
         return self._known
 
     def _decoded(self, stored: bytes | None, root: str, calendar: Calendar) -> Head:
@@ -371,6 +395,7 @@ class Committer:
         elif data != stored or dated != calendar:  # no tags: what a failed commit left here can never look current
             head = damage.read(root + "head", partial(codec.decode, calendar=calendar), stored)
             self._head = (stored, head, calendar)
+            self._new_root = ""
         self._sure = (root, head)
         return head
 

@@ -69,7 +69,7 @@ class Sight:
         )
 
     def stats(self, cache: BlockCache) -> Stats | None:
-        """None: some lease is over with no attempt left, which has to be written first."""
+        """None: some lease is over with no attempt left, or a message has expired, which has to be written first."""
         if self.has_exhausted():
             return None
         live, dead = (Glance(self.view, seen, cache) for seen in (self.live, self.dead))
@@ -80,17 +80,20 @@ class Sight:
 
 
 def has_exhausted(seen: Seen, now: float) -> bool:
-    """Some lease is over with no attempt left."""
-    if not seen.head.leases:
+    """Some lease is over with no attempt left, or some message has expired."""
+    now = max(seen.head.now, now)
+    if not seen.head.leases and seen.head.first_end() > now:
         return False
     current = seen.head.copy()
-    current.now = max(current.now, now)
-    return bool(machine.exhausted(current, seen.rules))
+    current.now = now
+    return bool(machine.exhausted(current, seen.rules)) or machine.has_lapsing(current, seen.rules)
 
 
 def _seen(address: Address, config: Config, stored: bytes | None, view: Shown, window: RepeatWindow) -> Seen:
     root = address.root(config)
     known = Head()
+    if stored is None and config.has_heads:
+        raise queues.lost_head(root)
     if stored is not None:
         known = damage.read(root + "head", partial(codec.decode, calendar=view.calendar), stored)
     return Seen(config, address.rules(config, view.calendar), root, known, known.ticket(), window)

@@ -2,21 +2,27 @@
 
 from __future__ import annotations
 
+import math
 from collections.abc import Iterator, Sequence
 from itertools import groupby
 from operator import attrgetter
+from typing import TypeAlias
 
 import msgspec
 
+from ...errors import ConfigError
 from ..records import Envelope, Uniform
 from .calendar import Calendar
+from .names import DATED
 from .rows import Rows
 
 BLOCK_MESSAGES = 1000
 BLOCK_BYTES = 4 << 20
 
 _payload = attrgetter("payload")
-_travel = attrgetter("priority", "delay", "at", "max_attempts", "content_type")
+_travel = attrgetter("priority", "delay", "at", "max_attempts", "expires", "lifetime", "content_type")
+
+Kind: TypeAlias = tuple[int, float, int, int]  # priority, due time, attempts, expiry
 
 
 class Run(msgspec.Struct, gc=False):
@@ -39,13 +45,14 @@ class Draft(msgspec.Struct, gc=False):
     priority: int
     due: float  # as `BlockName.later_key` takes it
     max_attempts: int
+    expires: int = 0  # as `BlockName` has it
     runs: list[Run] = []
     count: int = 0
     size: int = 0
 
     @property
-    def kind(self) -> tuple[int, float, int]:
-        return self.priority, self.due, self.max_attempts
+    def kind(self) -> Kind:
+        return self.priority, self.due, self.max_attempts, self.expires
 
     def fill(self, run: Run, drafts: list[Draft]) -> Draft:
         """Add messages of this kind, opening further drafts as they fill up; the last one."""
@@ -100,26 +107,25 @@ def drafts(calls: Sequence[Sequence[Envelope]], now: float, calendar: Calendar) 
     return made
 
 
-def _runs(
-    calls: Sequence[Sequence[Envelope]], now: float, calendar: Calendar
-) -> Iterator[tuple[tuple[int, float, int], Run]]:
+def _runs(calls: Sequence[Sequence[Envelope]], now: float, calendar: Calendar) -> Iterator[tuple[Kind, Run]]:
     for type_, group in groupby(calls, key=type):
         if type_ is Uniform:
             for call in group:
                 yield _uniform_run(call, now, calendar)  # type: ignore[arg-type]  # as the group says
             continue
         messages = [message for call in group for message in call]  # of all calls: most have one
-        for (priority, delay, at, attempts, content_type), alike in groupby(messages, key=_travel):
+        for (priority, delay, at, attempts, expires, lifetime, content_type), alike in groupby(messages, key=_travel):
             found = list(alike)
             headers = [each.headers for each in found]
             run = Run(list(map(_payload, found)), content_type, headers if any(headers) else None)
-            yield (priority, due(delay, at, now, calendar), attempts or 0), run
+            until = end(expires, lifetime, now, calendar)
+            yield (priority, due(delay, at, now, calendar), attempts or 0, until), run
 
 
-def _uniform_run(call: Uniform, now: float, calendar: Calendar) -> tuple[tuple[int, float, int], Run]:
-    headers, priority, delay, at, _, attempts = call.terms
+def _uniform_run(call: Uniform, now: float, calendar: Calendar) -> tuple[Kind, Run]:
+    headers, priority, delay, at, _, attempts, expires, lifetime = call.terms
     run = Run(call.payloads, call.content_type, [headers] * len(call) if headers else None)
-    return (priority, due(delay, at, now, calendar), attempts or 0), run
+    return (priority, due(delay, at, now, calendar), attempts or 0, end(expires, lifetime, now, calendar)), run
 
 
 def due(delay: float, at: float | None, now: float, calendar: Calendar) -> float:
@@ -131,6 +137,21 @@ def due(delay: float, at: float | None, now: float, calendar: Calendar) -> float
     return -at if calendar.keyed else at
 
 
-def kind(message: Envelope, now: float, calendar: Calendar) -> tuple[int, float, int]:
+def end(expires: float | None, lifetime: float | None, now: float, calendar: Calendar) -> int:
+    """When it is over, as `BlockName` has it, and not later; 0: never."""
+    if expires is not None:
+        return (DATED if calendar.keyed else 0) + max(1, math.floor(1000 * expires))
+    return math.floor(1000 * (now + lifetime)) if lifetime is not None else 0
+
+
+def refuse_expiring(messages: Sequence[Envelope]) -> None:
+    """ConfigError where some expire: for stores whose format is too old."""
+    terms = [messages[:1][0]] if isinstance(messages, Uniform) and len(messages) else messages
+    if any(each.expires is not None or each.lifetime is not None for each in terms):
+        raise ConfigError("this store's format has no `expires` yet: `holdfast install` raises it")
+
+
+def kind(message: Envelope, now: float, calendar: Calendar) -> Kind:
     """What decides which blocks a message can lie in."""
-    return message.priority, due(message.delay, message.at, now, calendar), message.max_attempts or 0
+    until = end(message.expires, message.lifetime, now, calendar)
+    return message.priority, due(message.delay, message.at, now, calendar), message.max_attempts or 0, until

@@ -12,7 +12,23 @@ from . import damage, topics
 from .bundles import Bundle
 from .cache import BlockCache
 from .head.machine import apply
-from .head.state import Absorb, Block, Expire, Head, Intent, ListTicket, Purge, Remove, Result, Rules, Settle
+from .head.state import (
+    Absorb,
+    Block,
+    Exhausted,
+    Expire,
+    Head,
+    Intent,
+    ListTicket,
+    Purge,
+    Remove,
+    Result,
+    Rewrite,
+    Rules,
+    Settle,
+    TakeBack,
+    Taken,
+)
 from .queues import Config
 from .rows import Rows
 from .space import Stale, Transaction
@@ -47,6 +63,7 @@ class Session:
         self.finished: list[str] = []
         self.topics: set[str] = set()
         self._cache = cache
+        self._lapsed: dict[int, Block] = {}  # blocks whose messages expired in this session
 
     def do(self, intents: Sequence[Intent]) -> list[Result]:
         applied = apply(self.head, intents, self.tx.now, self.seen.rules)
@@ -57,7 +74,14 @@ class Session:
             for intent, result in zip(intents, applied.results, strict=True):
                 if result:
                     self.topics |= _signals(intent)
+                if isinstance(result, list):
+                    self._note_lapsed(result)
         return applied.results
+
+    def _note_lapsed(self, ended: Sequence[Taken | Exhausted]) -> None:
+        for each in ended:
+            if isinstance(each, Exhausted) and each.lapsed is not None:
+                self._lapsed[each.block] = each.lapsed
 
     def absorbed(self, block: Block, bundle: Bundle | None = None) -> int:
         """The number of a block that was found here, which is taken into the head when it is not there yet.
@@ -73,12 +97,15 @@ class Session:
             raise Stale(f"block {block.key} has left")
         return known.no
 
+    def _named(self, no: int) -> Block:
+        return self.head.blocks.get(no) or self.seen.head.blocks.get(no) or self._lapsed[no]
+
     def key_of(self, no: int) -> str:
-        return self.seen.root + (self.head.blocks.get(no) or self.seen.head.blocks[no]).key
+        return self.seen.root + self._named(no).key
 
     def block(self, no: int) -> tuple[Block, Rows]:
         """A block of the head and its rows, or a substitute for them; read here, where the data is."""
-        block, key = self.head.blocks.get(no) or self.seen.head.blocks[no], self.key_of(no)
+        block, key = self._named(no), self.key_of(no)
         try:
             loaded = self._cache.load(self.tx, key)
         except Damaged as error:
@@ -93,6 +120,6 @@ def _signals(intent: Intent) -> frozenset[str]:
     """Who may want to know: those who wait for work, those who wait for an end."""
     if isinstance(intent, Settle):
         return _ENDED if intent.action == "complete" else _BOTH
-    if isinstance(intent, Remove | Purge):
+    if isinstance(intent, TakeBack | Rewrite | Remove | Purge):
         return _BOTH
     return _ENDED if isinstance(intent, Expire) else _NOTHING_NEW

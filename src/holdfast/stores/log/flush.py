@@ -10,7 +10,7 @@ from __future__ import annotations
 import asyncio
 from collections.abc import Awaitable, Callable
 from functools import partial
-from typing import TYPE_CHECKING, TypeAlias
+from typing import TYPE_CHECKING, Literal, TypeAlias
 
 from ...config import QueueOptions
 from ...errors import Damaged, Unavailable
@@ -62,16 +62,20 @@ class Flusher:
 
     async def flush(self) -> bool:
         """Write what has gathered, and first what somebody left frozen; False: there was nothing to do."""
+        return await self._flush() in ("some", "all")
+
+    async def _flush(self) -> Literal["nothing", "waits", "some", "all"]:
+        """ "all": everything that had ended when this began is written."""
         async with self._lock:
             flush = f"{self._ids.block(self._space.clock()):032x}"
             answer = await self._committer.ask(Freeze(flush))
             frozen = answer.head.frozen
             self.waits = False
             if frozen is None:
-                return False
+                return "nothing"
             self.waits = frozen.flush not in (flush, self._begun) and answer.now - frozen.since < TAKEOVER
             if self.waits:
-                return False
+                return "waits"
             self._begun = frozen.flush  # if it does not succeed now, the next try need not wait
             await self._reach("flush.frozen")
             if frozen.flush == flush:
@@ -80,7 +84,7 @@ class Flusher:
                 self._begun = await self._committer.window.flush_name(frozen, flush, partial(self._keys, frozen.flush))
                 await self._finish(self._begun, None)
             await asyncio.to_thread(arrow.release)  # not before: the rows, and what was made of them, are gone by now
-            return True
+            return "all" if frozen.flush == flush and not answer.head.settled else "some"
 
     def _keys(self, flush: str, view: Reading) -> tuple[list[str], Rules] | None:
         """What a frozen set is written as, and the rules it is under; None: it is no longer there."""
@@ -99,12 +103,15 @@ class Flusher:
             await self.flush_all()
 
     async def flush_all(self) -> None:
-        """Return when everything that had ended is written, by us or by whoever is at it."""
+        """Return when everything that had ended is written, by us or by whoever is at it.
+
+        What ends meanwhile is not waited for: where a queue is settled without pause, that has no end.
+        """
         for _ in range(_TRIES):
-            if not await self.flush():
-                head = (await self._committer.ask(Expire())).head
-                if head.frozen is None and not head.settled:
-                    return
+            done = await self._flush()
+            if done in ("nothing", "all"):
+                return
+            if done == "waits":
                 await asyncio.sleep(_PAUSE)
         raise Unavailable(f"the flush of {self._committer.address.text} is not done after {TAKEOVER} seconds")
 
@@ -118,7 +125,7 @@ class Flusher:
             await self._space.write_file(*written.archive)
         await self._reach("flush.written")
         if written.moved is not None:
-            await self._space.transact(partial(_make, queue=written.moved.queue), deadline=self._timeout)
+            await self._space.transact(partial(self._make, queue=written.moved.queue), deadline=self._timeout)
         await self._committer.edit(lambda session: self._show(session, flush, written))
         await self._reach("flush.dropped")
 
@@ -181,6 +188,7 @@ class Flusher:
         tx = session.tx
         if written.archive is not None:
             tx.adopt(written.archive[0])
+            session.seen.window.archived(session, written.archive[0])
         for key, data in written.blocks:
             if names.is_of_flush(key, flush):  # others were written when the set had an earlier name
                 tx.create(key, data)
@@ -201,6 +209,12 @@ class Flusher:
             if full in self._damaged and (left := damage.left(session.tx, full)) is not None:
                 session.tx.create(session.seen.root + damage.KEPT + key, left)
 
+    def _make(self, tx: Transaction, queue: str) -> None:
+        """The queue that dead letters are moved to, unless it is there."""
+        if tx.get(names.config_key(queue)) is None:
+            heads = not self._space.request_costs
+            queues.create(tx, queue, QueueOptions(), store_id=self._space.store_id, heads=heads)
+
     def _move(self, tx: Transaction, moved: Moved, flush: str) -> None:
         """Dead letters that belong to another queue, which was made before if it was not there."""
         root = queues.address(moved.queue).root(queues.read(tx, moved.queue))
@@ -213,9 +227,3 @@ class Flusher:
 def _bytes(view: Reading, key: str) -> bytes | None:
     found = view.get(key)
     return found.data if found else None
-
-
-def _make(tx: Transaction, queue: str) -> None:
-    """The queue that dead letters are moved to, unless it is there."""
-    if tx.get(names.config_key(queue)) is None:
-        queues.create(tx, queue, QueueOptions())

@@ -44,6 +44,7 @@ class Leaving(msgspec.Struct, frozen=True, gc=False):
     crashed: bool = False
     due: float = 0.0
     claims: int = 0  # as its log counts them
+    expires: int = 0  # as its block's name had it
 
 
 class Moved(msgspec.Struct, frozen=True):
@@ -80,7 +81,7 @@ def rows_of(group: Settled | Waiting, block: Block, loaded: Rows, seen: Seen, vi
             stored = _settled(block, loaded, place, state, seen, view)
             found.append(Leaving(stored, group.status, group.token, key, block.name.max_attempts))
         else:
-            state = records.State("retry", group.attempts, group.due or None, error=group.error)
+            state = records.State("retry", group.attempts, group.due or None, error=group.error, worker=group.worker)
             stored = records.record(block, loaded, place, state, seen.rules, view, seen.root)
             found.append(_waits(stored, group, block, loaded, place))
     return found
@@ -133,7 +134,8 @@ def _waits(stored: Stored, group: Waiting, block: Block, loaded: Rows, place: in
     if loaded.finished_at and loaded.attempts:  # a dead letter: what it died with is not what a worker tried since
         stored = msgspec.structs.replace(stored, attempts=loaded.attempts[place])
     own = block.name.max_attempts
-    return Leaving(stored, "waiting", group.token, None, own, group.crashed, group.due, group.attempts)
+    expires = block.name.expires
+    return Leaving(stored, "waiting", group.token, None, own, group.crashed, group.due, group.attempts, expires)
 
 
 def encode(address: Address, seen: Seen, found: Sequence[Leaving], wholes: Sequence[pa.Table] = ()) -> Written:
@@ -261,17 +263,17 @@ def fresh_blocks(found: list[Leaving], numbers: Iterator[str]) -> list[tuple[str
 
 def _spilled(found: list[Leaving], now: float, numbers: Iterator[str]) -> list[tuple[str, Buffer]]:
     """Retries that wait outside the head, in blocks of alike messages that are due about together."""
-    kinds: dict[tuple[int, int, int, bool], list[Leaving]] = {}
+    kinds: dict[tuple[int, int, int, bool, int], list[Leaving]] = {}
     for row in sorted(found, key=lambda row: row.due):
-        kind = (row.stored.priority, row.max_attempts, row.claims, row.crashed)
+        kind = (row.stored.priority, row.max_attempts, row.claims, row.crashed, row.expires)
         kinds.setdefault(kind, []).append(row)
     blocks = []
-    for (priority, own, attempts, crashed), members in kinds.items():
+    for (priority, own, attempts, crashed, expires), members in kinds.items():
         for together in _due_together(members, now):
             due = together[-1].due
             together.sort(key=lambda row: row.stored.id)
             for part in _bounded(together):
-                name = BlockName(next(numbers), len(part), priority, own, attempts, crashed, *_range(part))
+                name = BlockName(next(numbers), len(part), priority, own, attempts, crashed, *_range(part), expires)
                 columns = carried(part)
                 blocks.append((name.later_key(due), rows.encode(columns)))
     return blocks
@@ -325,4 +327,5 @@ def carried(part: Sequence[Leaving]) -> Rows:
         [each.worker for each in messages],
         [row.token for row in part],
         [each.claimed_at for each in messages] if any(each.claimed_at for each in messages) else None,
+        [each.expires for each in messages] if any(each.expires for each in messages) else None,
     )

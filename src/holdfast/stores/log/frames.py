@@ -69,8 +69,8 @@ def decode(data: bytes) -> tuple[list[bytes], str] | None:
     ends = list(array("i", data[first : first + size]))
     if ends[0] != 0 or ends[-1] != length or ends != sorted(ends):
         return None
-    rows = data[first + start :]
-    return [rows[begin:end] for begin, end in pairwise(ends)], content_type
+    base = first + start
+    return [data[base + begin : base + end] for begin, end in pairwise(ends)], content_type
 
 
 def is_known(data: bytes) -> bool:

@@ -46,21 +46,22 @@ def _queue(view: Reading, key: str, few: bool) -> tuple[int, list[str], list[str
         return 1, [str(error)], []
     if config is None or config.closing is not None:
         return 1, [], []
-    logs = [Address(name, False, shard) for shard in range(config.options.shards)] + [Address(name, True)]
-    for root in dict.fromkeys(log.root(config) for log in logs):
+    for root in queues.log_roots(name, config):
         kept += view.list(root + damage.KEPT, limit=_PAGE)
-        found += _log(view, root, few=few)
+        found += _log(view, root, config, few=few)
     found += _files(view, Address(name, False).archive_root(config), few=few)
     return 1 + len(found), [str(each) for each in found if each is not None], kept
 
 
-def _log(view: Reading, root: str, *, few: bool) -> Iterator[Damaged | None]:
+def _log(view: Reading, root: str, config: queues.Config, *, few: bool) -> Iterator[Damaged | None]:
     """One answer for each object: None, or what is wrong with it."""
     try:
         head = view.get(root + "head")
         if head is not None:
             damage.read(root + "head", codec.decode, head.data)
             yield None
+        elif queues.is_used(view, root, config):
+            yield queues.lost_head(root)
     except Damaged as error:
         yield error
     for folder in ("inbox/", "later/"):

@@ -46,7 +46,8 @@ def absorbable(survey: Survey, tx: Transaction, demand: int) -> Absorbable:
             return seen, nothing, next_due
         key = inbox[0][len(seen.root) :]
         block = seen.head.block_at(key)
-        if block is None and names.parse_block(key).serves(demand):
+        name = names.parse_block(key)
+        if block is None and name.serves(demand) and not name.expires:
             return seen, Absorb([key], seen.ticket), next_due
         if block is not None and block.name.serves(demand) and block.ready(tx.now, seen.rules) >= demand:
             return seen, nothing, next_due
@@ -57,12 +58,15 @@ def _listed(survey: Survey, tx: Transaction, demand: int) -> Absorbable:
     """The same, when one block is not enough."""
     most = min(demand, _PAGE)
     look = min(demand, _FEW)  # most blocks hold many messages: a few keys will do, or all are looked at
+    lapsed = False
     while True:
         seen, (inbox, due, coming, dated, dated_coming) = survey(tx, partial(_all_ranges, tx, look))
         cut = len(seen.root)
         upto = end_of(inbox, seen.head.held + look)
         keys = [key[cut:] for key in inbox + due + dated]
         chosen, enough = wanted(seen.head, keys, demand, seen.rules, upto=upto)
+        if not lapsed and any(names.lapse_of(key, tx.calendar) <= tx.now for key in chosen):
+            lapsed, most = True, _PAGE  # they give nothing: what is behind them counts
         if enough or look == most or not upto:
             return seen, Absorb(chosen, seen.ticket), soonest(tx, coming, dated_coming)
         look = most

@@ -14,7 +14,7 @@ from ... import ids
 from ...errors import Damaged
 from ...ids import Ids
 from ..records import Stored
-from . import archive, arrow, damage, flush_rows, names, queues
+from . import archive, archive_index, arrow, damage, flush_rows, names, queues
 from .cache import BlockCache
 from .edit import Session
 from .flush_rows import Leaving
@@ -158,7 +158,7 @@ async def discard_archived(space: Space, queue: str, wanted: Sequence[str] | Non
     removed = 0
     for file in files:
         if everything:
-            removed += file.rows if await _show(space, [file.key], None) else 0
+            removed += file.rows if await _show(space, [file.key], None, gone=file) else 0
         elif chosen is None or bisect_left(plain, file.first) < bisect_right(plain, file.last):
             removed += await _thin_out(space, address, config, file, chosen, before)
     return removed
@@ -184,7 +184,7 @@ async def _thin_out(
     if kept is None:
         return 0
     new = await _write(space, address, config, file.flush, kept) if kept.rows else None
-    return file.rows - kept.rows if await _show(space, [file.key], new) else 0
+    return file.rows - kept.rows if await _show(space, [file.key], new, gone=file, kept=kept.rows) else 0
 
 
 def _thinned(key: str, data: bytes, chosen: Collection[str] | None, before: float | None) -> _File | None:
@@ -196,7 +196,7 @@ def _thinned(key: str, data: bytes, chosen: Collection[str] | None, before: floa
 async def _give_up(space: Space, file: ArchiveName, error: Damaged, *, too_old: bool) -> int:
     """A file that cannot be read goes when it is too old; else it stays for somebody to mend."""
     if too_old:
-        return file.rows if await _show(space, [file.key], None) else 0
+        return file.rows if await _show(space, [file.key], None, gone=file) else 0
     damage.logger.error("%s", error)
     return 0
 
@@ -226,10 +226,12 @@ async def _write(space: Space, address: Address, config: queues.Config, flush: s
     return key
 
 
-def _replace(tx: Transaction, old: Sequence[str], new: str | None) -> bool:
+def _replace(tx: Transaction, old: Sequence[str], new: str | None, gone: ArchiveName | None, kept: int) -> bool:
     """Only when all the old files are still there: somebody else may have merged or deleted them."""
     if any(not tx.list(key, limit=1) for key in old):
         return False
+    if gone is not None:
+        archive_index.remove(tx, gone.key[: gone.key.index("/") + 1], [gone], kept=kept)
     for key in old:
         tx.delete(key)
     if new is not None:
@@ -272,8 +274,12 @@ def _merged(data: dict[str, bytes]) -> tuple[list[str], _File | None]:
     return list(tables), _File.of(archive.joined(list(tables.values()))) if len(tables) > 1 else None
 
 
-async def _show(space: Space, old: Sequence[str], new: str | None) -> bool:
-    replaced = await space.transact(lambda tx: _replace(tx, old, new))
+async def _show(
+    space: Space, old: Sequence[str], new: str | None, *, gone: ArchiveName | None = None, kept: int = 0
+) -> bool:
+    """`gone`: a file whose messages are deleted with it, but for those that are kept in the new one."""
+    counted = gone if space.request_costs else None
+    replaced = await space.transact(lambda tx: _replace(tx, old, new, counted, kept))
     if not replaced and new is not None:
         await space.remove([new])  # on a bucket a file is seen once it is written
     return replaced

@@ -38,15 +38,26 @@ class Found(msgspec.Struct, frozen=True):
 
 
 class Glance:
-    """One log on one snapshot; `sure`: nothing can have left since it was taken."""
+    """One log on one snapshot; `sure`: nothing can have left since it was taken, unless the head shows that it has.
+
+    Then `again` asks for another look: what has left this log is somewhere else by now.
+    """
 
     def __init__(
-        self, view: Reading, seen: Seen, cache: BlockCache, hidden: Sequence[Frozen] = (), *, sure: bool = True
+        self,
+        view: Reading,
+        seen: Seen,
+        cache: BlockCache,
+        hidden: Sequence[Frozen] = (),
+        *,
+        sure: bool = True,
+        again: bool = False,
     ) -> None:
         self.view = view
         self.seen = seen
         self._cache = cache
         self._sure = sure
+        self._again = again
         self._bundles: dict[str, Bundle | None] = {}
         self._strangers: dict[str, repeat.Sorted] = {}
         self._unnamed: list[str] = []  # listed keys that say nothing
@@ -66,7 +77,24 @@ class Glance:
     def blocks(self) -> Iterator[Block]:
         """Every block: absorbed ones as the head knows them, the others as their keys say."""
         yield from self.seen.head.blocks.values()
-        yield from self._unabsorbed("inbox/", "later/")
+        yield from self.unabsorbed()
+
+    def unabsorbed(self) -> Iterator[Block]:
+        """Every block that the head does not hold."""
+        return self._unabsorbed("inbox/", "later/")
+
+    def listed(self) -> Iterator[str]:
+        """The keys of those, as they are listed: bundles among them, and not their parts."""
+        keys = (key for prefix in ("inbox/", "later/") for key in self._good(prefix))
+        return (key for key in keys if not self._is_unfinished(key))
+
+    def delayed(self) -> list[Iterator[Block]]:
+        """Blocks that the head does not hold and that have a due time; each by due time."""
+        listed = [self._unabsorbed(f"later/{first}") for first in ("0", names.UNDATED_END)]
+        if not self.seen.window.has_bundles:
+            return listed
+        parts = [block for block in self._unabsorbed("inbox/") if block.due]  # of bundles, which all lie there
+        return [*listed, iter(sorted(parts, key=lambda block: block.due))]
 
     def _unabsorbed(self, *prefixes: str) -> Iterator[Block]:
         known = self._known()
@@ -119,9 +147,9 @@ class Glance:
         return self._bundles.get(block.key)
 
     def load(self, block: Block) -> Rows | None:
-        """The rows, or what stands for those that cannot be read; None: on a bucket it has left since the look.
+        """The rows, or what stands for those that cannot be read; None: it has left a bucket since the look.
 
-        Stale: the bytes may have gone after the look began, so that only a later one can tell.
+        Stale: the bytes may have gone after the look began, so that only a later one can tell where they are.
         """
         key = self.seen.root + block.key
         try:
@@ -129,7 +157,9 @@ class Glance:
             if found is None and not self._sure:
                 raise Stale(key)
             if found is None:
-                self.seen.window.left(key)
+                self.seen.window.left(self.view, self.seen.root, block)
+                if self._again:
+                    raise Stale(key)
         except Damaged as error:
             return damage.substitute(error.key, error)
         return found
@@ -149,7 +179,10 @@ class Glance:
 
     def find(self, id: str) -> Found | None:
         """A message of this log by its id (32 hex digits), unless it has left."""
-        for block in self._candidates(int(id, 16)):
+        return self._find(id, self._candidates(int(id, 16)))
+
+    def _find(self, id: str, blocks: Iterable[Block]) -> Found | None:
+        for block in blocks:
             if not block.name.lowest <= id <= block.name.highest:
                 continue
             rows = self.load(block)
@@ -160,6 +193,11 @@ class Glance:
             if state is not None:
                 return Found(block, rows, place, state)
         return None
+
+    def find_held(self, id: str) -> Found | None:
+        """A message that somebody holds: the head has its block."""
+        found = self._find(id, self.seen.head.blocks.values())
+        return found if found is not None and found.state.status == "processing" else None
 
     def find_all(self, wanted: Iterable[str]) -> dict[str, Found]:
         """The same for many ids at once: every block is listed and read once."""

@@ -10,15 +10,16 @@ from typing import Any
 
 import msgspec
 
-from . import archive, counting, damage, letters, names, pin, queues
-from .head.state import Expire, Head
+from . import archive, archive_index, counting, damage, lapsing, letters, living_keys, names, pin, queues
+from .cache import BlockCache
+from .head.state import NEVER, Expire, Head
+from .lookup import Glance
 from .names import ArchiveName
 from .partition import Log
 from .repeat_window import RepeatWindow
-from .space import Reading, Space, Transaction
+from .space import ORPHAN_SECONDS, Reading, Space, Transaction
 
 _LOCK_SECONDS = 60.0  # a crashed maintainer is replaced after so long
-ORPHAN_SECONDS = 3600.0
 SWEEP_SECONDS = 300.0  # between two sweeps of a space: what they look for is older than an hour
 NOTHING_DONE = dict.fromkeys(("flushed", "expired_files", "merged_files", "forgotten_keys", "orphans", "released"), 0)
 _MARKS = ("dedup/", "replayed/", "recovered/", "maintain")  # keys of a queue that are looked at one by one
@@ -30,7 +31,9 @@ _RECOVERED_DAYS = 90.0  # that what was set aside is known to have come back: a 
 _SLACK = 60.0  # seconds: dates are whole seconds, and nobody is in a hurry
 
 
-async def maintain(space: Space, live: Log, dead: Log, *, others: Sequence[Log] = ()) -> dict[str, int]:
+async def maintain(
+    space: Space, live: Log, dead: Log, cache: BlockCache, *, others: Sequence[Log] = ()
+) -> dict[str, int]:
     """What was done, by kind; {} when another process is at it. `others` are further shards of the queue."""
     queue = live.address.queue
     begun = await space.transact(lambda tx: _begin(tx, queue))
@@ -40,23 +43,29 @@ async def maintain(space: Space, live: Log, dead: Log, *, others: Sequence[Log] 
     root, files = live.address.root(config), live.address.archive_root(config)
     logs = [live, *others, dead]
     try:
+        if not space.request_costs:  # else who lists for other reasons looks
+            await lapsing.end(live, cache)
         done = {"flushed": sum([await _flush(log) for log in logs])}
-        done["expired_files"] = await space.transact(lambda tx: _retire(tx, files, config))
+        done["expired_files"] = await space.transact(lambda tx: _retire(tx, files, config, space.request_costs))
         done["merged_files"] = await _merge(space, live, config, files)
         done["forgotten_keys"] = await _forget(space, root, config)
+        if not space.request_costs:
+            done["forgotten_keys"] += await _forget_ended(space, live, root)
         done["orphans"] = sum([await log.window.maintain() for log in logs])
     finally:
         await space.transact(lambda tx: _end(tx, root, until))
     return done
 
 
-def is_idle(queue: str, window: RepeatWindow, view: Reading) -> bool:
+def is_idle(queue: str, window: RepeatWindow, cache: BlockCache, view: Reading) -> bool:
     """Nothing of the queue needs upkeep now: most are idle most of the time, and then one look is all it costs."""
     config = queues.read(view, queue)
     if config.options.shards > 1:
         return False
     (sight,) = counting.sights(view, [(queue, config)], window)
     if sight.has_exhausted() or any(_is_busy(seen.head) for seen in (sight.live, sight.dead)):
+        return False
+    if lapsing.soonest(Glance(sight.view, sight.live, cache)) < NEVER:
         return False
     if any(sight.view.list(sight.root + kind, limit=1) for kind in _MARKS):
         return False
@@ -99,14 +108,16 @@ def _end(tx: Transaction, root: str, until: float) -> None:
 
 
 async def _flush(log: Log) -> int:
-    """Expire what has no attempt left, and write outcomes that a process left behind."""
+    """Expire what has no attempt left or is over, and write outcomes that a process left behind."""
     head = (await log.committer.ask(Expire())).head
     return int(await log.flusher.flush()) if head.settled or head.frozen is not None else 0
 
 
-def _retire(tx: Transaction, root: str, config: queues.Config) -> int:
+def _retire(tx: Transaction, root: str, config: queues.Config, counts: bool) -> int:
     """Archive files past their retention."""
     old = _outdated(archive.files(tx, root), tx, config)
+    if old and counts:
+        archive_index.retire(tx, root, old)
     for key in old:
         tx.delete(key)
     return len(old)
@@ -160,6 +171,17 @@ async def _forget(space: Space, root: str, config: queues.Config) -> int:
         while after is not None:  # some at a time: whoever writes waits meanwhile
             some, after = await space.transact(partial(_forget_some, prefix=root + kind, after=after, window=window))
             forgotten += some
+    return forgotten
+
+
+async def _forget_ended(space: Space, live: Log, root: str) -> int:
+    """Dedup keys that held until their message ended."""
+    forgotten = 0
+    after: str | None = ""
+    while after is not None:
+        forget = partial(living_keys.forget_ended, live=live, prefix=root + "dedup/", after=after)
+        some, after = await space.transact(forget)
+        forgotten += some
     return forgotten
 
 

@@ -15,7 +15,7 @@ from .. import formats
 from ..base import Check
 from .calendar import Calendar, Reckoning
 from .repeat_window import Atomic, Home, RepeatWindow
-from .space import Buffer, Found, NewFiles, Range, Reading, Survey, Transaction
+from .space import Buffer, Found, NewFiles, Range, Reading, Survey, Transaction, Watched
 from .sums import Sums
 from .topics import Topics, deliver
 
@@ -125,6 +125,7 @@ class MemorySpace:
         self._clock = clock or _steady()
         self._calendar = Reckoning(self._clock, clock or wall)
         self._lock = threading.Lock()
+        self.store_id = ""  # no part of it can lie elsewhere
         self.sums = Sums()  # none are written: memory is gone with the process
         self._objects = _Objects()
         self._topics = Topics()
@@ -185,6 +186,12 @@ class MemorySpace:
 
     async def watch(self, topic: str, timeout: float, *, since: int | None = None) -> bool:
         return await self._topics.wait(topic, timeout, since=self.ticket(topic) if since is None else since)
+
+    def tickets(self, topics: Sequence[str]) -> list[int]:
+        return [self._topics.ticket(topic) for topic in topics]
+
+    async def watch_any(self, watched: Sequence[Watched], timeout: float) -> bool:
+        return await self._topics.wait_any({each.topic: each.ticket for each in watched}, timeout)
 
     async def sweep(self, older_than: float) -> int:
         limit = time.monotonic() - older_than

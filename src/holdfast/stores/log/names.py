@@ -2,6 +2,8 @@
 
 queues/<name>                                   the queue's options, and its schedules
 schedules/<name>                                which queue has the schedule of this name
+workers/<process>                               what a process with workers says of itself
+values/<hash of the key>                        a value of an integration
 swept                                           when files of no object were last looked for
 scrubbed                                        when everything was last read again, and what was wrong
 <name>@<incarnation>/head                       the only object that changes under load
@@ -9,6 +11,7 @@ scrubbed                                        when everything was last read ag
 <name>@<incarnation>/later/<due, ms>/<block>    by the store's clock; from DATED on: by the calendar
 <name>@<incarnation>/late/<written, ms>/<key>   copies of late blocks, set aside (buckets)
 <name>@<incarnation>/archive/date=<day>/<first>-<last>-<rows>-<flush>.parquet
+<name>@<incarnation>/removed                    what was deleted from the archive on purpose (buckets)
 <name>@<incarnation>/dead/…                     the same again for the dead letters
 """
 
@@ -27,27 +30,31 @@ from .calendar import IN_STEP, Calendar
 
 CONFIGS = "queues/"
 SCHEDULES = "schedules/"
+REPORTS = "workers/"
+VALUES = "values/"
 _ID = "[0-9a-f]{32}"
-_BLOCK = re.compile(rf"({_ID})-([0-9]+)-([0-9]+)-([0-9]+)-([0-9]+)(c?)(?:-({_ID})-({_ID}))?")
-_LISTED = re.compile(rf"(?:.*/)?(?:inbox/[0-9]+|later/[0-9]+)/(?:{_BLOCK.pattern}|{_ID}\.bundle)")
+_BLOCK = re.compile(rf"({_ID})-([0-9]+)-([0-9]+)-([0-9]+)-([0-9]+)(c?)(?:x([0-9]+))?(?:-({_ID})-({_ID}))?")
+_LISTED = re.compile(rf"(?:.*/)?(?:inbox/[0-9]+|later/[0-9]+)/(?:{_BLOCK.pattern}|{_ID}(?:x[0-9]+)?\.bundle)")
 _ARCHIVED = re.compile(rf"({_ID})-({_ID})-([0-9]+)-({_ID})\.parquet")
 _SHARD = re.compile(r"s\d{4}")
 DATED = 500_000_000_000_000  # ms, added to instants of the calendar: the store's clock does not come so far
 UNDATED_END = str(DATED)[0]  # what keys of the store's clock are below
 HEED = "heed-"  # beside the head: earlier versions left such objects
 LATE = "late/"  # below a log's root: copies of blocks that were set aside
+LIVING = "living/"  # below the root of a queue in a bucket: dedup keys that hold until their message ends
 PARQUET = ".parquet"  # how archive files end
 SWEPT = "swept"  # of the whole space: until when nobody needs to look for files that crashes left
 SCRUBBED = "scrubbed"  # the same: what the last scrub found
+RESTORING = "restoring"  # below the root of a queue that is not there yet
 HINT = "hint"  # beside the head: changes with the options, so that a list of the log shows it
 
 
 _QUEUE = r"[A-Za-z0-9][A-Za-z0-9_.-]{0,127}"
-_FOLDERS = "inbox|later|archive|results|dedup|replayed|damaged|parts|late|recovered"
-_SINGLE = f"head|{HINT}|{HEED}[^/]+|maintain|scanned|restoring"
+_FOLDERS = "inbox|later|archive|results|dedup|replayed|damaged|parts|late|recovered|living"
+_SINGLE = f"head|{HINT}|{HEED}[^/]+|maintain|scanned|removed|{RESTORING}"
 # Whoever removes a store goes by this: a kind of key that is not listed here would be left behind, and told.
 _OURS = re.compile(
-    rf"{SWEPT}|{SCRUBBED}|({CONFIGS}|{SCHEDULES}){_QUEUE}|{_QUEUE}@[0-9a-f]{{8}}/((dead|s\d{{4}})/)?({_SINGLE}|({_FOLDERS})/.+)"
+    rf"{SWEPT}|{SCRUBBED}|({REPORTS}|{VALUES}){_ID}|({CONFIGS}|{SCHEDULES}){_QUEUE}|{_QUEUE}@[0-9a-f]{{8}}/((dead|s\d{{4}})/)?({_SINGLE}|({_FOLDERS})/.+)"
 )
 _TOLD_MOST = 20  # names of what was left
 
@@ -86,6 +93,15 @@ def schedule_key(name: str) -> str:
     return SCHEDULES + name
 
 
+def report_key(process: str) -> str:
+    return REPORTS + process
+
+
+def value_key(key: str) -> str:
+    """Any text, so only its hash goes into a key."""
+    return VALUES + hashlib.blake2b(key.encode(), digest_size=16).hexdigest()
+
+
 def queue_of(key: str) -> str:
     """Whose key it is; empty: nobody's."""
     if key.startswith(CONFIGS):
@@ -104,6 +120,7 @@ class BlockName(msgspec.Struct, frozen=True, gc=False):
     crashed: bool = False  # a lease of its messages expired before
     first: str = ""
     last: str = ""
+    expires: int = 0  # ms, after which nobody gets them, as `instant_of` takes it; 0: never
 
     @property
     def order(self) -> str:
@@ -127,15 +144,16 @@ class BlockName(msgspec.Struct, frozen=True, gc=False):
     def text(self) -> str:
         attempts = f"{self.attempts}c" if self.crashed else self.attempts
         text = f"{self.block}-{self.count}-{self.priority}-{self.max_attempts}-{attempts}"
+        if self.expires:
+            text = f"{text}x{self.expires}"
         return f"{text}-{self.first}-{self.last}" if self.first else text
 
     def inbox_key(self) -> str:
         return f"inbox/{255 - self.priority:03d}/{self.text()}"
 
     def later_key(self, due: float) -> str:
-        """`due` by the store's clock; below zero: by the calendar, and the instant is `-due`."""
-        number = milliseconds(due) if due >= 0 else DATED + milliseconds(-due)
-        return f"later/{number:015d}/{self.text()}"
+        """`due` as `number_of` takes it."""
+        return f"later/{number_of(due):015d}/{self.text()}"
 
 
 def parse_block(key: str) -> BlockName:
@@ -143,8 +161,9 @@ def parse_block(key: str) -> BlockName:
     found = _BLOCK.fullmatch(key, key.rfind("/") + 1)
     if found is None:
         raise BadKey(f"{key} is no block's key")
-    block, count, priority, most, attempts, crashed, first, last = found.groups("")
-    return BlockName(block, int(count), int(priority), int(most), int(attempts), bool(crashed), first, last)
+    block, count, priority, most, attempts, crashed, expires, first, last = found.groups("")
+    said = int(count), int(priority), int(most), int(attempts), bool(crashed)
+    return BlockName(block, *said, first, last, int(expires or 0))
 
 
 def is_block(key: str) -> bool:
@@ -155,7 +174,7 @@ def is_block(key: str) -> bool:
 def is_carrying(key: str) -> bool:
     """Whether it is the key of a block that has its messages' ids as a column."""
     found = _BLOCK.fullmatch(key, key.rfind("/") + 1)
-    return found is not None and found[7] is not None
+    return found is not None and found[8] is not None
 
 
 def order_of(key: str) -> str:
@@ -197,8 +216,26 @@ def due_of(key: str, calendar: Calendar = IN_STEP) -> float:
         return 0.0
     if not due.isdecimal():
         raise BadKey(f"{key} says no time")
-    number = int(due)
+    return instant_of(int(due), calendar)
+
+
+def number_of(instant: float) -> int:
+    """An instant in a key: by the store's clock; below zero: by the calendar, and it is `-instant`."""
+    return milliseconds(instant) if instant >= 0 else DATED + milliseconds(-instant)
+
+
+def instant_of(number: int, calendar: Calendar = IN_STEP) -> float:
+    """The same back, by the store's clock."""
     return number / 1000 if number < DATED else (number - DATED) / 1000 + calendar.ahead
+
+
+_LAPSE = re.compile(r"x([0-9]+)")  # no id, number or ending has this letter
+
+
+def lapse_of(key: str, calendar: Calendar = IN_STEP) -> float:
+    """When the first of its messages expires, by the store's clock, as the name of a block or bundle says."""
+    found = _LAPSE.search(key, key.rfind("/") + 1)
+    return math.inf if found is None else instant_of(int(found[1]), calendar)
 
 
 def late_key(key: str, made: float) -> str:

@@ -37,12 +37,13 @@ class Log:
         *,
         timeout: float,
         step: Callable[[str], Awaitable[None]] | None,
+        linger: float = 0.0,
     ) -> None:
         self.address = address
         self.cache = cache
         self.window = window
         self.committer = Committer(space, address, cache, window, timeout=timeout, written=self._written)
-        self.appender = Appender(space, address.text, maker, window, timeout=timeout, step=step)
+        self.appender = Appender(space, address.text, maker, window, timeout=timeout, step=step, linger=linger)
         self.flusher = Flusher(space, self.committer, cache, maker, timeout=timeout, step=step)
         self._flushing: asyncio.Task[None] | None = None
         self._gathered = Gathered()

@@ -6,7 +6,7 @@ from collections.abc import Sequence
 
 from ... import ids
 from ..records import Stats, Stored, View
-from . import archive, counting, lookup, names, records
+from . import archive, coming, counting, lookup, names, records
 from .cache import BlockCache
 from .commit import Committer
 from .lookup import Glance
@@ -22,15 +22,15 @@ class Finder:
         self._dead = dead
         self._cache = cache
         self.sure = False  # what is missing is gone for good, and has not just left
+        self.again = True  # what has left all the same is looked for once more
 
     def _glance(self, view: Reading, committer: Committer, lives: Sequence[Glance] = ()) -> Glance:
         frozen = [each.seen.head.frozen for each in lives]
-        return Glance(
-            view, committer.look(view), self._cache, [each for each in frozen if each is not None], sure=self.sure
-        )
+        hidden = [each for each in frozen if each is not None]
+        return Glance(view, committer.look(view), self._cache, hidden, sure=self.sure, again=self.again)
 
     def has_exhausted(self, view: Reading) -> bool:
-        """Some lease is over with no attempt left."""
+        """Some lease is over with no attempt left, or some message has expired."""
         return any(counting.has_exhausted(shard.look(view), view.now) for shard in self._shards)
 
     def find(self, view: Reading, id: str) -> Stored | None:
@@ -84,6 +84,17 @@ class Finder:
         else:
             sources = [source for live in lives for source in lookup.live_sources(live, wanted)]
         return lookup.page(sources, after, limit)
+
+    def upcoming(self, view: Reading, wanted: View, after: tuple[float, str] | None, limit: int) -> list[Stored]:
+        """One page of what is not due yet, by due time."""
+        return coming.by_due_time(self.both(view)[0], wanted, after, limit)
+
+    def next_in_line(self, view: Reading, limit: int) -> list[Stored]:
+        """What claims would give; of several shards the most urgent, then the oldest."""
+        found = [stored for live in self.both(view)[0] for stored in coming.next_in_line(live, limit)]
+        if len(self._shards) > 1:
+            found.sort(key=lambda stored: (-stored.priority, stored.id))
+        return found[:limit]
 
     def stats(self, view: Reading) -> Stats:
         lives, dead = self.both(view)

@@ -10,13 +10,15 @@ from typing import TypeAlias
 import msgspec
 
 from ...config import QueueOptions
-from ...errors import ConfigError, QueueExists, QueueNotFound, StoreError
+from ...errors import ConfigError, Damaged, QueueExists, QueueNotFound, StoreError
+from ...first_look import known
 from ...retry import NoRetry
 from ...schedules import Plan
 from ..base import DEAD, QueueInfo
 from . import damage, names
 from .calendar import IN_STEP, Calendar
-from .head.state import ENDLESS, Rules
+from .head import codec
+from .head.state import ENDLESS, Head, Rules
 from .space import Reading, Transaction
 
 FORMAT = 1
@@ -25,6 +27,7 @@ CLOSING = 2.5  # seconds for which producers may still believe in a queue that i
 _PAGE = 10_000
 _AT_ONCE = 50  # objects of one survey
 _SHARD = "#"  # not in the name of any queue
+_EMPTY_HEAD = codec.HeadWriter().encode(Head())
 
 
 class Closing(Exception):
@@ -35,6 +38,7 @@ class Closing(Exception):
         self.seconds = seconds
 
 
+@known
 class Config(msgspec.Struct, frozen=True, kw_only=True):
     """What is stored of a queue. Keys carry the incarnation, so that a queue created anew inherits nothing."""
 
@@ -45,6 +49,8 @@ class Config(msgspec.Struct, frozen=True, kw_only=True):
     paused: bool = False
     closing: float | None = None  # being deleted, since when; producers may not know yet
     schedules: dict[str, Plan] = {}
+    store: str = ""  # the id of the store that it belongs to; empty: of an earlier version
+    has_heads: bool = False  # every log of it has a head since then: one that is not there is lost, not new
 
 
 Named: TypeAlias = tuple[str, Config]
@@ -93,6 +99,12 @@ def beside(root: str, config: Config) -> list[str]:
     if root != base + "dead/":
         return [base + "dead/"]
     return [Address(base.partition("@")[0], False, shard).root(config) for shard in range(config.options.shards)]
+
+
+def log_roots(queue: str, config: Config) -> list[str]:
+    """Of all logs of a queue: its shards, and its dead letters."""
+    shards = [Address(queue, False, shard) for shard in range(config.options.shards)]
+    return [each.root(config) for each in (*shards, Address(queue, True))]
 
 
 def address(queue: str) -> Address:
@@ -147,10 +159,63 @@ def info(queue: str, config: Config) -> QueueInfo:
     return QueueInfo(queue, config.options, config.paused, config.created_at)
 
 
-def create(tx: Transaction, queue: str, options: QueueOptions) -> Config:
-    config = Config(incarnation=secrets.token_hex(4), created_at=tx.calendar.wall(tx.now), options=options)
+def create(tx: Transaction, queue: str, options: QueueOptions, *, store_id: str, heads: bool) -> Config:
+    """`heads`: with the heads of its logs, where one step can write them too; else `give_heads` follows."""
+    config = Config(
+        incarnation=secrets.token_hex(4),
+        created_at=tx.calendar.wall(tx.now),
+        options=options,
+        store=store_id,
+        has_heads=heads,
+    )
     restore(tx, queue, config)
+    if heads:
+        _begin_heads(tx, queue, config)
     return config
+
+
+def give_heads(tx: Transaction, queue: str, store_id: str) -> None:
+    """The same afterwards, and for queues of earlier versions. Damaged: one that it had is gone."""
+    config = read_current(tx, queue)
+    if config.has_heads and config.store:
+        return
+    if not config.has_heads:
+        for root in log_roots(queue, config):
+            if is_used(tx, root, config) and tx.get(root + "head") is None:
+                raise lost_head(root)
+        _begin_heads(tx, queue, config)
+    store(tx, queue, msgspec.structs.replace(config, has_heads=True, store=config.store or store_id))
+
+
+def _begin_heads(tx: Transaction, queue: str, config: Config) -> None:
+    for root in log_roots(queue, config):
+        tx.create(root + "head", _EMPTY_HEAD)
+
+
+def is_used(view: Reading, root: str, config: Config) -> bool:
+    """Whether a log must have had a head: what has ended went through it."""
+    if config.has_heads:
+        return True
+    if config.options.shards > 1 or root.endswith("/dead/"):
+        return False  # nobody knows through which one
+    return any(view.list(root + kind, limit=1) for kind in ("archive/", "dead/"))
+
+
+def lost_head(root: str) -> Damaged:
+    """What is delivered without it may have ended long ago."""
+    return damage.damaged(root + "head", "it is gone; who holds what, and what has ended, is not known without it")
+
+
+def refuse_strays(tx: Transaction, queue: str) -> None:
+    """Damaged: there are objects of a queue whose options are gone, and it is no new one. Not those of a restore."""
+    if tx.get(names.config_key(queue)) is not None:
+        return
+    keys = tx.list(f"{queue}@")
+    unfinished = {key.partition("/")[0] for key in keys if key.endswith(f"/{names.RESTORING}")}
+    left = [key for key in keys if key.partition("/")[0] not in unfinished and names.is_ours(key)]
+    if left:
+        why = f"it is gone, but objects of the queue are there, such as {left[0]}"
+        raise damage.damaged(names.config_key(queue), why, queue=queue)
 
 
 def restore(tx: Transaction, queue: str, config: Config) -> None:

@@ -10,7 +10,7 @@ from .head.pipelines import FOREVER
 from .head.state import Block, Head, Rules, Settled, Waiting
 from .rows import Rows
 from .space import Reading
-from .tokens import enqueued_at, id_at, result_of
+from .tokens import enqueued_at, id_at, result_of, shown_end
 
 
 class State(msgspec.Struct, frozen=True, gc=False):
@@ -33,7 +33,7 @@ def state_of(head: Head, block: Block, place: int, now: float) -> State | None:
     for lease in head.leases:
         if lease.block == block.no and lease.mask & bit:
             status: Status = "processing" if lease.expires > now else "pending"
-            return State(status, lease.attempts, lease.expires, token=lease.token)
+            return State(status, lease.attempts, lease.expires, worker=lease.worker, token=lease.token)
     waiting, settled = list(head.waiting), list(head.settled)
     if head.frozen is not None:
         waiting += head.frozen.waiting
@@ -80,7 +80,8 @@ def open_states(head: Head, block: Block, now: float) -> list[tuple[State, int]]
     for lease in head.leases:
         if lease.block == block.no:
             status: Status = "processing" if lease.expires > now else "pending"
-            found.append((State(status, lease.attempts, lease.expires, token=lease.token), lease.mask))
+            state = State(status, lease.attempts, lease.expires, worker=lease.worker, token=lease.token)
+            found.append((state, lease.mask))
     waiting = head.waiting + (head.frozen.waiting if head.frozen else [])
     found += [(_waiting_state(group, now), group.mask) for group in waiting if group.block == block.no]
     return found
@@ -105,6 +106,7 @@ def record(block: Block, rows: Rows, place: int, state: State, rules: Rules, vie
         state.error or (rows.error[place] if rows.error else None),
         state.worker or (rows.worker[place] if rows.worker else None),
         shown(state.claimed_at) or (rows.claimed_at[place] if rows.claimed_at else None),
+        shown_end(block, rules.calendar) or (rows.expires[place] if rows.expires else None),
     )
 
 

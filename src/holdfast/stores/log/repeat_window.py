@@ -61,6 +61,7 @@ class RepeatWindow(Protocol):
     """Of one partition in one process."""
 
     staging: Staging
+    has_bundles: bool  # several blocks of one call appear through a bundle, which lies in the inbox
     reads_twice: bool  # what cannot be read is read again before it counts as damaged: the network may be to blame
 
     def serve(self, committer: Committer) -> None:
@@ -104,6 +105,9 @@ class RepeatWindow(Protocol):
     async def flush_name(self, frozen: Frozen, fresh: str, keys: WrittenKeys) -> str:
         """The name under which a set that somebody left frozen can still be written: its own, or a fresh one."""
 
+    def archived(self, session: Session, key: str) -> None:
+        """A flush that ends has written this archive file."""
+
     def committed(self, head: Head) -> None:
         """Some commit has written this head."""
 
@@ -132,7 +136,7 @@ class RepeatWindow(Protocol):
 
     # Blocks that are not there.
 
-    def left(self, key: str) -> None:
+    def left(self, view: Reading, root: str, block: Block) -> None:
         """Return when a block that two looks have missed may have left; Damaged when it is lost."""
 
     def confirm_lost(self, tx: Transaction, seen: Seen, block: Block) -> None:
@@ -142,6 +146,7 @@ class RepeatWindow(Protocol):
 class Atomic:
     """Where the window is 0: everything happens in one transaction, or not at all."""
 
+    has_bundles = False
     reads_twice = False
     closing_s = 0.0
     merge_after_s = 0.0
@@ -197,6 +202,9 @@ class Atomic:
     async def flush_name(self, frozen: Frozen, fresh: str, keys: WrittenKeys) -> str:
         return frozen.flush
 
+    def archived(self, session: Session, key: str) -> None:
+        return None  # the database names it
+
     def committed(self, head: Head) -> None:
         return None
 
@@ -223,8 +231,8 @@ class Atomic:
     async def close(self) -> None:
         return None
 
-    def left(self, key: str) -> None:
-        raise damage.missing(key)
+    def left(self, view: Reading, root: str, block: Block) -> None:
+        raise damage.missing(root + block.key)
 
     def confirm_lost(self, tx: Transaction, seen: Seen, block: Block) -> None:
         return None

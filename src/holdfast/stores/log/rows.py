@@ -38,6 +38,7 @@ class Rows(msgspec.Struct, gc=False):
     worker: list[str | None] | None = None
     token: list[str | None] | None = None
     claimed_at: list[float | None] | None = None
+    expires: list[float | None] | None = None  # of dead letters: a live block's name says it
 
     def __len__(self) -> int:
         return len(self.payload)
@@ -219,4 +220,5 @@ def _column_types() -> dict[str, Callable[[], Any]]:
         "worker": pa.string,
         "token": pa.string,
         "claimed_at": pa.float64,
+        "expires": pa.float64,
     }

@@ -26,12 +26,13 @@ from .names import BlockName
 from .partition import Log
 from .queues import Config
 from .rows import Rows
-from .space import Buffer, Space, Transaction
+from .space import Buffer, Reading, Space, Transaction
 from .topics import work_topic
 
 if TYPE_CHECKING:
     from .head.state import Head
 
+_PAGE = 50  # names of one read
 _UNKNOWN_KEPT_S = 7 * 86400.0  # a mark whose schedule is gone: somebody may still believe in it, and not for so long
 
 
@@ -54,7 +55,8 @@ class LogSchedules:
         self._changed = changed  # the options of this queue
 
     def _shard(self, queue: str, name: str, config: Config) -> str:
-        return queues.shard(queue, shard_of(name, config.options.shards))
+        """Where the mark is: of the parts that the queue has here, whatever its options say."""
+        return queues.shard(queue, shard_of(name, self._log(queue).window.partitions(config)))
 
     # Looking.
 
@@ -69,24 +71,30 @@ class LogSchedules:
             config = await self._space.read(lambda view: queues.read_current(view, queue), deadline=self._timeout)
         except QueueNotFound:
             return []
-        shards = sorted({shard_of(name, config.options.shards) for name in config.schedules})
         marks: dict[str, Mark] = {}
-        for shard in shards:
-            committer = self._log(queues.shard(queue, shard)).committer
+        for shard in sorted({self._shard(queue, name, config) for name in config.schedules}):
+            committer = self._log(shard).committer
             marks |= (await self._space.read(committer.look, deadline=self._timeout)).head.schedules
         return [Scheduled(plan, marks.get(name, Mark())) for name, plan in sorted(config.schedules.items())]
 
     async def all(self) -> list[Scheduled]:
-        configs = await self._space.read(queues.all_of, deadline=self._timeout)
-        found = [each for queue, config in configs if config.schedules for each in await self.of(queue)]
+        found = [each for queue in await self.queues() for each in await self.of(queue)]
         return sorted(found, key=lambda each: each.plan.name)
+
+    async def queues(self) -> set[str]:
+        return await self._space.read(_queues_of_names, deadline=self._timeout)
 
     def seen(self, queue: str) -> list[Scheduled] | None:
         if not self._space.request_costs:
             return None
-        config = self._log(queue).committer.known_config
-        if config is None:
+        first = self._log(queue)
+        known = first.committer.known_config
+        if known is None:
             return None
+        for number in range(1, first.window.partitions(known[1])):  # a worker looks at one of them most of the time
+            other = self._log(queues.shard(queue, number)).committer.known_config
+            known = max(known, other or known, key=lambda each: each[0])
+        config = known[1]
         return [
             Scheduled(plan, self._known_head(queue, name, config).schedules.get(name, Mark()))
             for name, plan in sorted(config.schedules.items())
@@ -99,30 +107,13 @@ class LogSchedules:
     # Changing.
 
     async def change(self, name: str, queue: str, change: Change) -> Plan | None:
-        if self._space.format < formats.SCHEDULES:
-            raise ConfigError("this store's format has no schedules yet: `holdfast install` raises it")
-        await self._space.transact(lambda tx: self._take_name(tx, name, queue), deadline=self._timeout)
+        must_have_schedules(self._space)
+        await self._space.transact(lambda tx: _begin_change(tx, name, queue), deadline=self._timeout)
         plan = await self._space.transact(lambda tx: _change(tx, name, queue, change), deadline=self._timeout)
         await self._changed(queue)
         if plan is None:
             await self._space.transact(lambda tx: _give_name(tx, name, queue), deadline=self._timeout)
         return plan
-
-    def _take_name(self, tx: Transaction, name: str, queue: str) -> None:
-        """One schedule of a name in a store; that of a queue that is gone does not count."""
-        queues.read_current(tx, queue)
-        key = names.schedule_key(name)
-        found = tx.get(key)
-        holder = found.data.decode() if found is not None else None
-        if holder == queue:
-            return
-        if holder is not None:
-            try:
-                if name in queues.read_current(tx, holder).schedules:
-                    raise taken(name, holder)
-            except QueueNotFound:
-                pass
-        tx.put(key, queue.encode())
 
     # Firing.
 
@@ -182,7 +173,7 @@ def blocks_of(
     messages: Sequence[tuple[str, Envelope]], base: int, now: float, calendar: Calendar
 ) -> list[tuple[str, Buffer]]:
     """Blocks that carry the ids of their messages, by what a block's key says; numbers from `base` on."""
-    kinds: dict[tuple[int, float, int], list[tuple[str, Envelope]]] = {}
+    kinds: dict[drafts.Kind, list[tuple[str, Envelope]]] = {}
     for id, message in sorted(messages, key=lambda each: each[0]):
         kinds.setdefault(drafts.kind(message, now, calendar), []).append((names.plain(id), message))
     parts = [
@@ -191,9 +182,9 @@ def blocks_of(
         for start in range(0, len(some), drafts.BLOCK_MESSAGES)
     ]
     made: list[tuple[str, Buffer]] = []
-    for at, ((priority, due, attempts), part) in enumerate(parts):
+    for at, ((priority, due, attempts, until), part) in enumerate(parts):
         first, last = part[0][0], part[-1][0]
-        name = BlockName(f"{base + (at << 20):032x}", len(part), priority, attempts, 0, False, first, last)
+        name = BlockName(f"{base + (at << 20):032x}", len(part), priority, attempts, 0, False, first, last, until)
         columns = Rows(
             [message.payload for _, message in part],
             [message.content_type for _, message in part],
@@ -214,6 +205,42 @@ def _kept(session: Session) -> dict[str, Mark]:
     """Marks without those whose schedule is long gone."""
     known, oldest = session.seen.config.schedules, session.tx.calendar.wall(session.tx.now) - _UNKNOWN_KEPT_S
     return {name: mark for name, mark in session.head.schedules.items() if name in known or mark.slot > oldest}
+
+
+def _queues_of_names(view: Reading) -> set[str]:
+    found: set[str] = set()
+    after = ""
+    while page := view.list(names.SCHEDULES, after=after, limit=_PAGE):
+        after = page[-1]
+        found.update(data.decode() for data in view.survey(page, [])[0] if data is not None)
+    return found
+
+
+def take_name(tx: Transaction, name: str, queue: str) -> None:
+    """One schedule of a name in a store; that of a queue that is gone does not count."""
+    key = names.schedule_key(name)
+    found = tx.get(key)
+    holder = found.data.decode() if found is not None else None
+    if holder == queue:
+        return
+    if holder is not None:
+        try:
+            if name in queues.read_current(tx, holder).schedules:
+                raise taken(name, holder)
+        except QueueNotFound:
+            pass
+    tx.put(key, queue.encode())
+
+
+def must_have_schedules(space: Space) -> None:
+    """ConfigError where the store's format is too old."""
+    if space.format < formats.SCHEDULES:
+        raise ConfigError("this store's format has no schedules yet: `holdfast install` raises it")
+
+
+def _begin_change(tx: Transaction, name: str, queue: str) -> None:
+    queues.read_current(tx, queue)
+    take_name(tx, name, queue)
 
 
 def _change(tx: Transaction, name: str, queue: str, change: Change) -> Plan | None:

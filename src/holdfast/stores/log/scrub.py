@@ -7,13 +7,14 @@ and on a bucket objects leave between a list and a read.
 from __future__ import annotations
 
 from collections.abc import AsyncIterator, Callable
+from contextlib import suppress
 from functools import partial
 
 import msgspec
 
 from ...errors import Damaged
 from ..base import Check, Reread
-from . import archive, bundles, damage, names, queues, rows, tokens
+from . import archive, archive_index, bundles, damage, names, queues, rows, tokens
 from .head import codec
 from .queues import Address
 from .space import Reading, Space, Transaction, Verifying
@@ -76,6 +77,7 @@ class _Scrub:
         self._quarantine = quarantine
         self._without = space.sums.without = set[str]()
         self._named: dict[str, str] = {}  # what must be there: the key, and who names it
+        self._queues: dict[str, queues.Config] = {}
         self._strays: dict[str, int | None] = {}  # how many objects a root of no queue has; None: it has its queue
 
     async def everything(self, prefixes: list[str]) -> AsyncIterator[Reread]:
@@ -98,6 +100,10 @@ class _Scrub:
             name = root.partition("@")[0]
             if count and await self._space.read(partial(_is_stray, root=root)):
                 yield Reread(name, root, 0, problem=f"{count:,} objects, but the options of the queue are not there")
+        for queue, config in self._queues.items() if self._space.request_costs else ():
+            lost = await self._space.read(partial(archive_index.told, queue=queue, config=config))
+            for key, count in lost.items():
+                yield Reread(queue, key, 0, problem=f"{count:,} messages of this day are missing: a file is gone")
         if isinstance(self._space, Verifying):
             for said in await self._space.verify():
                 yield Reread("", "", 0, problem=said)
@@ -131,7 +137,7 @@ class _Scrub:
 
     def _decode(self, view: Reading, key: str, data: bytes) -> None:
         if key.startswith(names.CONFIGS):
-            queues.decode(data, names.queue_of(key))
+            self._options(key, queues.decode(data, names.queue_of(key)))
         elif not names.is_ours(key):
             raise damage.damaged(key, "its name makes no sense")
         elif key not in _KEYS:
@@ -150,6 +156,15 @@ class _Scrub:
         if folder in ("inbox", "later", "late", bundles.FOLDER.rstrip("/")):
             return _block
         return _any
+
+    def _options(self, key: str, config: queues.Config) -> None:
+        if config.store and self._space.store_id and config.store != self._space.store_id:
+            raise damage.damaged(key, f"it is of the store {config.store}, this is {self._space.store_id}")
+        if config.closing is None:
+            self._queues[names.queue_of(key)] = config
+        if config.has_heads and config.closing is None:
+            for root in queues.log_roots(names.queue_of(key), config):
+                self._named.setdefault(root + "head", key)
 
     def _head(self, key: str, data: bytes) -> None:
         head, root = codec.decode(data), key.removesuffix("head")
@@ -172,7 +187,7 @@ class _Scrub:
 
     async def _set_aside(self, wrong: Reread) -> Reread:
         """What nobody can read; not blocks, which the next claim ends as dead, nor bundles, whose parts are sound."""
-        if not await self._space.transact(partial(_move, key=wrong.key)):
+        if not await self._space.transact(partial(_move, key=wrong.key, counts=self._space.request_costs)):
             return wrong
         return msgspec.structs.replace(wrong, problem=f"moved to {damage.KEPT}: {wrong.problem}")
 
@@ -202,6 +217,10 @@ def _is_missing(view: Reading, key: str, by: str) -> bool:
         return False
     try:
         found = view.get(by)
+        if found is not None and by.startswith(names.CONFIGS):
+            config = queues.decode(found.data, names.queue_of(by))
+            heads = [root + "head" for root in queues.log_roots(names.queue_of(by), config)]
+            return config.closing is None and key in heads
         return found is not None and key.removeprefix(names.log_of(key)).encode() in found.data
     except Damaged:
         return False  # that is told already
@@ -220,13 +239,16 @@ def _is_stray(view: Reading, root: str) -> bool:
     return config.closing is None and Address(queue, False).archive_root(config) != root
 
 
-def _move(tx: Transaction, key: str) -> bool:
+def _move(tx: Transaction, key: str, counts: bool) -> bool:
     relative = key.removeprefix(names.log_of(key)) if "/" in key else key
     if relative == "head" or key.startswith(names.CONFIGS) or relative.startswith(damage.KEPT):
         return False
     if "/" not in key or names.is_block(key):
         return False
     left = damage.left(tx, key)
+    if counts and relative.startswith("archive/") and tx.list(key, limit=1):
+        with suppress(names.BadKey):
+            archive_index.remove(tx, names.log_of(key), [names.parse_archive(key)])
     if left is not None:
         # Not under a name that ends like an archive file: it would have to be one.
         tx.create(f"{names.log_of(key)}{damage.KEPT}{relative}.bytes", left)

@@ -22,6 +22,7 @@ if TYPE_CHECKING:
 
 T = TypeVar("T")
 Buffer: TypeAlias = bytes | memoryview
+ORPHAN_SECONDS = 3600.0  # after which what nothing speaks of is nobody's: a writer may take its time
 LAST = "\U0010ffff"  # above every key that continues a prefix
 Range: TypeAlias = tuple[str, str, int]  # keys from, up to (not including), and how many at most
 Survey: TypeAlias = tuple[list[bytes | None], list[list[str]]]
@@ -93,6 +94,14 @@ class Shrinking(Protocol):
         """Look whether it is, and do it."""
 
 
+class Watched(msgspec.Struct, frozen=True, gc=False):
+    """A log that is waited for: its topic, the ticket from before the last look, and its root."""
+
+    topic: str
+    ticket: int
+    root: str
+
+
 class Watchful(Protocol):
     """What a space may do besides: look for changes that nobody told it of, once for all who wait."""
 
@@ -124,6 +133,10 @@ class Space(Protocol):
     @property
     def sums(self) -> Sums:
         """How objects are sealed here."""
+
+    @property
+    def store_id(self) -> str:
+        """Which store this is; copies of it have the same. Empty: it does not say."""
 
     @property
     def format(self) -> int:
@@ -196,6 +209,12 @@ class Space(Protocol):
 
         True means "look again" and may be spurious: where nobody can wake us, it comes after the poll interval.
         """
+
+    def tickets(self, topics: Sequence[str]) -> list[int]:
+        """Those of several topics."""
+
+    async def watch_any(self, watched: Sequence[Watched], timeout: float) -> bool:
+        """As `watch`, for the first of several; a space that looks for itself looks below their roots too."""
 
     async def sweep(self, older_than: float) -> int:
         """Remove files of no object, older than so many seconds, that crashes left."""

@@ -9,40 +9,58 @@ from contextlib import suppress
 from functools import partial
 from typing import TypeVar, cast
 
+import msgspec
 from msgspec.structs import replace
 
-from ... import ids as id_bits
 from ...config import QueueOptions, StoreOptions
 from ...errors import MessageNotFound, QueueNotEmpty, QueueNotFound
 from ...ids import Ids
 from .. import formats
-from ..base import DEAD, CallName, Check, Ordinary, QueueInfo, Reread, SingleAppend, stats_one_by_one
+from ..base import DEAD, EMPTY_S, CallName, Check, Ordinary, QueueInfo, Reread, SingleAppend, stats_one_by_one
 from ..capabilities import Capabilities
 from ..formats import Format
-from ..records import Answer, Claims, Envelope, Settlement, Stats, Stored, View
-from . import counting, inspect, letters, maintenance, names, queues, scrub, tokens
+from ..records import Answer, Change, Claims, Dedup, Enqueued, Envelope, Settlement, Stats, Stored, View
+from . import counting, drafts, inspect, letters, living_keys, maintenance, names, operating, queues, scrub, tokens
 from .backups import LogBackups
 from .cache import BlockCache
 from .edit import Session
-from .head.machine import CANCELLED, EXPIRED
-from .head.state import Claim, Expire, Remove, Taken
-from .lookup import Glance
+from .head.machine import EXPIRED
+from .head.state import Claim, Expire, Taken
 from .partition import Log
 from .pipeline.batches import LogBatches
 from .queue_view import Finder
 from .repeat_window import Home, RepeatWindow
 from .schedules import LogSchedules
-from .space import Reading, Shrinking, Space, Stale, Transaction, Watchful
+from .space import Reading, Shrinking, Space, Stale, Transaction, Watched, Watchful
 from .topics import done_topic, work_topic
+from .values import LogValues
+from .worker_reports import LogWorkerReports
 
 T = TypeVar("T")
 _RESTS = 600.0  # seconds after which an idle queue is looked at again: retention goes by days
 
 
+class Empty(msgspec.Struct, frozen=True, gc=False):
+    """A claim found nothing: the ticket from before, when something is due by the space's clock, and how long that is
+    believed by our own."""
+
+    ticket: int
+    next_due: float | None
+    until: float
+
+
+def _rest(empty: Empty, ticket: int, now: float) -> float:
+    """Seconds for which nothing is expected of a queue that was found empty; `now` is of the space's clock."""
+    if ticket != empty.ticket:
+        return 0.0
+    pause = empty.until - time.monotonic()
+    return pause if empty.next_due is None else min(pause, empty.next_due - now)
+
+
 class LogStore(Ordinary):
     """See `stores/base.py` for the promises."""
 
-    capabilities = Capabilities(remembers_calls=True)
+    capabilities = Capabilities(remembers_calls=True, keeps_values=True)
 
     def __init__(
         self, space: Space, options: StoreOptions, *, steps: Callable[[str], Awaitable[None]] | None = None
@@ -57,11 +75,15 @@ class LogStore(Ordinary):
         self._pulse = cast(Watchful, space) if hasattr(space, "watch_log") else None
         self._swept_until = 0.0
         self._found_idle: dict[str, float] = {}  # by queue: when, by `time.monotonic`
+        self._watched: dict[str, Empty | None] = {}  # queues that `ready` was asked about, and which gave nothing
+        self._empty: dict[str, Empty] = {}  # queues in which somebody waited in vain until now
         self._looked: dict[str, int] = {}  # by queue: the ticket before the last look
         self._batches = LogBatches(space, self._finder, self._fresh, self._log, options)
         self._schedules = LogSchedules(
             space, self._log, self._ids, timeout=self._timeout, changed=self._options_changed
         )
+        self._worker_reports = LogWorkerReports(space, timeout=self._timeout)
+        self._values = LogValues(space, timeout=self._timeout)
         self._backups = LogBackups(space, self._fresh, self._logs_of, self._log)
 
     def _log(self, queue: str) -> Log:
@@ -75,6 +97,7 @@ class LogStore(Ordinary):
                 self._window(queue),
                 timeout=self._timeout,
                 step=self._steps,
+                linger=self._options.linger if self._space.request_costs else 0.0,
             )
         return log
 
@@ -104,6 +127,14 @@ class LogStore(Ordinary):
     @property
     def schedules(self) -> LogSchedules:
         return self._schedules
+
+    @property
+    def worker_reports(self) -> LogWorkerReports:
+        return self._worker_reports
+
+    @property
+    def values(self) -> LogValues:
+        return self._values
 
     async def _options_changed(self, queue: str) -> None:
         """Somebody else may have to be told."""
@@ -147,9 +178,13 @@ class LogStore(Ordinary):
     # Queues.
 
     async def create_queue(self, name: str, options: QueueOptions) -> QueueInfo:
+        create = partial(queues.create, queue=name, options=options, store_id=self._space.store_id, heads=True)
+        return await self._created(name, create)
+
+    async def _created(self, name: str, create: Callable[[Transaction], queues.Config]) -> QueueInfo:
         while True:
             try:
-                config = await self._space.transact(lambda tx: queues.create(tx, name, options), deadline=self._timeout)
+                config = await self._space.transact(create, deadline=self._timeout)
             except queues.Closing as closing:
                 await asyncio.sleep(closing.seconds)
             else:
@@ -169,14 +204,17 @@ class LogStore(Ordinary):
         return queues.info(name, config) if config is not None and config.closing is None else None
 
     async def delete_queue(self, name: str, *, force: bool = False) -> None:
-        stats = await self.stats(name)
-        left = stats.total - stats.archived + stats.set_aside
-        if not force and left:
-            raise QueueNotEmpty(f"queue {name!r} still holds {left} messages; use force=True")
+        if not force:  # else a queue that cannot be read can go, too
+            stats = await self.stats(name)
+            left = stats.total - stats.archived + stats.set_aside
+            if left:
+                raise QueueNotEmpty(f"queue {name!r} still holds {left} messages; use force=True")
         window = self._log(name).window
         root = await self._space.transact(lambda tx: window.unregister(tx, name), deadline=self._timeout)
         for text in [each for each in self._logs if queues.address(each).queue == name]:
             await self._logs.pop(text).close()
+        self._watched.pop(name, None)
+        self._empty.pop(name, None)
         await asyncio.sleep(window.closing_s)  # nobody believes in it any more: what is sent to it is refused
         for spared in ("/head", "/"):  # heads last: without one, whoever comes late would begin with the old blocks
             delete = partial(queues.delete_some, prefix=root, spared=spared)
@@ -210,26 +248,50 @@ class LogStore(Ordinary):
     # Messages in and out.
 
     async def append(self, queue: str, messages: Sequence[Envelope]) -> list[str]:
+        self._check(messages)
         return await self._log(queue).appender.append(messages)
 
+    def _check(self, messages: Sequence[Envelope]) -> None:
+        if self._space.format < formats.EXPIRES:
+            drafts.refuse_expiring(messages)
+
     async def append_call(self, queue: str, messages: Sequence[Envelope], call: CallName) -> list[str]:
+        self._check(messages)
         return await self._log(queue).appender.append(messages, call)
+
+    async def append_once(
+        self, queue: str, messages: Sequence[Envelope], dedup: Dedup = "window", *, replace: bool = False
+    ) -> list[Enqueued]:
+        self._check(messages)
+        log = self._log(queue)
+        if dedup == "window":
+            return await log.appender.append_once(messages)
+        return [await living_keys.append(log, messages[0], self._ids, dedup=dedup, replace=replace)]
 
     def single_append(self, queue: str) -> SingleAppend | None:
         return self._log(queue).appender.append_one
 
-    async def claim(self, queue: str, limit: int, lease: float, *, wait: float = 0.0) -> Claims:
+    async def claim(
+        self, queue: str, limit: int, lease: float, *, wait: float = 0.0, worker: str | None = None
+    ) -> Claims:
         if not wait:
-            return (await self._claim(queue, limit, lease))[0]
+            return await self._claim_now(queue, limit, lease, worker)
         deadline = time.monotonic() + wait
         while True:
             ticket = self._space.ticket(work_topic(queue))
-            claims, next_due = await self._claim(queue, limit, lease)
+            empty = self._empty.pop(queue, None)
+            if empty is not None and _rest(empty, ticket, self._space.clock()) > 0:
+                claims, next_due = Claims([], []), empty.next_due
+            else:
+                claims, next_due = await self._claim(queue, limit, lease, worker)
+                empty = Empty(ticket, next_due, deadline - wait + EMPTY_S)
             left = deadline - time.monotonic()
             if claims.messages or claims.expired or left <= 0:
                 return claims
             pause = left if next_due is None else min(left, max(0.001, next_due - self._space.clock()))
             if not await self._await_work(queue, pause, ticket) and pause == left:
+                if limit:  # the next wait goes on with this one: it need not begin with a claim
+                    self._empty[queue] = empty
                 return claims
 
     async def _await_work(self, queue: str, timeout: float, ticket: int) -> bool:
@@ -241,15 +303,43 @@ class LogStore(Ordinary):
         root = self._log(queue).committer.root
         return await self._pulse.watch_log(topic, timeout, since=ticket, root=root) or timeout < poll_interval
 
+    async def _claim_now(self, queue: str, limit: int, lease: float, worker: str | None) -> Claims:
+        if queue not in self._watched:
+            return (await self._claim(queue, limit, lease, worker))[0]
+        ticket = self._space.ticket(work_topic(queue))
+        claims, next_due = await self._claim(queue, limit, lease, worker)
+        is_empty = not claims.messages and not claims.expired
+        self._watched[queue] = Empty(ticket, next_due, time.monotonic() + EMPTY_S) if is_empty else None
+        return claims
+
+    async def ready(self, queues: Sequence[str], *, wait: float = 0.0) -> list[str]:
+        deadline = time.monotonic() + wait
+        for queue in queues:
+            self._watched.setdefault(queue, None)
+        topics = [work_topic(queue) for queue in queues]
+        while True:
+            tickets = self._space.tickets(topics)
+            pauses = [self._pause(queue, ticket) for queue, ticket in zip(queues, tickets, strict=True)]
+            left = deadline - time.monotonic()
+            if left <= 0 or not pauses or min(pauses) <= 0:
+                return [queue for queue, pause in zip(queues, pauses, strict=True) if pause <= 0]
+            roots = [self._log(queue).committer.root for queue in queues]
+            await self._space.watch_any(list(map(Watched, topics, tickets, roots)), min(left, *pauses))
+
+    def _pause(self, queue: str, ticket: int) -> float:
+        """Seconds for which nothing is expected of a queue that was found empty."""
+        known = self._watched.get(queue)
+        return 0.0 if known is None else _rest(known, ticket, self._space.clock())
+
     def requests(self) -> dict[str, int] | None:
         """On a bucket: what was asked of it."""
         tally = getattr(self._space, "tally", None)
         return None if tally is None else tally.read()
 
-    async def _claim(self, queue: str, limit: int, lease: float) -> tuple[Claims, float | None]:
+    async def _claim(self, queue: str, limit: int, lease: float, worker: str | None) -> tuple[Claims, float | None]:
         log = self._log(queue)
         token = log.window.token()
-        answer = await log.committer.ask(Claim(token, limit, lease))
+        answer = await log.committer.ask(Claim(token, limit, lease, worker))
         taken = cast(list[Taken], answer.results[0])
         gone = tokens.expired(answer, EXPIRED) if answer.expired else []
         claims = Claims(tokens.claimed(answer, taken, token), gone)
@@ -289,19 +379,11 @@ class LogStore(Ordinary):
         found = await self._read(finder, lambda view: [finder.find_with_token(view, each.id) for each in refused])
         return [tokens.judged(each, *pair) for each, pair in zip(refused, found, strict=True)]
 
-    async def cancel(self, queue: str, id: str) -> bool:
-        def change(session: Session) -> bool | None:
-            number = id_bits.number(id)
-            glance = Glance(session.tx, session.seen, self._cache)
-            found = glance.find(f"{number:032x}") if number is not None else None
-            if found is None:
-                return None
-            no = session.absorbed(found.block, glance.bundle_of(found.block))
-            return bool(session.do([Remove(no, 1 << found.place, CANCELLED)])[0])
-
+    async def cancel(self, queue: str, id: str, *, running: bool = False) -> bool:
         answer = None
         for log in await self._logs_of(queue):
             await log.flusher.thaw()
+            change = partial(operating.cancel, cache=self._cache, id=id, running=running)
             answer = await log.committer.edit(change)
             if answer is not None:
                 break
@@ -310,6 +392,31 @@ class LogStore(Ordinary):
                 raise MessageNotFound(f"queue {queue!r} has no message {id!r}")
             return False
         return answer
+
+    async def change(self, queue: str, id: str, change: Change) -> bool:
+        for log in await self._logs_of(queue):
+            done = "leaving"
+            while done == "leaving":
+                await log.flusher.thaw()
+                done = await log.committer.edit(partial(self._change, log=log, id=id, change=change))
+            if done != "absent":
+                return done == "changed"
+        if (await self.get(queue, [id]))[0] is None:
+            raise MessageNotFound(f"queue {queue!r} has no message {id!r}")
+        return False
+
+    def _change(self, session: Session, *, log: Log, id: str, change: Change) -> str:
+        """The step may run again: every run makes a block of its own."""
+        number = self._ids.block(session.tx.now, carried=True)
+        return operating.change(session, self._cache, id, change, number=number, token=log.window.token())
+
+    async def take_back(self, queue: str, ids: Sequence[str] | None, *, worker: str | None = None) -> int:
+        taken = 0
+        for log in await self._logs_of(queue):
+            token = log.window.token()
+            change = partial(operating.take_back, cache=self._cache, wanted=ids, worker=worker, token=token)
+            taken += await log.committer.edit(change)
+        return taken
 
     # Looking.
 
@@ -326,6 +433,14 @@ class LogStore(Ordinary):
 
     async def scan(self, queue: str, view: View, *, after: str | None = None, limit: int = 100) -> list[Stored]:
         return await self._look(queue, lambda finder, reading: finder.page(reading, view, after=after, limit=limit))
+
+    async def upcoming(
+        self, queue: str, view: View, *, after: tuple[float, str] | None = None, limit: int = 100
+    ) -> list[Stored]:
+        return await self._look(queue, lambda finder, reading: finder.upcoming(reading, view, after, limit))
+
+    async def peek(self, queue: str, limit: int) -> list[Stored]:
+        return await self._look(queue, lambda finder, reading: finder.next_in_line(reading, limit))
 
     async def stats(self, queue: str) -> Stats:
         return await self._look(queue, lambda finder, view: finder.stats(view))
@@ -368,7 +483,8 @@ class LogStore(Ordinary):
             try:
                 return await self._space.read(look, deadline=self._timeout)
             except Stale as stale:
-                finder.sure = str(stale) in gone or time.monotonic() > until
+                finder.again = time.monotonic() <= until
+                finder.sure = str(stale) in gone or not finder.again
                 gone.add(str(stale))
 
     async def watch(self, queue: str, timeout: float) -> None:
@@ -411,12 +527,12 @@ class LogStore(Ordinary):
         if not self._space.request_costs:
             orphans = await self._sweep()
             looked = time.monotonic()
-            look = partial(maintenance.is_idle, queue, self._log(queue).window)
+            look = partial(maintenance.is_idle, queue, self._log(queue).window, self._cache)
             if await self._space.read(look, deadline=self._timeout):
                 self._found_idle[queue] = looked
                 return maintenance.NOTHING_DONE | {"orphans": orphans}
         live, *others = await self._logs_of(queue)
-        done = await maintenance.maintain(self._space, live, self._log(queue + DEAD), others=others)
+        done = await maintenance.maintain(self._space, live, self._log(queue + DEAD), self._cache, others=others)
         if not done:
             return done
         return done | {"orphans": done["orphans"] + orphans} | {"released": await self._batches.give_back(queue)}

@@ -12,14 +12,14 @@ from typing import Literal, cast
 import msgspec
 
 from ... import ids
-from ..records import Action, Claimed, Expired, Settlement, Status, Stored
+from ..records import LAPSED, Action, Claimed, Expired, Settlement, Status, Stored
 from ..records import Answer as SettleAnswer
 from . import names
 from .calendar import Calendar
 from .commit import Answer, Then
 from .edit import Session
 from .head import bits
-from .head.state import Block, Extend, Head, Rules, Settle, Taken
+from .head.state import NEVER, Block, Extend, Head, Rules, Settle, Taken
 from .rows import Rows
 from .space import Reading
 
@@ -38,7 +38,7 @@ class Spot(msgspec.Struct, frozen=True, gc=False):
 def spot_of(token: str, id: str) -> Spot | None:
     """Where a token points; None: it is none of ours, or not this message's."""
     try:
-        claim, block, place, end = token.split(".")
+        claim, block, place, end = token.rsplit(".", 3)  # the name of a stream's consumer may have dots
         spot = Spot(claim, int(block), int(place))
     except ValueError:
         return None
@@ -68,6 +68,7 @@ def _messages(block: Block, rows: Rows, taken: Taken, token: str, rules: Rules) 
     born, limit = rules.calendar.wall(ids.born_at(int(name.block, 16))), block.limit(rules)
     expires, attempt, recovered, alone = rules.calendar.wall(taken.expires), taken.attempt, taken.recovered, taken.alone
     payload, headers, uniform = rows.payload, rows.headers, isinstance(rows.content_type, str)
+    until = shown_end(block, rules.calendar)
     ends = ids.suffixes()
     known = len(ends)
     messages = []
@@ -87,9 +88,15 @@ def _messages(block: Block, rows: Rows, taken: Taken, token: str, rules: Rules) 
                 expires,
                 recovered,
                 alone,
+                until,
             )
         )
     return messages
+
+
+def shown_end(block: Block, calendar: Calendar) -> float | None:
+    """When its messages expire, by the calendar."""
+    return None if block.until == NEVER else calendar.wall(block.until)
 
 
 def id_at(block: Block, rows: Rows, place: int) -> str:
@@ -105,10 +112,12 @@ def enqueued_at(block: Block, rows: Rows, place: int, rules: Rules) -> float:
 
 
 def expired(answer: Answer, error: str) -> list[Expired]:
-    """What the commit of this claim ended because its lease was over, or since it cannot be read any more."""
+    """What the commit of this claim ended because its time was over, or since it cannot be read any more."""
     status: Literal["dead", "failed"] = "failed" if answer.rules.dead == "failed" else "dead"
     return [
-        Expired(id_at(block, rows, place), group.attempts, status, getattr(rows, "why", error))
+        Expired(id_at(block, rows, place), group.attempts, "failed", LAPSED)
+        if group.lapsed is not None
+        else Expired(id_at(block, rows, place), group.attempts, status, getattr(rows, "why", error))
         for group in answer.expired
         for block, rows in (answer.blocks[group.block],)
         for place in bits.places(group.mask)

@@ -5,7 +5,7 @@ from __future__ import annotations
 import asyncio
 import threading
 from collections import Counter
-from collections.abc import Callable, Iterable
+from collections.abc import Callable, Iterable, Mapping
 from typing import Any, TypeVar
 
 T = TypeVar("T")
@@ -28,19 +28,24 @@ class Topics:
 
     async def wait(self, topic: str, timeout: float, *, since: int) -> bool:
         """True once the count has left `since`, False after `timeout` seconds."""
+        return await self.wait_any({topic: since}, timeout)
+
+    async def wait_any(self, tickets: Mapping[str, int], timeout: float) -> bool:
+        """True once the count of one of these has left its ticket, False after `timeout` seconds."""
         waiter: asyncio.Future[bool] = asyncio.get_running_loop().create_future()
         with self._lock:
-            if self.ticket(topic) != since:
+            if any(self.ticket(topic) != since for topic, since in tickets.items()):
                 return True
             if timeout <= 0:
                 return False
-            self._waiters.setdefault(topic, {})[waiter] = None
+            for topic in tickets:
+                self._waiters.setdefault(topic, {})[waiter] = None
         timer = waiter.get_loop().call_later(timeout, _answer, waiter, False)
         try:
             return await waiter
         finally:
             timer.cancel()
-            self._forget(topic, waiter)
+            self._forget(tickets, waiter)
 
     def signal(self, topics: Iterable[str]) -> list[Outcome]:
         """Count a signal for each; the waiters are the caller's to `deliver`, together with what else it has."""
@@ -58,13 +63,14 @@ class Topics:
             waiting = list(self._waiters)
         return self.signal(waiting)
 
-    def _forget(self, topic: str, waiter: asyncio.Future[bool]) -> None:
+    def _forget(self, topics: Iterable[str], waiter: asyncio.Future[bool]) -> None:
         with self._lock:
-            waiters = self._waiters.get(topic)
-            if waiters is not None:
-                waiters.pop(waiter, None)
-                if not waiters:
-                    del self._waiters[topic]
+            for topic in topics:
+                waiters = self._waiters.get(topic)
+                if waiters is not None:
+                    waiters.pop(waiter, None)
+                    if not waiters:
+                        del self._waiters[topic]
 
 
 def deliver(outcomes: Iterable[Outcome]) -> None:

@@ -5,14 +5,15 @@ from __future__ import annotations
 import asyncio
 import math
 import time
-from collections.abc import Sequence
+from collections.abc import Iterator, Sequence
+from contextlib import contextmanager
 
 import msgspec
 
 from ... import ids as makers
 from ...errors import MessageTooLarge, QueueFull, QueueNotFound, Unavailable, UnknownOutcome
 from ...v1.task_pb2 import Task
-from ..records import Envelope
+from ..records import Enqueued, Envelope
 from . import deadline, tasks
 from .calls import Call
 from .connection import Connection
@@ -23,7 +24,7 @@ from .partition import Partition
 from .tasks import field
 from .wire import Post, parts
 
-_UNKNOWN = "{}: the server did not say whether the messages arrived"
+UNKNOWN = "{}: the server did not say whether the messages arrived"
 
 
 class Key(msgspec.Struct):
@@ -34,6 +35,9 @@ class Key(msgspec.Struct):
     call: str = ""  # it counts when this call does
 
 
+read_key = msgspec.json.Decoder(Key).decode
+
+
 class Appender:
     """Writes messages of one queue."""
 
@@ -42,8 +46,21 @@ class Appender:
         self._ids = ids
 
     async def append(self, messages: Sequence[Envelope]) -> list[str]:
+        return [each.id for each in await self.append_once(messages)]
+
+    async def append_once(self, messages: Sequence[Envelope]) -> list[Enqueued]:
+        """The same, and which messages are new."""
+        with self.refusing():
+            made = await self._append(messages)
+        if any(not message.delay and message.at is None for message in messages):
+            self._partition.enqueued()
+        return made
+
+    @contextmanager
+    def refusing(self) -> Iterator[None]:
+        """Around what is stored: QueueFull where the server has no room."""
         try:
-            ids = await self._append(messages)
+            yield
         except Refused as error:
             if error.code in NO_ROOM:
                 self._partition.reserve.refused()
@@ -53,35 +70,46 @@ class Appender:
                     f"({error}); complete messages, or raise the limit with `nats stream edit`"
                 ) from error
             raise
-        if any(not message.delay and message.at is None for message in messages):
-            self._partition.enqueued()
-        return ids
 
-    async def _append(self, messages: Sequence[Envelope]) -> list[str]:
+    async def _append(self, messages: Sequence[Envelope]) -> list[Enqueued]:
+        if not messages:
+            await self._partition.info()
+            return []
+        made = await self.posts(messages)
+        posts, ids = [post for post, _ in made], [id for _, id in made]
+        return await self._append_posts(messages, posts, ids)
+
+    async def posts(self, messages: Sequence[Envelope]) -> list[tuple[Post, str]]:
+        """The messages as they are stored, with their ids; their priorities can be claimed."""
         partition = self._partition
         info = await partition.info()
-        if not messages:
-            return []
         now = partition.connection.now()
         await partition.reserve.check_room()
         made = self._tasks(messages, now)
         for task in made:
             self.must_fit(task)
+        if any(task.expires for task in made):
+            await partition.lapses.mark()
         for priority in {message.priority for message in messages}:
             if await partition.consumers.ensure(priority, info.options.lease):
                 await partition.note(b"lane")
-        keys = [message.dedup_key for message in messages]
         marked = len(made) == 1 or partition.connection.is_at_least(2, 14)
-        posts = [await self.post(task, now, marked=marked) for task in made]
-        ids = [task.id for task in made]
+        return [(await self.post(task, now, marked=marked), task.id) for task in made]
+
+    async def _append_posts(
+        self, messages: Sequence[Envelope], posts: Sequence[Post], ids: list[str]
+    ) -> list[Enqueued]:
+        partition, keys = self._partition, [message.dedup_key for message in messages]
+        info = await partition.info()
         if any(key is not None for key in keys):
-            return await self._append_once(posts, ids, keys, info.options.dedup_window)
+            answer = await self._append_once(posts, ids, keys, info.options.dedup_window)
+            return [Enqueued(id, id == own) for id, own in zip(answer, ids, strict=True)]
         if self._is_large(posts):
             call = await partition.calls.begin(len(posts))
             await self._store_call(call, call.marked(posts), ids)
         else:
             await self._store(posts, ids)
-        return ids
+        return [Enqueued(id, True) for id in ids]
 
     def _tasks(self, messages: Sequence[Envelope], now: float) -> list[Task]:
         """A run of equal priority shares the bits of one id, so that ids go up in input order."""
@@ -143,7 +171,7 @@ class Appender:
                 await self._store(left, ids, doubt=again)
             counts = await calls.commit(call)
         except (UnknownOutcome, Lost, Nobody) as error:
-            raise UnknownOutcome(_UNKNOWN.format(self._partition.queue), ids=ids, retry=retry) from error
+            raise UnknownOutcome(UNKNOWN.format(self._partition.queue), ids=ids, retry=retry) from error
         except Refused:
             await calls.drop(call)
             raise
@@ -193,7 +221,7 @@ class Appender:
             await self._store(await self._missing(posts), ids, doubt=True)
             return list(ids)
 
-        return UnknownOutcome(_UNKNOWN.format(self._partition.queue), ids=ids, retry=retry)
+        return UnknownOutcome(UNKNOWN.format(self._partition.queue), ids=ids, retry=retry)
 
     # ------------------------------------------------------------------ dedup keys
 
@@ -232,7 +260,7 @@ class Appender:
         async def retry() -> list[str]:
             return await self._append_once(posts, ids, keys, window)
 
-        raise UnknownOutcome(_UNKNOWN.format(partition.queue), ids=ids, retry=retry)
+        raise UnknownOutcome(UNKNOWN.format(partition.queue), ids=ids, retry=retry)
 
     async def _known_keys(self, subjects: dict[str, str], *, doubt: bool) -> dict[str, tuple[int, Key]] | None:
         """The keys that are there, with their sequences; None: one belongs to a call that is still open.
@@ -249,7 +277,7 @@ class Appender:
         for key, subject in subjects.items():
             if subject not in found:
                 continue
-            one = msgspec.json.decode(found[subject].data, type=Key)
+            one = found[subject].read(read_key)
             verdict = await self._partition.calls.verdict(one.call) if one.call else "counts"
             if verdict == "waits":
                 return None

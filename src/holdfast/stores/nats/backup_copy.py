@@ -7,20 +7,20 @@ from collections.abc import AsyncIterator
 from pathlib import Path
 from typing import TYPE_CHECKING
 
-import msgspec
-
 from ...errors import QueueNotFound
 from ...v1.task_pb2 import Record, Task
 from .. import backups
-from ..backups import Part, QueueCopy, Row, Section
+from ..backups import Changed, Part, QueueCopy, Row, Section
 from ..base import QueueInfo
+from ..scheduling import Scheduled
 from . import appending as appends
 from . import deadline, state, tasks
 from .backup_spool import Spool, spooled, verb
-from .connection import WINDOW
+from .connection import TRIES, WINDOW
 from .names import id_of
 from .partition import Partition
 from .reading import Found
+from .schedules import NatsSchedules
 
 if TYPE_CHECKING:
     import pyarrow as pa
@@ -29,8 +29,9 @@ if TYPE_CHECKING:
 class NatsSnapshot:
     """See `Snapshot`."""
 
-    def __init__(self, folder: Path, timeout: float) -> None:
+    def __init__(self, folder: Path, schedules: NatsSchedules, timeout: float) -> None:
         self._folder = folder
+        self._schedules = schedules
         self._timeout = timeout
         self.queues: list[QueueCopy] = []
 
@@ -40,7 +41,7 @@ class NatsSnapshot:
                 info = await partition.info()
             except QueueNotFound:
                 return
-            copying = _Copying(partition, info, self._folder / str(len(self.queues)))
+            copying = _Copying(partition, info, self._schedules, self._folder / str(len(self.queues)))
             self.queues.append(await copying.run())
 
     async def read(self, queue: QueueCopy, section: Section, part: Part) -> AsyncIterator[pa.Table | bytes]:
@@ -50,9 +51,10 @@ class NatsSnapshot:
 class _Copying:
     """One queue."""
 
-    def __init__(self, partition: Partition, info: QueueInfo, folder: Path) -> None:
+    def __init__(self, partition: Partition, info: QueueInfo, schedules: NatsSchedules, folder: Path) -> None:
         self._partition = partition
         self._info = info
+        self._schedules = schedules
         self._seen: set[str] = set()
         self._spools = {section: Spool(folder / section) for section in ("open", "dead", "archive")}
 
@@ -60,21 +62,37 @@ class _Copying:
         partition = self._partition
         at = partition.connection.now()
         last = await self._ended(1)
-        await self._tasks()
-        await self._ended(last + 1)
+        scheduled = await self._rest(await self._tasks(1), last + 1)
         parts: dict[Section, list[Part]] = {"keys": await self._keys()}
         for section, spool in self._spools.items():
             spool.write()
             parts[section] = spool.parts  # type: ignore[index]  # a section
         counts, _, _ = await partition.counters.read()
-        return QueueCopy(info=self._info, at=at, completed=counts.completed, failed=counts.failed, parts=parts)
+        return QueueCopy(
+            info=self._info,
+            at=at,
+            completed=counts.completed,
+            failed=counts.failed,
+            schedules=scheduled,
+            parts=parts,
+        )
+
+    async def _rest(self, task: int, ended: int) -> list[Scheduled]:
+        """What came meanwhile, and the schedules: their marks tell of exactly those fires whose messages are copied."""
+        for _ in range(TRIES):
+            found, before = await self._schedules.copied(self._info.name)
+            task = await self._tasks(task)
+            ended = await self._ended(ended) + 1
+            if (await self._schedules.marks_of(self._info.name))[1] == before:
+                return found
+        raise Changed
 
     async def _ended(self, start: int) -> int:
         """Dead letters and the archive, from a place of the stream of records on; the last place."""
         names, last = self._partition.names, start - 1
         while page := await self._partition.reader.run(names.done_stream, f"{names.done}*", last + 1, WINDOW):
             for one in page:
-                record = tasks.read_record(one.data)
+                record = one.read(tasks.read_record)
                 if not record.gone and record.place != state.LIVE and record.HasField("task"):
                     await self._add_ended(record)
             last = page[-1].sequence
@@ -89,9 +107,9 @@ class _Copying:
         row = await self._row(record.task, record, "dead" if dead else record.status)
         self._spools["dead" if dead else "archive"].add(row)
 
-    async def _tasks(self) -> None:
-        """What has not ended, in the order of the stream."""
-        partition, names, start = self._partition, self._partition.names, 1
+    async def _tasks(self, start: int) -> int:
+        """What has not ended, from a place of the stream of tasks on, in its order; the place behind the last."""
+        partition, names = self._partition, self._partition.names
         while page := await partition.reader.run(names.task_stream, f"{names.task}*.>", start, WINDOW):
             ids = [id_of(one.subject) for one in page]
             records = await partition.records(ids)
@@ -102,11 +120,12 @@ class _Copying:
                     await self._add_open(one, id, records[id][1] if id in records else None)
             start = page[-1].sequence + 1
             deadline.renew()
+        return start
 
     async def _add_open(self, one: Found, id: str, record: Record | None) -> None:
         if record is not None and record.place != state.LIVE:
             return  # it has ended: its record tells
-        task = tasks.read_task(one.data)
+        task = one.read(tasks.read_task)
         if task.call and await self._partition.calls.verdict(task.call) != "counts":
             return
         self._seen.add(id)
@@ -141,13 +160,16 @@ class _Copying:
             result=result,
             error=rest.error if rest.HasField("error") else None,
             worker=rest.worker if rest.HasField("worker") else None,
+            expires=task.expires or None,
         )
 
     async def _keys(self) -> list[Part]:
         partition, names = self._partition, self._partition.names
         now, found = partition.connection.now(), list[backups.Key]()
         for one in await partition.reader.run(names.task_stream, f"{names.key}*", 1, 1 << 30):
-            key = msgspec.json.decode(one.data, type=appends.Key)
+            if one.subject in (names.marks, names.expiring):
+                continue
+            key = one.read(appends.read_key)
             counts = not key.call or await partition.calls.verdict(key.call) == "counts"
             if counts and key.until > now:
                 found.append(backups.Key(bytes.fromhex(id_of(one.subject)), key.id, key.until - now))

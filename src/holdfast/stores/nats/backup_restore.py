@@ -24,6 +24,7 @@ from .counters import Entry
 from .partition import Partition
 from .priority_consumers import nak
 from .queues import Register
+from .schedules import NatsSchedules
 from .wire import Post
 
 if TYPE_CHECKING:
@@ -46,6 +47,7 @@ class NatsRestoring:
     def __init__(
         self,
         register: Register,
+        schedules: NatsSchedules,
         partition: Callable[[str], Partition],
         backup: str,
         queues: Sequence[NewQueue],
@@ -53,6 +55,7 @@ class NatsRestoring:
         timeout: float,
     ) -> None:
         self._register = register
+        self._schedules = schedules
         self._partition = partition
         self._backup = backup
         self._new = queues
@@ -107,6 +110,8 @@ class NatsRestoring:
         partition, now = into.partition, into.partition.connection.now()
         posts: list[Post] = []
         records: list[Post] = []
+        if rows["expires"].null_count < rows.num_rows:
+            await partition.lapses.mark()
         for row in found:
             due = row.due if row.due is not None and row.due > now else 0.0
             into.waiting[row.priority] += 1
@@ -136,6 +141,7 @@ class NatsRestoring:
             max_attempts=row.own_max_attempts or 0,
             due=due,
             format=tasks.FORMAT,
+            expires=row.expires or 0.0,
         )
         if not partition.blobs.fits(task.ByteSize()):
             task.blob = await partition.blobs.put(task.id, task.data)
@@ -231,6 +237,7 @@ class NatsRestoring:
         new, partition = queue.new, queue.partition
         counts = msgspec.json.encode(Entry(new.completed, new.failed))
         await partition.connection.store([Post(f"{partition.names.tally}sum", counts, "")])
+        await self._schedules.restore(new.name, new.created_at, new.schedules)
         await self._register.restore(QueueInfo(new.name, new.options, new.paused, new.created_at))
         partition.consumers.look_soon()
         partition.wake()

@@ -1,7 +1,8 @@
 """Backup and restore of queues in JetStream; see `stores/backups.py` for the promises.
 
 There is no snapshot of several streams. Records of ended messages are read first, then tasks with their records, then
-the records that were written meanwhile; where a message was seen first, there it is. So each is in one state, of a time
+the records that were written meanwhile, with the marks of schedules before and after, until nobody has fired in
+between; where a message was seen first, there it is. So each is in one state, of a time
 between the begin and the end of the copy of its queue. A queue that is restored has streams, and appears when its entry
 is written.
 """
@@ -19,6 +20,7 @@ from .backup_copy import NatsSnapshot
 from .backup_restore import NatsRestoring
 from .partition import Partition
 from .queues import Register
+from .schedules import NatsSchedules
 
 
 class NatsBackups:
@@ -26,8 +28,11 @@ class NatsBackups:
 
     one_instant = False
 
-    def __init__(self, register: Register, partition: Callable[[str], Partition], timeout: float) -> None:
+    def __init__(
+        self, register: Register, schedules: NatsSchedules, partition: Callable[[str], Partition], timeout: float
+    ) -> None:
         self._register = register
+        self._schedules = schedules
         self._partition = partition
         self._timeout = timeout
 
@@ -35,7 +40,7 @@ class NatsBackups:
     async def snapshot(self, queues: Sequence[str]) -> AsyncIterator[NatsSnapshot]:
         folder = Path(tempfile.mkdtemp(prefix="holdfast-backup-"))
         try:
-            snapshot = NatsSnapshot(folder, self._timeout)
+            snapshot = NatsSnapshot(folder, self._schedules, self._timeout)
             for name in queues:
                 await snapshot.copy(self._partition(name))
             yield snapshot
@@ -46,7 +51,9 @@ class NatsBackups:
     async def restoring(self, backup: str, queues: Sequence[NewQueue]) -> AsyncIterator[NatsRestoring]:
         folder = Path(tempfile.mkdtemp(prefix="holdfast-restore-"))
         try:
-            restoring = NatsRestoring(self._register, self._partition, backup, queues, folder, self._timeout)
+            restoring = NatsRestoring(
+                self._register, self._schedules, self._partition, backup, queues, folder, self._timeout
+            )
             await restoring.begin()
             yield restoring
         finally:

@@ -16,7 +16,7 @@ from typing import Any
 
 import msgspec
 
-from ...errors import Damaged, StoreError
+from ...errors import Damaged
 from ...ids import number
 from ...v1.task_pb2 import Task
 from . import deadline
@@ -73,9 +73,8 @@ class Blobs:
         old = await self._find(name, create=True)
         size, nuid = min(_CHUNK_BYTES, self._connection.max_payload // 2), os.urandom(11).hex()
         chunks = [Post(self._chunks + nuid, data[at : at + size]) for at in range(0, len(data), size)]
-        digest = "SHA-256=" + base64.urlsafe_b64encode(hashlib.sha256(data).digest()).decode()
-        now = datetime.now(UTC).isoformat()
-        info = _Info(name, self._bucket, nuid, len(data), len(chunks), now, digest, options={"max_chunk_size": size})
+        now, how = datetime.now(UTC).isoformat(), {"max_chunk_size": size}
+        info = _Info(name, self._bucket, nuid, len(data), len(chunks), now, _digest(data), options=how)
         try:
             for start in range(0, len(chunks), _CHUNKS_AT_ONCE):
                 await self._store(chunks[start : start + _CHUNKS_AT_ONCE])
@@ -106,9 +105,12 @@ class Blobs:
             parts += [one.data for one in page]
             start = page[-1].sequence + 1
             deadline.renew()
-        if sum(map(len, parts)) != info.size:
-            raise Damaged(f"nats: the payload {name!r} in the object store is not as long as it was", key=name)
-        return b"".join(parts)
+        data = b"".join(parts)
+        if len(data) != info.size:
+            raise _damaged(name, "it is not as long as it was")
+        if info.digest and info.digest != _digest(data):
+            raise _damaged(name, "its bytes do not match its digest")
+        return data
 
     async def payload(self, task: Task) -> bytes:
         """The data of a task, wherever it lies."""
@@ -150,7 +152,7 @@ class Blobs:
         except Nobody:
             return []
         infos = [info for one in found.values() if not (info := _info(one)).deleted]
-        own = [info.name for info in infos if number(info.name.removesuffix(RESULT)) is not None]
+        own = [info.name for info in infos if number(info.name.partition(".")[0]) is not None]
         if len(own) < len(infos):
             await self.delete(own)
             return [f"object store {self._bucket}, {len(infos) - len(own)} objects"]
@@ -200,9 +202,21 @@ class Blobs:
     async def _purge(self, nuid: str) -> None:
         await self._connection.api(f"STREAM.PURGE.{self._stream}", {"filter": self._chunks + nuid})
 
-    def _missing(self, name: str) -> StoreError:
-        return StoreError(f"nats: the payload {name!r} is not in the object store any more")
+    def _missing(self, name: str) -> Damaged:
+        return _damaged(name, "it is gone")
+
+
+def _damaged(name: str, why: str) -> Damaged:
+    advice = "restore it from a backup; `holdfast scrub` looks for others"
+    return Damaged(f"nats: the payload {name!r} in the object store is damaged ({why}): {advice}", key=name, why=why)
+
+
+def _digest(data: bytes) -> str:
+    return "SHA-256=" + base64.urlsafe_b64encode(hashlib.sha256(data).digest()).decode()
+
+
+_decode = msgspec.json.Decoder(_Info).decode
 
 
 def _info(found: Found) -> _Info:
-    return msgspec.json.decode(found.data, type=_Info)
+    return found.read(_decode)

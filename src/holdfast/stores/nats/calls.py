@@ -48,6 +48,9 @@ class Call(msgspec.Struct, frozen=True):
         return [msgspec.structs.replace(post, data=post.data + field) for post in posts]
 
 
+read_mark = msgspec.json.Decoder(Mark).decode
+
+
 class Calls:
     """The calls of one queue."""
 
@@ -126,10 +129,10 @@ class Calls:
         swept = 0
         for subject in await self._reader.subjects(names.task_stream, f"{names.call}*"):
             found = await self._reader.last_exact(names.task_stream, subject)
-            if found is None or _read(found).until > self._connection.now() - older_than:
+            mark = found.note(read_mark) if found is not None else None
+            if mark is None or mark.until > self._connection.now() - older_than:
                 continue
-            state = _read(found).state
-            if state == "committed" or (state == "dropped" and nothing_waits):
+            if mark.state == "committed" or (mark.state == "dropped" and nothing_waits):
                 await self._remove(subject)
                 swept += 1
         return swept
@@ -140,4 +143,4 @@ def _word(state: Literal["open", "committed", "dropped"], until: float) -> bytes
 
 
 def _read(found: Found) -> Mark:
-    return msgspec.json.decode(found.data, type=Mark)
+    return found.read(read_mark)

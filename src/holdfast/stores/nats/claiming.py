@@ -10,11 +10,11 @@ from typing import TYPE_CHECKING
 
 import msgspec
 
-from ...errors import StoreError
+from ...errors import Damaged, StoreError
 from ...v1.task_pb2 import Record, Task
 from ..base import QueueInfo
-from ..records import Claimed, Claims, Expired
-from . import deadline, state, tasks, wire
+from ..records import LAPSED, Claimed, Claims, Expired
+from . import damage, deadline, state, tasks, wire
 from .clock import Moment
 from .connection import WINDOW
 from .deadline import RETRY_S, TRY_S
@@ -33,9 +33,19 @@ class _Candidate(msgspec.Struct):
     consumer: PriorityConsumer
     handed: Handed
     task: Task
+    raw: bytes  # the task as it lies in its stream
+    damage: str = ""  # why it cannot be read: the task is what stands for it
     record: Record | None = None
     sequence: int = 0  # of the record; 0: there is none
     seen: float = 0.0  # by our own clock: its task was there after that
+
+
+class _Wish(msgspec.Struct, frozen=True):
+    """What is asked for."""
+
+    limit: int
+    lease: float
+    worker: str | None
 
 
 class Claimer:
@@ -48,14 +58,15 @@ class Claimer:
         self._unheard: Lost | None = None  # the server did not answer the last look
         self._not_due = 0  # messages not due that the last look was the first to see: there may be a run of them
 
-    async def claim(self, limit: int, lease: float, *, wait: float = 0.0) -> Claims:
+    async def claim(self, limit: int, lease: float, *, wait: float = 0.0, worker: str | None = None) -> Claims:
         """As the seam says; waits are long polls on every consumer at once."""
         partition, started, heard = self._partition, time.monotonic(), False
+        wish = _Wish(limit, lease, worker)
         info = await partition.info()
         while True:
             claims = Claims([])
             if not info.paused:
-                claims = await self._now(info, limit, lease)
+                claims = await self._now(info, wish)
             heard = heard or self._unheard is None
             left = started + wait - time.monotonic()
             if not _is_empty(claims) or (left <= 0 and heard):
@@ -68,8 +79,8 @@ class Claimer:
             await self._wait(seconds, quietly=info.paused or self._passed > 0)
             info = await partition.info()
 
-    async def _now(self, info: QueueInfo, limit: int, lease: float) -> Claims:
-        claims = await self._once(info, limit, lease)
+    async def _now(self, info: QueueInfo, wish: _Wish) -> Claims:
+        claims = await self._once(info, wish)
         until = time.monotonic() + self._partition.patience() if _is_empty(claims) else 0.0
         while _is_empty(claims) and (left := until - time.monotonic()) > 0:
             # The server's own timers are some milliseconds late, and a lease is over when it is so beyond doubt.
@@ -78,7 +89,7 @@ class Claimer:
             info = await self._partition.info()
             if info.paused:
                 break
-            claims = await self._once(info, limit, lease)
+            claims = await self._once(info, wish)
         return claims
 
     async def _wait(self, seconds: float, *, quietly: bool) -> None:
@@ -98,22 +109,24 @@ class Claimer:
 
     # ------------------------------------------------------------------ one look
 
-    async def _once(self, info: QueueInfo, limit: int, lease: float) -> Claims:
+    async def _once(self, info: QueueInfo, wish: _Wish) -> Claims:
         """As many as are asked for, while anything is handed out: what others hold or have ended is passed over."""
         messages: list[Claimed] = []
         expired: list[Expired] = []
         self._passed = self._not_due = 0
         self._unheard = None
         while (
-            len(messages) < limit and self._passed < BATCH_MESSAGES and not any(message.alone for message in messages)
+            len(messages) < wish.limit
+            and self._passed < BATCH_MESSAGES
+            and not any(message.alone for message in messages)
         ):
-            asked = limit - len(messages)
+            asked = wish.limit - len(messages)
             try:
                 found = await self._partition.consumers.fetch(asked, ahead=min(2 * self._not_due, WINDOW))
             except Lost as error:  # the connection broke, or a server does not answer; whoever waits looks again
                 self._unheard = error
                 break
-            claims, stop = await self._look(info, found, lease, joining=bool(messages))
+            claims, stop = await self._look(info, found, wish, joining=bool(messages))
             deadline.renew()  # there may be any number that cannot be taken
             messages += claims.messages
             expired += claims.expired
@@ -122,20 +135,26 @@ class Claimer:
         return Claims(messages, expired)
 
     async def _look(
-        self, info: QueueInfo, found: Sequence[tuple[PriorityConsumer, Handed]], lease: float, *, joining: bool
+        self, info: QueueInfo, found: Sequence[tuple[PriorityConsumer, Handed]], wish: _Wish, *, joining: bool
     ) -> tuple[Claims, bool]:
+        sums = self._partition.connection.sums
         candidates = [
-            _Candidate(consumer, handed, tasks.read_task(handed.data), seen=handed.asked) for consumer, handed in found
+            _Candidate(consumer, handed, *damage.handed_task(sums, handed.subject, handed.data), seen=handed.asked)
+            for consumer, handed in found
         ]
         if any(one.task.call for one in candidates) and not self._partition.dead:
             candidates = [one for one in candidates if not one.task.call or await self._counts(one)]
-        await self._read([one for one in candidates if one.handed.delivered > 1 or self._partition.dead])
-        return await self._judge(info, candidates, lease, joining=joining)
+        await self._read([one for one in candidates if one.handed.delivered > 1 or self._partition.dead or one.damage])
+        return await self._judge(info, candidates, wish, joining=joining)
 
     async def _counts(self, one: _Candidate) -> bool:
         """Whether a part of a larger call counts; if not, it is passed over or thrown away."""
         partition = self._partition
-        verdict = await partition.calls.verdict(one.task.call)
+        try:
+            verdict = await partition.calls.verdict(one.task.call)
+        except Damaged as error:  # nobody knows
+            one.damage = str(error)
+            return True
         if verdict == "waits":
             self._passed += 1
             await partition.connection.send(one.handed.ack, nak(min(RETRY_S * 2 ** (one.handed.delivered - 1), TRY_S)))
@@ -150,6 +169,8 @@ class Claimer:
         records = await self._partition.records([one.handed.id for one in candidates])
         for one in candidates:
             one.sequence, one.record = records.get(one.handed.id, (0, None))
+            if one.damage and one.record is not None and one.record.HasField("task"):  # it ended: there it is sound
+                one.task, one.raw, one.damage = one.record.task, one.record.task.SerializeToString(), ""
         await self._recall([one for one in candidates if one.record is None and not self._partition.dead])
 
     async def _recall(self, candidates: Sequence[_Candidate]) -> None:
@@ -160,7 +181,7 @@ class Claimer:
                 one.record = Record(format=tasks.FORMAT, place=state.ARCHIVE, gone=True)
 
     async def _judge(
-        self, info: QueueInfo, candidates: Sequence[_Candidate], lease: float, *, joining: bool
+        self, info: QueueInfo, candidates: Sequence[_Candidate], wish: _Wish, *, joining: bool
     ) -> tuple[Claims, bool]:
         """Sort out what can be taken, the rest is ended, buried or given back; and whether one had to stay behind."""
         partition, moment = self._partition, self._partition.connection.moment()
@@ -171,7 +192,9 @@ class Claimer:
         for one in candidates:
             seen = moment if one.record is None else partition.seen(one.handed.id, one.record, moment)
             what = state.sight(one.record, one.task, info.options, seen, dead=partition.dead)
-            if what == "take":
+            if what == "unread" or (one.damage and what in ("take", "expired", "lapsed")):
+                expired += await self._give_up(info, one)
+            elif what == "take":
                 alone = not partition.dead and state.must_be_alone(one.record, one.task, info.options)
                 if full or stop or (alone and (takes or joining)):
                     stop = True
@@ -184,37 +207,69 @@ class Claimer:
                 seconds = state.wait(one.record, one.task, seen)
                 self._partition.expect(moment.now + seconds)
                 too_early.append(wire.frame(one.handed.ack, nak(seconds)))
-            elif what == "expired":
-                expired += await self._expire(info, one)
+            elif what in ("expired", "lapsed"):
+                expired += await (self._expire if what == "expired" else self._lapse)(info, one)
             else:
-                await self._settler.finish_ended(one.handed, one.task, one.record)
+                await self._settler.finish_ended(one.handed, one.task, one.raw, one.record)
         if too_early:
             await partition.connection.say(b"".join(too_early))
-        return Claims(await self._take(info, takes, lease), expired), stop
+        payloads = await self._payloads(takes)
+        unread = {one.handed.id for one in takes if isinstance(payloads.get(one.handed.id), StoreError)}
+        for one in takes:
+            if one.handed.id in unread and await partition.are_there([one.handed.sequence]) == [True]:
+                one.damage = str(payloads[one.handed.id])
+                expired += await self._give_up(info, one)
+        takes = [one for one in takes if one.handed.id not in unread]
+        return Claims(await self._take(info, takes, payloads, wish), expired), stop
 
     async def _expire(self, info: QueueInfo, one: _Candidate) -> list[Expired]:
         """A lease ran out and no attempt is left."""
         assert one.record is not None
-        old = Lease(one.handed.id, one.record, one.sequence, one.task, one.handed.data, one.handed.ack)
-        if not await self._settler.bury(info, old, state.EXPIRED):
+        return await self._bury(info, one, one.record, state.EXPIRED)
+
+    async def _lapse(self, info: QueueInfo, one: _Candidate) -> list[Expired]:
+        """It has expired, and nobody holds it."""
+        record, now = one.record or Record(format=tasks.FORMAT), self._partition.connection.now()
+        old = Lease(one.handed.id, record, one.sequence, one.task, one.raw, one.handed.ack)
+        if not await self._settler.end(old, state.lapsed(record, info.options, now), one.handed.sequence):
+            await self._lost(info, one)
             return []
-        status = "dead" if info.options.dead_letter else "failed"
-        return [Expired(one.handed.id, one.record.attempts, "dead" if status == "dead" else "failed", state.EXPIRED)]
+        return [Expired(one.handed.id, record.attempts, "failed", LAPSED)]
+
+    async def _give_up(self, info: QueueInfo, one: _Candidate) -> list[Expired]:
+        """What cannot be read is never delivered. The bytes of a task are kept beside its letter."""
+        partition, record = self._partition, one.record
+        if partition.dead:  # it is a dead letter already
+            damage.logger.error("%s", one.damage or (record.error if record else ""))
+            await partition.connection.send(one.handed.ack, nak(info.options.lease))
+            return []
+        if damage.HEADER in one.task.headers:
+            await partition.blobs.put(one.handed.id + damage.KEPT, one.handed.data)
+        why = record.error if record is not None and state.is_unread(record) else one.damage
+        fresh = record is None or state.is_unread(record)
+        return await self._bury(info, one, Record(format=tasks.FORMAT) if fresh or record is None else record, why)
+
+    async def _bury(self, info: QueueInfo, one: _Candidate, record: Record, why: str) -> list[Expired]:
+        old = Lease(one.handed.id, record, one.sequence, one.task, one.raw, one.handed.ack)
+        if not await self._settler.bury(info, old, why):
+            return []
+        return [Expired(one.handed.id, record.attempts, "dead" if info.options.dead_letter else "failed", why)]
 
     # ------------------------------------------------------------------ taking
 
-    async def _take(self, info: QueueInfo, takes: Sequence[_Candidate], lease: float) -> list[Claimed]:
-        partition, removed = self._partition, await self._removed(takes)
+    async def _take(
+        self, info: QueueInfo, takes: Sequence[_Candidate], payloads: dict[str, bytes | StoreError], wish: _Wish
+    ) -> list[Claimed]:
+        partition, lease, removed = self._partition, wish.lease, await self._removed(takes)
         takes = [one for one in takes if one.handed.id not in removed]
         if not takes:
             return []
-        payloads = await self._payloads(takes)
         # The server's timer for each; the usual lease needs no word.
         timers = [wire.frame(one.handed.ack, nak(lease)) for one in takes if one.consumer.lease != lease]
         if timers:
             await partition.connection.say(b"".join(timers))
         moment = partition.connection.moment()
-        leases, posts = self._leases(takes, lease, moment)
+        leases, posts = self._leases(takes, wish, moment)
         try:
             sequences, _ = await partition.fence.write(posts)
         except (Refused, Denied):  # no room for our leases, or no right to write them; others may have both
@@ -233,7 +288,9 @@ class Claimer:
                 continue
             each.sequence = sequence
             kept.append(each)
-            claimed.append(_claimed(info, each, _given(payloads, each)))
+            payload = payloads.get(each.id, each.task.data)
+            assert isinstance(payload, bytes)  # who has none is not taken
+            claimed.append(_claimed(info, each, payload))
             if one.record is not None:
                 claimed[-1].recovered = bool(one.record.token)
                 claimed[-1].alone = state.must_be_alone(one.record, one.task, info.options) and not partition.dead
@@ -243,9 +300,8 @@ class Claimer:
         return claimed
 
     async def _payloads(self, takes: Sequence[_Candidate]) -> dict[str, bytes | StoreError]:
-        """What lies in the object store, read before the lease is given: a long read is no part of it.
-
-        One that is not there is told once its attempt is counted: its lease is given all the same.
+        """What lies in the object store, or why it cannot be read; before the lease is given: a long read is no part
+        of it.
         """
         found: dict[str, bytes | StoreError] = {}
         for one in takes:
@@ -271,17 +327,18 @@ class Claimer:
             one.seen = now
         return {one.handed.id for one, ok in zip(unsure, there, strict=True) if not ok}
 
-    def _leases(self, takes: Sequence[_Candidate], lease: float, moment: Moment) -> tuple[list[Lease], list[Post]]:
+    def _leases(self, takes: Sequence[_Candidate], wish: _Wish, moment: Moment) -> tuple[list[Lease], list[Post]]:
         """Leases as they are to be, and what has to be written for that. What nobody held before shares a record."""
-        end, secret = state.lease_end(moment, lease), os.urandom(8).hex()
-        first, told, ahead = state.taken(None, secret, end, moment.now), state.told_end(end, moment), moment.ahead
+        end, secret = state.lease_end(moment, wish.lease), os.urandom(8).hex()
+        first = state.taken(None, secret, end, moment.now, wish.worker)
+        told, ahead = state.told_end(end, moment), moment.ahead
         body = first.SerializeToString()
         leases: list[Lease] = []
         posts: list[Post] = []
         for place, one in enumerate(takes):
             handed, fresh, token = one.handed, one.record is None, f"{secret}{place:x}"
-            record = first if fresh else state.taken(one.record, token, end, moment.now)
-            made = Lease(handed.id, record, one.sequence, one.task, handed.data, handed.ack, token, told, ahead)
+            record = first if fresh else state.taken(one.record, token, end, moment.now, wish.worker)
+            made = Lease(handed.id, record, one.sequence, one.task, one.raw, handed.ack, token, told, ahead)
             leases.append(made)
             posts.append(self._partition.post(made, record, body if fresh else None))
         return leases, posts
@@ -293,7 +350,7 @@ class Claimer:
         moment = self._partition.connection.moment()
         what = state.sight(one.record, one.task, info.options, moment, dead=self._partition.dead)
         if what in ("ended", "dead"):
-            await self._settler.finish_ended(one.handed, one.task, one.record)
+            await self._settler.finish_ended(one.handed, one.task, one.raw, one.record)
         else:
             await self._partition.connection.send(one.handed.ack, nak(state.wait(one.record, one.task, moment)))
 
@@ -316,8 +373,7 @@ class Claimer:
             moment = partition.connection.moment()
             record.lease_end = max(record.lease_end, state.lease_end(moment, seconds))
             lease.told = max(lease.told, state.told_end(record.lease_end, moment))
-            if record.lease_end == lease.record.lease_end:
-                return lease.told
+            # Written also where it ends no later: only so does the holder learn that somebody took the message back.
             [sequence], _ = await partition.fence.write([partition.post(lease, record)])
             if sequence is None:
                 partition.leases.pop((id, token), None)
@@ -327,13 +383,6 @@ class Claimer:
             await partition.connection.send(lease.ack, nak(record.lease_end - moment.earliest))
             self._partition.expect(record.lease_end)
             return lease.told
-
-
-def _given(payloads: dict[str, bytes | StoreError], lease: Lease) -> bytes:
-    payload = payloads.get(lease.id, lease.task.data)
-    if isinstance(payload, StoreError):
-        raise payload
-    return payload
 
 
 def _claimed(info: QueueInfo, lease: Lease, payload: bytes) -> Claimed:
@@ -350,6 +399,7 @@ def _claimed(info: QueueInfo, lease: Lease, payload: bytes) -> Claimed:
         tasks.most(task, info.options),
         about.timestamp / 1000,
         lease.told,
+        expires=None if lease.record.place == state.DEAD else task.expires or None,
     )
 
 

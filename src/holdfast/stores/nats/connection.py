@@ -24,6 +24,7 @@ from .connecting import Attempt
 from .deadline import FRESH_S, POLL_S, RECOVERY_S, RETRY_S, TRY_S, apart
 from .fast_reader import FastClient, Handler, Incoming
 from .faults import Code, Denied, Lost, Nobody, Refused, TooLarge
+from .sums import Sums
 from .wire import API, Post, read_answer, read_there, removal, sequence
 
 WINDOW = 256  # requests in one write, messages in one page: with more the server is busy all the time as well
@@ -40,6 +41,7 @@ class Connection:
         self.options = options
         self.one_try = min(TRY_S, options.operation_timeout)
         self.version = "?"  # of the server
+        self.sums = Sums()
         self.client = FastClient()
         self.drops: list[Callable[[], None]] = []  # called when the connection breaks
         self.closed = False
@@ -309,6 +311,7 @@ class Connection:
         Refused, Lost, Nobody, TooLarge.
         """
         self._must_fit(max((wire.size(post) for post in posts), default=0))
+        posts = self.sums.posts(posts)
         if len(posts) < 2:
             return [await self._store_one(post) for post in posts]
         # Parts are sent one after the other without waiting: one connection keeps their order.
@@ -325,7 +328,7 @@ class Connection:
     async def store_each(self, posts: Sequence[Post]) -> list[int | Exception]:
         """Store messages, each for itself, in one write: sequences, or why not (Refused, Lost, Nobody); TooLarge."""
         self._must_fit(max((wire.size(post) for post in posts), default=0))
-        return await self._each(posts, read_answer)
+        return await self._each(self.sums.posts(posts), read_answer)
 
     async def are_there(self, stream: str, sequences: Sequence[int]) -> list[bool | Exception]:
         """Whether messages are stored, by their leader, in one write."""

@@ -29,6 +29,9 @@ class Made(msgspec.Struct):
     at: float
 
 
+read_made = msgspec.json.Decoder(Made).decode
+
+
 class Copier:
     """Moves messages of one queue."""
 
@@ -83,7 +86,7 @@ class Copier:
         partition, names = self._partition, self._partition.names
         before, swept = partition.connection.now() - older_than, 0
         found = await partition.reader.run(names.task_stream, f"{names.once}*", 1, 1 << 30)
-        old = [(one.sequence, made) for one in found if (made := msgspec.json.decode(one.data, type=Made)).at < before]
+        old = [(one.sequence, made) for one in found if (made := one.note(read_made)) is not None and made.at < before]
         for start in range(0, len(old), WINDOW):
             there = await self._there([made for _, made in old[start : start + WINDOW]])
             over = [sequence for sequence, made in old[start : start + WINDOW] if made.of not in there]

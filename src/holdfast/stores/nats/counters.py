@@ -52,6 +52,9 @@ class Entry(msgspec.Struct, frozen=True, omit_defaults=True):
         return [*self.completing, *self.failing]
 
 
+read_entry = msgspec.json.Decoder(Entry).decode
+
+
 class Left(NamedTuple):
     """A message that ended, is not kept, and still has its record: somebody stopped before the last step."""
 
@@ -203,4 +206,5 @@ def _is_idle(known: Known, entry: Entry) -> bool:
 
 
 def _entry(found: Found) -> Entry:
-    return msgspec.json.decode(found.data, type=Entry)
+    """What a client counted is lost with its entry."""
+    return found.note(read_entry) or Entry()

@@ -119,9 +119,11 @@ async def _kept(connection: Connection, prefix: str) -> list[dict[str, Any]]:
     """The configurations of all streams that messages must not vanish from."""
     listed = await Reader(connection).pages("STREAM.LIST", "streams", {"subject": f"{prefix}.>"})
     configs = [found["config"] for found in listed]
-    gone = names.gone_stream(prefix)
+    forgetful = names.forgetful_streams(prefix)
     ours = [
-        one for one in configs if one["name"] != gone and names.is_ours(prefix, one["name"], one.get("subjects") or [])
+        one
+        for one in configs
+        if one["name"] not in forgetful and names.is_ours(prefix, one["name"], one.get("subjects") or [])
     ]
     with Ignored(Code.STREAM_NOT_FOUND):
         ours.append((await connection.api(f"STREAM.INFO.OBJ_{prefix}-blobs"))["config"])

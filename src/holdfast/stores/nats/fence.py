@@ -52,7 +52,7 @@ class Fence:
     async def _written(self, post: Post) -> int | None:
         """Its sequence, if it is there as we wrote it."""
         found = await self._last(post.subject)
-        return found.sequence if found is not None and found.data == post.data else None
+        return found.sequence if found is not None and found.note(bytes) == post.data else None
 
     async def _write_one(self, post: Post) -> int | None:
         until = deadline.until(self._connection.options.operation_timeout)

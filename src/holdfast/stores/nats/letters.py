@@ -3,16 +3,18 @@
 from __future__ import annotations
 
 import asyncio
+import os
 from collections.abc import Awaitable, Sequence
 from typing import TYPE_CHECKING, TypeVar
 
 from ...errors import MessageNotFound
 from ...v1.task_pb2 import Record, Task
 from ..records import View
-from . import deadline, state, tasks
+from . import damage, deadline, state, tasks
 from .connection import WINDOW
 from .names import id_of
 from .partition import Lease, Partition, is_id
+from .priority_consumers import nak
 from .reading import Found
 from .wire import BATCH_MESSAGES
 
@@ -35,8 +37,8 @@ class Letters:
 
     # ------------------------------------------------------------------ cancel
 
-    async def cancel(self, id: str) -> bool:
-        """End a message that nobody holds as failed."""
+    async def cancel(self, id: str, *, running: bool = False) -> bool:
+        """End a message as failed that nobody holds, or whoever holds it if it is `running`."""
         info = await self._partition.info()
         while True:
             found = await self._partition.record(id) if is_id(id) else None
@@ -44,14 +46,66 @@ class Letters:
             if live is None and (found is None or found[1].gone):
                 raise MessageNotFound(f"{self._partition.queue}: there is no message {id!r}")
             sequence, record = found if found is not None else (0, Record(format=tasks.FORMAT))
-            if live is None or record.place != state.LIVE or state.held(record, self._partition.seen(id, record)):
+            is_held = state.held(record, self._partition.seen(id, record))
+            if live is None or record.place != state.LIVE or (is_held and not running):
                 return False
             new = Record()
             new.CopyFrom(record)
-            new.error, new.claimed_at = state.CANCELLED, 0.0
+            new.error, new.claimed_at = state.CANCELLED, record.claimed_at if is_held else 0.0
             new = state.ended(new, "failed", info.options, self._partition.connection.now())
-            lease = Lease(id, record, sequence, live[1], live[0].data, record.ack)
+            lease = Lease(id, record, sequence, live[1], damage.raw_of(*live), record.ack)
             if await self._settler.end(lease, new, live[0].sequence):
+                return True
+
+    async def lapse(self, id: str) -> bool | None:
+        """End a message that has expired and that nobody holds; None: somebody does. False: it is none of these."""
+        info = await self._partition.info()
+        while True:
+            found, live = await self._partition.record(id), (await self._partition.tasks([id])).get(id)
+            if live is None:
+                return False
+            sequence, record = found if found is not None else (0, None)
+            seen = self._partition.seen(id, record)
+            what = state.sight(record, live[1], info.options, seen, dead=False)
+            if what != "lapsed" or await self._is_no_part(live[1]):
+                return None if what in ("wait", "expired", "take") else False
+            old = record or Record(format=tasks.FORMAT)
+            lease = Lease(id, old, sequence, live[1], damage.raw_of(*live), old.ack)
+            if await self._settler.end(lease, state.lapsed(old, info.options, seen.now), live[0].sequence):
+                return True
+
+    async def _is_no_part(self, task: Task) -> bool:
+        """It came with others that do not all count, or not yet."""
+        return bool(task.call) and await self._partition.calls.verdict(task.call) != "counts"
+
+    # ------------------------------------------------------------------ take back
+
+    async def take_back(self, ids: Sequence[str]) -> int:
+        """End these leases now, under tokens that nobody has; how many."""
+        await self._partition.info()
+        given = [id for id in dict.fromkeys(ids) if is_id(id)]
+        taken = sum(await _together([self._take_back(id) for id in given], _REPLAYS_AT_ONCE))
+        if taken:
+            await self._partition.note(b"change")
+            self._partition.wake()
+        return taken
+
+    async def _take_back(self, id: str) -> bool:
+        partition = self._partition
+        while True:
+            found = await partition.record(id)
+            if found is None or found[1].place != (state.DEAD if partition.dead else state.LIVE):
+                return False
+            sequence, record = found
+            moment = partition.connection.moment()
+            if not state.held(record, partition.seen(id, record, moment)):
+                return False
+            new = state.taken_back(record, os.urandom(8).hex(), moment)
+            [took], _ = await partition.fence.write([partition.post(_plain_lease(id, new, sequence), new)])
+            if took is not None:
+                if record.ack:  # the server hands it out again now, not when its timer is over
+                    await self._settler.say_one(record.ack, nak(0.0))
+                partition.expect(moment.now)
                 return True
 
     # ------------------------------------------------------------------ purge
@@ -95,7 +149,7 @@ class Letters:
     def _lease(self, one: Found, known: tuple[int, Record] | None) -> tuple[Lease, int]:
         """What ends a task that nobody holds, and the task's place; its record need not tell what it was."""
         sequence, record = known or (0, Record(format=tasks.FORMAT))
-        task = Task(blob=tasks.read_task(one.data).blob)
+        task = Task(blob=damage.task_of(one).blob)
         return Lease(id_of(one.subject), record, sequence, task, b"", record.ack), one.sequence
 
     # ------------------------------------------------------------------ replay and discard
@@ -149,7 +203,7 @@ class Letters:
         """
         names, gone, start = self._partition.names, 0, 1
         while page := await self._partition.reader.run(names.done_stream, f"{names.done}*", start, BATCH_MESSAGES // 2):
-            records = {id_of(one.subject): (one.sequence, tasks.read_record(one.data)) for one in page}
+            records = {id_of(one.subject): (one.sequence, damage.record_of(one)) for one in page}
             ended = {id: one for id, one in records.items() if one[1].place == state.ARCHIVE and not one[1].gone}
             old = {id: one for id, one in ended.items() if one[1].finished_at < before}
             gone += await self._remove("archive", old)
@@ -181,8 +235,9 @@ class Letters:
         """Behind records that are removed: they go first, since everybody asks them. A letter without one is swept."""
         if view == "dead":
             await self._partition.drop_letters(list(gone))
-        blobs = [name for one in gone.values() for name in (one.task.blob, one.result_blob) if name]
-        await self._partition.blobs.delete(blobs)
+        for one in gone.values():
+            blobs = [name for name in (one.task.blob, one.result_blob, damage.kept_of(one)) if name]
+            await self._partition.blobs.delete(blobs)
 
     async def sweep(self) -> int:
         """Letters whose record is gone: who removed them stopped in between; how many."""
@@ -200,6 +255,10 @@ class Letters:
             swept += len(exact)
             deadline.renew()
         return swept
+
+
+def _plain_lease(id: str, record: Record, sequence: int) -> Lease:
+    return Lease(id, record, sequence, Task(id=id), b"", record.ack, record.token)
 
 
 async def _together(calls: Sequence[Awaitable[T]], at_once: int) -> list[T]:

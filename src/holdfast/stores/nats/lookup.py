@@ -7,10 +7,12 @@ import time
 from collections.abc import Sequence
 from typing import Any, NamedTuple
 
+from ...errors import Damaged
+from ...ids import number, priority_of
 from ...v1.task_pb2 import Record, Task
 from ..base import QueueInfo
 from ..records import Stats, Stored, View
-from . import state, tasks
+from . import damage, state, sums, tasks
 from .connection import WINDOW
 from .deadline import POLL_S, TRY_S
 from .names import id_of
@@ -43,6 +45,9 @@ class Looker:
     async def get(self, ids: Sequence[str]) -> list[Stored | None]:
         info = await self._partition.info()
         known = await self.known([id for id in dict.fromkeys(ids) if is_id(id)])
+        for id, (_, record) in known.items():
+            if damage.is_lost(record):
+                raise sums.damaged(self._partition.names.done + id, "its record cannot be read")
         stored = {id: await self._stored(info, task, record) for id, (task, record) in known.items()}
         return [stored.get(id) for id in ids]
 
@@ -53,6 +58,8 @@ class Looker:
         records = await self._partition.records(ids)
         live = [id for id in ids if id not in records or not records[id][1].HasField("task")]
         found = await self._partition.tasks(live) if live else {}
+        unread = [id for id in live if id not in found and state.is_unread(records.get(id, (0, None))[1])]
+        letters = await self._partition.letters(unread) if unread else {}
         known: dict[str, tuple[Task, Record | None]] = {}
         for id in ids:
             record = records[id][1] if id in records else None
@@ -62,6 +69,8 @@ class Looker:
                 known[id] = (record.task, record)
             elif id in found:
                 known[id] = (found[id][1], record)
+            elif record is not None and id in unread:
+                known[id] = damage.ended(id, record, letters.get(id))
         return known
 
     async def _stored(self, info: QueueInfo, task: Task, record: Record | None) -> Stored:
@@ -69,13 +78,18 @@ class Looker:
         status = state.status(record, task, self._partition.seen(task.id, record), dead=self._partition.dead)
         due = state.wait_until(record, task) if status in ("processing", "delayed", "retry") else None
         rest = record or Record()
-        result = rest.result if rest.HasField("result") else None
-        if rest.result_blob:
-            result = await self._partition.blobs.get(rest.result_blob)
+        error = rest.error if rest.HasField("error") else damage.why(task) or None
+        payload, result = task.data, rest.result if rest.HasField("result") else None
+        try:
+            payload = await self._partition.blobs.payload(task)
+            result = await self._partition.blobs.get(rest.result_blob) if rest.result_blob else result
+        except Damaged as unread:  # one that cannot be read does not hide the others
+            damage.logger.error("%s", unread)
+            error = str(unread)
         return Stored(
             task.id,
             status,
-            await self._partition.blobs.payload(task),
+            payload,
             tasks.content_type(task),
             tasks.headers(task),
             task.metadata.priority,
@@ -85,9 +99,10 @@ class Looker:
             due,
             rest.finished_at or None,
             result,
-            rest.error if rest.HasField("error") else None,
+            error,
             rest.worker if rest.HasField("worker") else None,
             rest.claimed_at or None if rest.finished_at else None,
+            task.expires or None,
         )
 
     # ------------------------------------------------------------------ pages
@@ -104,17 +119,50 @@ class Looker:
             page += await self._page(info, view, ids, limit - len(page))
         return page
 
-    async def _page(self, info: QueueInfo, view: View, ids: list[str], limit: int) -> list[Stored]:
+    async def upcoming(self, view: View, *, after: tuple[float, str] | None, limit: int) -> list[Stored]:
+        """One page by due time: all are looked at, since only a message itself tells when it is due."""
+        info = await self._partition.info()
+        found = await self._page(info, view, sorted(set(await self._candidates(view))), 1 << 30)
+        found.sort(key=lambda stored: (stored.visible_at or 0.0, stored.id))
+        return [one for one in found if after is None or (one.visible_at or 0.0, one.id) > after][:limit]
+
+    async def held_by(self, worker: str) -> list[str]:
+        """Ids of what a worker holds."""
+        await self._partition.info()
+        found, ids = list[str](), list(dict.fromkeys(await self._candidates("processing")))
+        for start in range(0, len(ids), WINDOW):
+            records = await self._partition.records(ids[start : start + WINDOW])
+            found += [id for id, (_, record) in records.items() if record.token and record.worker == worker]
+        return found
+
+    async def peek(self, limit: int) -> list[Stored]:
+        """What is ready, the most urgent first, then the oldest."""
+        info = await self._partition.info()
+        ids = sorted(set(await self._candidates("ready")), key=lambda id: (-priority_of(number(id) or 0), id))
+        page = await self._page(info, "ready", ids, limit, claimable=True)
+        self._listed.clear()  # these are in another order than the next page of a view
+        return page
+
+    async def _page(
+        self, info: QueueInfo, view: View, ids: list[str], limit: int, *, claimable: bool = False
+    ) -> list[Stored]:
+        """`claimable`: without those that the next claim ends, since no attempt is left or they have expired."""
         page: list[Stored] = []
         for start in range(0, len(ids), WINDOW):
             known = await self.known(ids[start : start + WINDOW])
             for place, id in enumerate(ids[start : start + WINDOW], start + 1):
                 if id in known and self._view(*known[id]) == view:
+                    if claimable and self._sight(info, *known[id]) in ("expired", "lapsed"):
+                        continue
                     page.append(await self._stored(info, *known[id]))
                     if len(page) == limit:
                         self._keep_listed(view, id, ids[place:])
                         return page
         return page
+
+    def _sight(self, info: QueueInfo, task: Task, record: Record | None) -> str:
+        seen = self._partition.seen(task.id, record)
+        return state.sight(record, task, info.options, seen, dead=self._partition.dead)
 
     def _keep_listed(self, view: View, after: str, ids: list[str]) -> None:
         """For the next page, if it comes soon: else every page would list all. What is new comes behind the last."""
@@ -144,6 +192,9 @@ class Looker:
 
     def _view(self, task: Task, record: Record | None) -> str:
         place = state.LIVE if record is None else record.place
+        if damage.is_lost(record):
+            damage.logger.error("%s", record.error if record else "")
+            return "nowhere"
         if place == state.ARCHIVE or (place == state.DEAD and not self._partition.dead):
             return "archive" if place == state.ARCHIVE else "dead"
         if self._partition.dead and place != state.DEAD:
@@ -202,7 +253,7 @@ class Looker:
         all_known = await self._learn(later)
         due = await self._due(now)
         found = await self.delivered(consumers, _EXACT, of="*")
-        known = {id_of(one.subject): tasks.read_task(one.data) for one in found} | due
+        known = {id_of(one.subject): damage.task_of(one) for one in found} | due
         records = await partition.records(list(known))
         handed_out = sum(consumer["num_ack_pending"] for consumer in consumers)
         fresh = sum(consumer["num_pending"] for consumer in consumers) - self._delayed_behind(consumers)
@@ -268,7 +319,7 @@ class Looker:
             if consumer["num_pending"]:
                 start = consumer["delivered"]["stream_seq"] + 1
                 for one in await self._partition.reader.run(stream, f"{subject}{consumer['name']}.>", start, 1):
-                    task = tasks.read_task(one.data)
+                    task = damage.task_of(one)
                     since.append(max(tasks.enqueued_at(task), task.due))
         return since
 

@@ -9,7 +9,7 @@ from typing import TYPE_CHECKING
 import msgspec
 
 from ...v1.task_pb2 import Record
-from . import deadline, state
+from . import deadline, state, stream_ends
 from .connection import WINDOW
 from .faults import Code, Ignored
 from .names import TRACE_S, id_of, lock_subject, queues_stream
@@ -19,24 +19,31 @@ from .wire import Post
 if TYPE_CHECKING:
     from .copying import Copier
     from .letters import Letters
+    from .living_keys import LivingKeys
 
 _OLD_S = 86400.0  # marks that nobody needs any more are kept so long in any case, for whoever is late
 _LOCK_S = 60.0  # a lock is believed, should its holder be gone: maintenance usually takes less
 
 
-async def maintain(partition: Partition, letters: Letters, copier: Copier) -> dict[str, int]:
+read_lock = msgspec.json.Decoder(float).decode
+
+
+async def maintain(partition: Partition, letters: Letters, copier: Copier, living_keys: LivingKeys) -> dict[str, int]:
     """What was done; {}: another client is at it."""
     info = await partition.info()
     sequence = await _lock(partition)
     if sequence is None:
         return {}
     try:
+        await stream_ends.remember(partition)
         before = partition.connection.now() - info.options.archive_days * 86400
         done = {"archive": await letters.retire(before), "gone": await forget(partition)}
+        done["expired"] = await partition.lapses.end(letters)
         done["reserve"], done["tallies"] = await partition.reserve.mend(), await partition.counters.maintain()
         if time.monotonic() - partition.swept_at > TRACE_S:
             partition.swept_at = time.monotonic()
             done["marks"] = await sweep(partition, copier, older_than=max(_OLD_S, info.options.dedup_window))
+            done["keys"] = await living_keys.forget_ended()
             done["letters"] = await letters.sweep()
             done["alone"] = await sweep_records(partition, older_than=_OLD_S)
         return done
@@ -83,14 +90,16 @@ async def sweep_records(partition: Partition, *, older_than: float) -> int:
 
 
 def _is_live_since(record: Record, before: float) -> bool:
-    return record.place == state.LIVE and max(record.lease_end, record.visible_at) < before
+    return (
+        record.place == state.LIVE and not state.is_unread(record) and max(record.lease_end, record.visible_at) < before
+    )
 
 
 async def _lock(partition: Partition) -> int | None:
     subject = lock_subject(partition.register.prefix, partition.queue)
     found = await partition.reader.last_exact(queues_stream(partition.register.prefix), subject)
     now = partition.connection.now()
-    if found is not None and msgspec.json.decode(found.data, type=float) > now:
+    if found is not None and (found.note(read_lock) or 0.0) > now:
         return None
     post = Post(subject, msgspec.json.encode(now + _LOCK_S), "", found.sequence if found else 0)
     return await _write(partition, post)

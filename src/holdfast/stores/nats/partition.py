@@ -15,14 +15,15 @@ import msgspec
 from ...ids import number, priority_of
 from ...v1.task_pb2 import Record, Task
 from ..base import DEAD, QueueInfo
-from . import deadline, state, tasks
+from . import damage, deadline, state
 from .calls import Calls
 from .connection import WINDOW, Connection
 from .counters import Counters
 from .deadline import ANSWER_S, RECOVERY_S
 from .faults import NO_ROOM, NOT_THERE, Code, Ignored, Lost, Nobody, Refused, missing, of_queue
 from .fence import Fence
-from .names import LATER, gone_stream
+from .lapsing import Lapses
+from .names import LATER, gone_stream, id_of
 from .priority_consumers import HAND_OUT_S, PriorityConsumers
 from .reading import Found, Reader
 from .tasks import field
@@ -87,6 +88,7 @@ class Partition:
         self._unclean: list[Any] = []  # settlements of what is not kept, behind which is cleaned up while callers go on
         self._cleaning: asyncio.Task[None] | None = None
         self.swept_at = float("-inf")  # by our own clock
+        self.lapses = Lapses(self)
         self.stored_at = float("-inf")  # by our own clock: when this process last stored a message that is visible
         self._tidy_at = 0.0
         self._is_stored = False  # since the last claim that found nothing
@@ -185,7 +187,7 @@ class Partition:
             found = await self.reader.last(self.names.done_stream, [start + id for id in ids])
         except Nobody:
             raise missing(self.queue) from None
-        return {subject[len(start) :]: (one.sequence, tasks.read_record(one.data)) for subject, one in found.items()}
+        return {subject[len(start) :]: (one.sequence, damage.record_of(one)) for subject, one in found.items()}
 
     async def traces(self, ids: Sequence[str]) -> dict[str, float]:
         """When those ended that are not kept, as long as that is remembered."""
@@ -194,14 +196,14 @@ class Partition:
             found = await self.reader.last(gone_stream(self.register.prefix), [start + id for id in ids])
         except Nobody:
             return {}
-        words = {subject[len(start) :]: one.data.decode().split(" ") for subject, one in found.items()}
+        words = {subject[len(start) :]: one.note(read_trace) or () for subject, one in found.items()}
         return {id: float(said[2]) if len(said) > 2 else math.nan for id, said in words.items()}
 
     async def record(self, id: str) -> tuple[int, Record] | None:
         """The same from the leader: never an old one."""
         with of_queue(self.queue):
             found = await self.reader.last_exact(self.names.done_stream, self.names.done + id)
-        return None if found is None else (found.sequence, tasks.read_record(found.data))
+        return None if found is None else (found.sequence, damage.record_of(found))
 
     async def tasks(self, ids: Sequence[str]) -> dict[str, tuple[Found, Task]]:
         """The live tasks among these ids, waiting or not due."""
@@ -210,8 +212,14 @@ class Partition:
             found = await self.reader.last(self.names.task_stream, subjects)
         except Nobody:
             raise missing(self.queue) from None
-        pairs = [(one, tasks.read_task(one.data)) for one in found.values()]
+        pairs = [(one, damage.task_of(one)) for one in found.values()]
         return {task.id: (one, task) for one, task in pairs}
+
+    async def letters(self, ids: Sequence[str]) -> dict[str, Task]:
+        """The dead letters among these ids, as they lie in their stream."""
+        subjects = [self.names.dead + _priority(id) + id for id in ids]
+        found = await self.reader.last(self.names.dead_stream, subjects)
+        return {id_of(subject): damage.task_of(one) for subject, one in found.items()}
 
     def _places(self, id: str) -> tuple[str, str]:
         place = f"{self.names.task}{_priority(id)}{id}"
@@ -317,6 +325,11 @@ class Partition:
             await self.connection.api(f"STREAM.MSG.DELETE.{stream}", {"seq": sequence, "no_erase": True})
             return True
         return False
+
+
+def read_trace(data: bytes) -> list[str]:
+    """Token, action and instant of what ended and is not kept."""
+    return data.decode().split(" ")
 
 
 def is_id(id: str) -> bool:

@@ -10,6 +10,7 @@ from .appending import Appender
 from .claiming import Claimer
 from .copying import Copier
 from .letters import Letters
+from .living_keys import LivingKeys
 from .lookup import Looker
 from .partition import Partition
 from .settling import Settler
@@ -24,11 +25,12 @@ class Parts:
         self.settler = Settler(partition, self.copier)
         self.claimer = Claimer(partition, self.settler)
         self.appender = Appender(partition, ids)
+        self.living_keys = LivingKeys(partition, self.appender)
         self.looker = Looker(partition)
         self.letters = Letters(partition, self.copier, self.settler)
 
     async def maintain(self) -> dict[str, int]:
-        return await maintenance.maintain(self.partition, self.letters, self.copier)
+        return await maintenance.maintain(self.partition, self.letters, self.copier, self.living_keys)
 
     async def upgrade(self) -> list[str]:
         from . import upgrading  # only `install` needs it

@@ -6,7 +6,7 @@ import asyncio
 import itertools
 import time
 from collections import deque
-from collections.abc import Sequence
+from collections.abc import Callable, Sequence
 from contextlib import AsyncExitStack
 from itertools import takewhile
 from typing import Any
@@ -190,6 +190,7 @@ class PriorityConsumers:
         self._looked = float("-inf")
         self._waiters: deque[asyncio.Future[None]] = deque()
         self._starved: dict[int, int] = {}
+        self.came: Callable[[], bool] = lambda: False  # whether somebody else waits for what comes
         self._resting: asyncio.Task[None] | None = None  # a task needs somebody who holds it
         connection.drops.append(self._dropped)
 
@@ -343,6 +344,11 @@ class PriorityConsumers:
         for _, consumer in await self._all():
             await consumer.stand(seconds)
 
+    async def stand_at_known(self, seconds: float) -> None:
+        """The same without asking the server which there are; one that broke is left to the next claim."""
+        for consumer in list(self._consumers.values()):
+            await consumer.stand(seconds)
+
     async def wait(self, seconds: float) -> None:
         """Until a message came for one who waits, or the time is over."""
         waiter: asyncio.Future[None] = asyncio.get_running_loop().create_future()
@@ -361,7 +367,8 @@ class PriorityConsumers:
             if not waiter.done():
                 waiter.set_result(None)
                 return
-        self._resting = apart(self.put_back())
+        if not self.came():
+            self._resting = apart(self.put_back())
 
     def wake_all(self) -> None:
         while self._waiters:

@@ -5,13 +5,14 @@ from __future__ import annotations
 import time
 from collections.abc import Mapping
 from contextlib import suppress
-from functools import lru_cache
+from functools import lru_cache, partial
 from typing import Any
 
 import msgspec
 
 from ...config import QueueOptions, changed
-from ...errors import QueueExists, QueueNotFound, StoreError, UnsafeStore
+from ...errors import Damaged, QueueExists, QueueNotFound, StoreError, UnsafeStore
+from ...escaping import logger_named
 from .. import formats
 from ..base import QueueInfo
 from . import names
@@ -23,6 +24,8 @@ from .reading import Found, Reader
 from .wire import Post
 
 _FORMAT = "holdfast_format"  # in the metadata of the stream of queues; versions before it wrote the first
+_BORN = "holdfast_born"  # beside it: the format that the store was made with, where that is known
+_LOG = logger_named("holdfast.nats")
 _SAME_ID_S = 600  # the server itself recognises a repeated id: longer than any producer repeats a publish
 
 
@@ -33,6 +36,9 @@ class _Entry(msgspec.Struct):
     paused: bool
     created_at: float
     format: int = formats.FIRST
+
+
+read_entry = msgspec.json.Decoder(_Entry).decode
 
 
 class Register:
@@ -47,6 +53,7 @@ class Register:
         self._stream = names.queues_stream(prefix)
         self._installed = False
         self.format = formats.NATS
+        self._is_format_known = False  # the store was there when we looked
         self.unconverted: set[str] = set()  # queues with streams older than the format before, or half upgraded
 
     def names(self, queue: str) -> Names:
@@ -58,11 +65,13 @@ class Register:
         """The streams that all queues share; `again`: look whether they are still there."""
         if self._installed and not again:
             return
-        hour = {"max_age": names.TRACE_S * 10**9, "discard": "old"}
+        forgetful = names.forgetful_streams(self.prefix)
         for stream, subjects in names.shared_streams(self.prefix).items():
-            more: dict[str, Any] = hour if stream == names.gone_stream(self.prefix) else {}
+            more: dict[str, Any] = {}
+            if (seconds := forgetful.get(stream)) is not None:
+                more = {"max_age": seconds * 10**9, "discard": "old"}
             if stream == self._stream:
-                more = {"metadata": {_FORMAT: str(formats.NATS)}}
+                more = {"metadata": {_FORMAT: str(formats.NATS), _BORN: str(formats.NATS)}}
             await self.make(stream, subjects, max_msgs_per_subject=1, **more)
         await self.read_format()
         self._installed = True
@@ -70,8 +79,11 @@ class Register:
     async def read_format(self) -> None:
         """What is written here; StoreError where this version cannot."""
         if (config := await self.config(self._stream)) is not None:
-            number = int((config.get("metadata") or {}).get(_FORMAT, formats.FIRST))
-            self.format = formats.checked(number, formats.NATS, f"nats: prefix {self.prefix!r}")
+            about = config.get("metadata") or {}
+            number, place = int(about.get(_FORMAT, formats.FIRST)), f"nats: prefix {self.prefix!r}"
+            self.format = formats.checked(number, formats.NATS, place, oldest=formats.FIRST)
+            self._connection.sums.set(number, int(about.get(_BORN, formats.FIRST)))
+            self._is_format_known = True
 
     async def raise_format(self) -> None:
         """The entries first: who is interrupted begins again."""
@@ -80,9 +92,18 @@ class Register:
         for info in await self.all():
             with suppress(QueueNotFound):
                 await self.change(info.name)
-        config = await self.config(self._stream) or {}
-        metadata = {**(config.get("metadata") or {}), _FORMAT: str(formats.NATS)}
-        await self._connection.api(f"STREAM.UPDATE.{self._stream}", {**config, "metadata": metadata})
+        await self.remember(_FORMAT, str(formats.NATS))
+        await self.read_format()
+
+    async def remember(self, name: str, text: str) -> None:
+        """A word about the whole store, in the metadata of the stream of queues."""
+        if (config := await self.config(self._stream)) is not None:
+            metadata = {**(config.get("metadata") or {}), name: text}
+            await self._connection.api(f"STREAM.UPDATE.{self._stream}", {**config, "metadata": metadata})
+
+    async def remembered(self, name: str) -> str | None:
+        found: str | None = ((await self.config(self._stream) or {}).get("metadata") or {}).get(name)
+        return found
 
     async def config(self, stream: str) -> dict[str, Any] | None:
         """Of a stream; None: it is not there."""
@@ -151,8 +172,7 @@ class Register:
             found = await self._read(queue)
             if found is None:
                 raise missing(queue)
-            old = _info(queue, found.data)
-            format = max(self.format, msgspec.json.decode(found.data, type=_Entry).format)
+            old, format = _entry(queue, found)
             new = QueueInfo(
                 queue,
                 old.options if options is None else options,
@@ -160,7 +180,7 @@ class Register:
                 old.created_at,
             )
             try:
-                await self._write(new, expect=found.sequence, format=format)
+                await self._write(new, expect=found.sequence, format=max(self.format, format))
             except QueueExists:
                 continue
             return new
@@ -175,7 +195,7 @@ class Register:
             stored = await self._connection.store([post])
         if not stored:
             found = await self._read(info.name)
-            if found is None or _info(info.name, found.data) != info:  # else: our own write, its answer was lost
+            if found is None or _entry(info.name, found)[0] != info:  # else: our own write, its answer was lost
                 raise QueueExists(f"there is a queue {info.name!r} already")
         self._believe(info, asked, changes)
 
@@ -191,7 +211,9 @@ class Register:
         if found is None:
             self._known.pop(queue, None)
             return None
-        info = _info(queue, found.data)
+        info, format = _entry(queue, found)
+        if not self._is_format_known or format > self.format:  # made, or made anew or raised, since we looked
+            await self.read_format()
         self._believe(info, asked, changes)
         return info
 
@@ -234,12 +256,18 @@ class Register:
         if await self.config(self._stream) is None:
             return []  # nothing is installed yet
         found = await self._reader.last(self._stream, await self._reader.subjects(self._stream, f"{prefix}*"))
-        infos = [_info(names.queue_of(subject.removeprefix(prefix)), one.data) for subject, one in found.items()]
+        infos: list[QueueInfo] = []
+        for subject, one in found.items():
+            try:
+                infos.append(_entry(names.queue_of(subject.removeprefix(prefix)), one)[0])
+            except Damaged as error:  # whoever works on that queue is told; the others are listed
+                _LOG.error("%s", error)
         return sorted(infos, key=lambda info: info.name)
 
     async def delete(self, queue: str) -> None:
         self.forget(queue)
         await self._connection.api(f"STREAM.PURGE.{self._stream}", {"filter": names.queue_subject(self.prefix, queue)})
+        await self._connection.api(f"STREAM.PURGE.{self._stream}", {"filter": names.ends_subject(self.prefix, queue)})
         for stream in self.names(queue).streams():
             await self.drop_stream(stream)
 
@@ -280,11 +308,15 @@ def must_be_converted(config: Mapping[str, Any]) -> bool:
     )
 
 
+def _entry(queue: str, found: Found) -> tuple[QueueInfo, int]:
+    """A queue and its format; Damaged."""
+    return found.read(partial(_info, queue))
+
+
 @lru_cache(WINDOW)
-def _info(queue: str, data: bytes) -> QueueInfo:
+def _info(queue: str, data: bytes) -> tuple[QueueInfo, int]:
     """What is looked up every second is the same nearly always."""
-    entry = msgspec.json.decode(data, type=_Entry)
-    # Older than its store where a process wrote it that had not heard of the raise.
-    formats.checked(max(entry.format, formats.NATS - 1), formats.NATS, f"queue {queue!r}")
+    entry = read_entry(data)
+    formats.checked(entry.format, formats.NATS, f"queue {queue!r}", oldest=formats.FIRST)
     options = changed(QueueOptions(), entry.options, where=f"queue {queue!r}")
-    return QueueInfo(queue, options, entry.paused, entry.created_at)
+    return QueueInfo(queue, options, entry.paused, entry.created_at), entry.format

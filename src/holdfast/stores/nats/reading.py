@@ -3,21 +3,61 @@
 from __future__ import annotations
 
 import base64
-from collections.abc import Sequence
-from typing import Any, NamedTuple
+from collections.abc import Callable, Sequence
+from typing import Any, TypeVar
 
+import msgspec
+
+from ...errors import Damaged, HoldfastError
+from ...escaping import logger_named
 from . import deadline
 from .connection import TRIES, WINDOW, Connection
 from .faults import Code, Ignored, Lost
+from .sums import Sums, damaged, is_sealed
 from .wire import BATCH_BYTES, BATCH_MESSAGES
 
+T = TypeVar("T")
+_LOG = logger_named("holdfast.nats")
 
-class Found(NamedTuple):
+
+class Found(msgspec.Struct, frozen=True):
     """A stored message."""
 
     subject: str
     sequence: int
-    data: bytes
+    stored: bytes  # with its sum, or without one
+    sums: Sums
+
+    @property
+    def data(self) -> bytes:
+        """What was stored; Damaged."""
+        return self.sums.opened(self.subject, self.stored)
+
+    @property
+    def has_sum(self) -> bool:
+        return is_sealed(self.stored)
+
+    def read(self, decode: Callable[[bytes], T]) -> T:
+        """What it says; whatever a decoder makes of rubbish, Damaged names the message."""
+        return read(self.subject, decode, self.data)
+
+    def note(self, decode: Callable[[bytes], T]) -> T | None:
+        """The same for what the work can go on without; None: it is damaged, which is told."""
+        try:
+            return self.read(decode)
+        except Damaged as error:
+            _LOG.error("%s", error)
+            return None
+
+
+def read(subject: str, decode: Callable[[bytes], T], data: bytes) -> T:
+    """The same for bytes that have been verified."""
+    try:
+        return decode(data)
+    except (HoldfastError, MemoryError):  # a newer format, or our own want: not rubbish
+        raise
+    except Exception as error:
+        raise damaged(subject, f"{type(error).__name__}: {error}") from error
 
 
 class Reader:
@@ -44,7 +84,7 @@ class Reader:
         wanted: dict[str, Any] = {"multi_last": list(subjects)}
         while True:
             messages = await self._collect(stream, wanted)
-            page = [_found(message.headers or {}, message.data) for message in messages]
+            page = [self._found(message.headers or {}, message.data) for message in messages]
             found.update({one.subject: one for one in page})
             if not messages or int((messages[-1].headers or {}).get("Nats-Num-Pending", "0")) == 0:
                 return found
@@ -61,7 +101,8 @@ class Reader:
     async def _get(self, stream: str, body: dict[str, Any]) -> Found | None:
         with Ignored(Code.MESSAGE_NOT_FOUND):
             answer = (await self._connection.api(f"STREAM.MSG.GET.{stream}", body))["message"]
-            return Found(answer["subject"], answer["seq"], base64.b64decode(answer.get("data", "")))
+            stored = base64.b64decode(answer.get("data", ""))
+            return Found(answer["subject"], answer["seq"], stored, self._connection.sums)
         return None
 
     async def run(self, stream: str, subject: str, start: int, limit: int) -> list[Found]:
@@ -79,7 +120,10 @@ class Reader:
     async def _run_page(self, stream: str, subject: str, start: int, limit: int) -> list[Found]:
         body = {"seq": max(start, 1), "next_by_subj": subject}
         messages = await self._collect(stream, {**body, "batch": limit, "max_bytes": BATCH_BYTES})
-        return [_found(message.headers or {}, message.data) for message in messages]
+        return [self._found(message.headers or {}, message.data) for message in messages]
+
+    def _found(self, headers: dict[str, str], stored: bytes) -> Found:
+        return Found(headers["Nats-Subject"], int(headers["Nats-Sequence"]), stored, self._connection.sums)
 
     async def _collect(self, stream: str, body: dict[str, Any]) -> list[Any]:
         for attempt in range(TRIES):
@@ -111,7 +155,3 @@ class Reader:
             if not page or len(found) >= int(info.get("total", 0)):
                 return found
             deadline.renew()
-
-
-def _found(headers: dict[str, str], data: bytes) -> Found:
-    return Found(headers["Nats-Subject"], int(headers["Nats-Sequence"]), data)

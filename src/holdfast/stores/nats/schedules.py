@@ -25,7 +25,7 @@ from .queues import Register
 from .reading import Found, Reader
 from .wire import Post
 
-_marks = msgspec.json.Decoder(dict[str, Mark]).decode
+read_marks = msgspec.json.Decoder(dict[str, Mark]).decode
 
 
 class _Kept(msgspec.Struct, frozen=True):
@@ -38,7 +38,7 @@ class _Kept(msgspec.Struct, frozen=True):
         return info is not None and info.created_at == self.queue_made
 
 
-_kept = msgspec.json.Decoder(_Kept).decode
+read_kept = msgspec.json.Decoder(_Kept).decode
 
 
 class NatsSchedules:
@@ -64,7 +64,7 @@ class NatsSchedules:
     async def find(self, name: str) -> Scheduled | None:
         with deadline.within(self._timeout()), mapped(f"looking up schedule {name!r}"):
             found = await self._read(name)
-            kept = _kept(found.data) if found is not None else None
+            kept = found.read(read_kept) if found is not None else None
             if kept is None or not kept.is_of(await self._register.find(kept.plan.queue)):
                 return None
             plan = kept.plan
@@ -78,19 +78,26 @@ class NatsSchedules:
         with deadline.within(self._timeout()), mapped("listing schedules"):
             return await self._some(None)
 
+    async def queues(self) -> set[str]:
+        with deadline.within(self._timeout()), mapped("listing schedules"):
+            return {plan.queue for plan in await self._plans(None)}
+
     def seen(self, queue: str) -> list[Scheduled] | None:
         return None
 
     async def _some(self, queues: set[str] | None) -> list[Scheduled]:
+        plans = await self._plans(queues)
+        marks = {queue: (await self.marks_of(queue))[0] for queue in {plan.queue for plan in plans}}
+        return [Scheduled(plan, marks[plan.queue].get(plan.name, Mark())) for plan in plans]
+
+    async def _plans(self, queues: set[str] | None) -> list[Plan]:
         every: dict[str, Found] = {}
         with Ignored(Code.STREAM_NOT_FOUND), suppress(Nobody):
             every = await self._reader.last(self._stream, [self._subject("*")])
-        kept = sorted((_kept(found.data) for found in every.values()), key=lambda each: each.plan.name)
+        kept = sorted((found.read(read_kept) for found in every.values()), key=lambda each: each.plan.name)
         kept = [each for each in kept if queues is None or each.plan.queue in queues]
         infos = {name: await self._register.find(name) for name in {each.plan.queue for each in kept}}
-        plans = [each.plan for each in kept if each.is_of(infos[each.plan.queue])]
-        marks = {queue: (await self.marks_of(queue))[0] for queue in {plan.queue for plan in plans}}
-        return [Scheduled(plan, marks[plan.queue].get(plan.name, Mark())) for plan in plans]
+        return [each.plan for each in kept if each.is_of(infos[each.plan.queue])]
 
     async def _read(self, name: str) -> Found | None:
         with Ignored(Code.STREAM_NOT_FOUND):
@@ -103,8 +110,30 @@ class NatsSchedules:
         with Ignored(Code.STREAM_NOT_FOUND):
             found = await self._reader.last_exact(own.task_stream, own.marks)
             if found is not None:
-                return _marks(found.data), found.sequence
+                return found.read(read_marks), found.sequence
         return {}, 0
+
+    # Backups.
+
+    async def copied(self, queue: str) -> tuple[list[Scheduled], int]:
+        """Those of a queue, and the sequence of the message that says how far they have come."""
+        plans = await self._plans({queue})
+        marks, sequence = await self.marks_of(queue)
+        return [Scheduled(plan, marks.get(plan.name, Mark())) for plan in plans], sequence
+
+    async def restore(self, queue: str, created_at: float, some: Sequence[Scheduled]) -> None:
+        """For a queue that nobody sees yet: it will have been made at this instant."""
+        if not some:
+            return
+        await self._register.install(again=True)
+        marks = msgspec.json.encode({each.plan.name: each.mark for each in some})
+        await self._connection.store([Post(self._register.names(queue).marks, marks, "", 0)])
+        for each in some:
+            found = await self._read(each.plan.name)
+            data = msgspec.json.encode(_Kept(each.plan, created_at))
+            await self._connection.store(
+                [Post(self._subject(each.plan.name), data, "", found.sequence if found else 0)]
+            )
 
     # Changing.
 
@@ -114,7 +143,7 @@ class NatsSchedules:
             await self._register.install(again=True)
             while True:
                 found = await self._read(name)
-                kept = _kept(found.data) if found is not None else None
+                kept = found.read(read_kept) if found is not None else None
                 counts = kept is not None and kept.is_of(await self._register.find(kept.plan.queue))
                 old = kept.plan if kept is not None and counts else None
                 if old is not None and old.queue != queue:
@@ -128,7 +157,7 @@ class NatsSchedules:
                 with Ignored(Code.WRONG_SEQUENCE):
                     await self._connection.store([post])
                     return plan
-                if (now := await self._read(name)) is not None and now.data == post.data:
+                if (now := await self._read(name)) is not None and now.note(bytes) == post.data:
                     return plan  # our own write, its answer was lost
 
     async def _forget(self, name: str, queue: str) -> None:
@@ -197,7 +226,7 @@ class NatsSchedules:
     async def _kept(self, queue: str, fires: Sequence[Fire]) -> set[str]:
         """Those that are still there: who fires may have looked some seconds ago."""
         found = await self._reader.last(self._stream, [self._subject(each.name) for each in fires])
-        kept = [_kept(one.data) for one in found.values()]
+        kept = [one.read(read_kept) for one in found.values()]
         return {each.plan.name for each in kept if each.plan.queue == queue}
 
 

@@ -14,14 +14,14 @@ from ...escaping import logger_named
 from ...v1.task_pb2 import Record, Task
 from ..base import QueueInfo
 from ..records import Answer, Settlement
-from . import deadline, state, wire
+from . import damage, deadline, state, tasks, wire
 from .blobs import RESULT
 from .connection import WINDOW
 from .counters import Counts, Slot
 from .deadline import ANSWER_S, POLL_S
 from .faults import Denied, Lost, Nobody, Refused
 from .names import gone_stream
-from .partition import OUTLASTS_S, Lease, Partition, is_id
+from .partition import OUTLASTS_S, Lease, Partition, is_id, read_trace
 from .priority_consumers import Handed, nak
 from .wire import Post
 
@@ -74,7 +74,7 @@ class Settler:
         live = (await self._partition.tasks([id])).get(id)
         if live is None:
             return Lease(id, record, sequence, Task(id=id), b"", record.ack, record.token)
-        return Lease(id, record, sequence, live[1], live[0].data, record.ack, record.token)
+        return Lease(id, record, sequence, live[1], damage.raw_of(*live), record.ack, record.token)
 
     def is_held_by(self, lease: Lease, token: str) -> bool:
         """Whether this token is that of the current lease, given here: a record that nobody holds has an empty one."""
@@ -157,7 +157,7 @@ class Settler:
         found = await self._partition.reader.last_exact(stream, self._partition.names.gone + s.id)
         if found is None:
             return "unknown"
-        return "ok" if s.token and found.data.decode().split(" ")[:2] == [s.token, s.action] else "lost"
+        return "ok" if s.token and (found.note(read_trace) or [])[:2] == [s.token, s.action] else "lost"
 
     async def _fit(self, record: Record, lease: Lease) -> Record:
         """A result too large for its record goes to the object store, and so does a task."""
@@ -201,6 +201,15 @@ class Settler:
         new = Record()
         new.CopyFrom(lease.record)
         return await self.end(lease, state.buried(new, reason, info.options, self._partition.connection.now()))
+
+    async def give_up(self, task: Task, reason: str) -> bool:
+        """End a message of which only what stands for it is left; False: it has ended, or another was quicker."""
+        info, found = await self._partition.info(), await self._partition.record(task.id)
+        sequence, record = found or (0, Record())
+        if record.place != state.LIVE:
+            return False
+        lease = Lease(task.id, Record(format=tasks.FORMAT), sequence, task, task.SerializeToString(), "")
+        return await self.bury(info, lease, reason)
 
     async def end(self, lease: Lease, new: Record, place: int = 0) -> bool:
         """Write what nobody's lease decided, and carry it out; False: another was quicker. `place`: of its task."""
@@ -271,9 +280,10 @@ class Settler:
         rest = [wire.frame(*each) for each in words if each not in ends]
         if rest:
             await self._partition.connection.say(b"".join(rest))
-        await asyncio.gather(*[self._say_one(*each) for each in ends])
+        await asyncio.gather(*[self.say_one(*each) for each in ends])
 
-    async def _say_one(self, ack: str, word: bytes) -> None:
+    async def say_one(self, ack: str, word: bytes) -> None:
+        """Once this has returned, whoever asks next is handed it again."""
         try:
             await self._partition.connection.request(ack, word, within=ANSWER_S)
         except (Lost, Nobody):
@@ -305,16 +315,16 @@ class Settler:
             [name for lease, record in gone for name in (lease.task.blob, record.result_blob) if name]
         )
 
-    async def finish_ended(self, handed: Handed, task: Task, record: Record | None) -> None:
+    async def finish_ended(self, handed: Handed, task: Task, raw: bytes, record: Record | None) -> None:
         """A message was handed out that has ended: somebody stopped between the fence and the rest."""
         partition = self._partition
         if partition.dead:
             await partition.delete(partition.names.dead_stream, handed.sequence)
         elif record is not None and record.place == state.DEAD:
-            await self._copier.keep_dead([(task, handed.data)])
+            await self._copier.keep_dead([(task, raw)])
         elif record is not None and record.moving_to:
             await self._copier.move(task, record)
-        await self._say_one(handed.ack, _ACK)
+        await self.say_one(handed.ack, _ACK)
         if record is None or not record.gone or record.status == state.PURGED:
             return  # of what is purged the record must outlast the task
         if (found := await partition.record(task.id)) is not None:

@@ -8,17 +8,18 @@ from ...config import QueueOptions
 from ...limits import TEXT_BYTES
 from ...retry import NoRetry
 from ...v1.task_pb2 import Record, Task
-from ..records import Action, Settlement, Status
+from ..records import LAPSED, Action, Settlement, Status
 from . import tasks
 from .clock import Moment
 
 EXPIRED = "lease expired"
 CANCELLED = "cancelled"
 PURGED = "purged"
+UNREAD = "damaged"  # in place of a status, never stored: this stands for a record that cannot be read
 _WORKER_BYTES = 1024  # kept of a worker's name: records have room for 32 KiB beside the task
 
 LIVE, DEAD, ARCHIVE = Record.LIVE, Record.DEAD, Record.ARCHIVE
-Sight = Literal["take", "wait", "ended", "dead", "expired"]
+Sight = Literal["take", "wait", "ended", "dead", "expired", "lapsed", "unread"]
 
 
 def cut(text: str) -> str:
@@ -26,25 +27,45 @@ def cut(text: str) -> str:
     return text if len(text) <= TEXT_BYTES // 4 else text.encode()[:TEXT_BYTES].decode(errors="ignore")
 
 
+def kept_name(worker: str) -> str:
+    """A worker's, as records keep it."""
+    return worker.encode()[:_WORKER_BYTES].decode(errors="ignore")
+
+
 def held(record: Record, moment: Moment) -> bool:
     """Whether somebody holds it; a lease that may not be over is not over."""
     return bool(record.token) and record.lease_end > moment.earliest
+
+
+def is_unread(record: Record | None) -> bool:
+    """Whether this stands for a record that cannot be read: nobody knows what became of the message."""
+    return record is not None and record.status == UNREAD
 
 
 def sight(record: Record | None, task: Task, options: QueueOptions, moment: Moment, *, dead: bool) -> Sight:
     """What a claimer that was handed this message has to do with it."""
     if record is None:
         # A dead letter without a record was replayed or deleted, and its last rest is swept.
-        return "ended" if dead else "wait" if task.due > moment.now else "take"
+        if dead:
+            return "ended"
+        return "lapsed" if _is_over(task, moment) else "wait" if task.due > moment.now else "take"
+    if is_unread(record):
+        return "unread"
     if record.place == ARCHIVE:
         return "ended"
     if record.place == DEAD and not dead:
         return "dead"
+    lapsed = not dead and _is_over(task, moment)
     if wait(record, task, moment) > 0:
-        return "wait"
+        return "lapsed" if lapsed and not record.token else "wait"
     over = bool(record.token) and not dead
     spent = record.attempts >= tasks.most(task, options) or isinstance(options.retry, NoRetry)
-    return "expired" if over and spent else "take"
+    return "expired" if over and spent else "lapsed" if lapsed else "take"
+
+
+def _is_over(task: Task, moment: Moment) -> bool:
+    """Whether nobody gets it any more."""
+    return 0 < task.expires <= moment.now
 
 
 def wait_until(record: Record | None, task: Task) -> float:
@@ -78,7 +99,7 @@ def must_be_alone(record: Record | None, task: Task, options: QueueOptions) -> b
     return again and record.attempts + 1 == tasks.most(task, options)
 
 
-def taken(record: Record | None, token: str, end: float, now: float) -> Record:
+def taken(record: Record | None, token: str, end: float, now: float, worker: str | None = None) -> Record:
     """The record of a fresh lease."""
     new = Record(format=tasks.FORMAT)
     if record is not None:
@@ -89,6 +110,18 @@ def taken(record: Record | None, token: str, end: float, now: float) -> Record:
     else:
         new.attempts, new.claimed_at = new.attempts + 1, now
     new.token, new.lease_end = token, end
+    if worker is None:
+        new.ClearField("worker")
+    else:
+        new.worker = kept_name(worker)
+    return new
+
+
+def taken_back(record: Record, token: str, moment: Moment) -> Record:
+    """The record of a lease that is over for everybody's clock, under a token that nobody has."""
+    new = Record()
+    new.CopyFrom(record)
+    new.token, new.lease_end = token, min(record.lease_end, moment.earliest - moment.doubt)
     return new
 
 
@@ -109,7 +142,7 @@ def settled(record: Record, task: Task, s: Settlement, options: QueueOptions, mo
     new.token, new.last_token, new.last_action = "", s.token, s.action
     new.visible_at = now + s.delay if s.delay else moment.earliest  # at once, for everybody's clock
     if s.worker is not None:
-        new.worker = s.worker.encode()[:_WORKER_BYTES].decode(errors="ignore")
+        new.worker = kept_name(s.worker)
     if s.error:
         new.error = cut(s.error)
     if s.action == "complete":
@@ -140,6 +173,14 @@ def ended(record: Record, status: Status, options: QueueOptions, now: float, *, 
     record.place, record.status, record.token, record.finished_at = ARCHIVE, status, "", now
     record.gone = not (options.archive if keep is None else keep)
     return record
+
+
+def lapsed(record: Record, options: QueueOptions, now: float) -> Record:
+    """The end of a message that nobody got in time."""
+    new = Record()
+    new.CopyFrom(record)
+    new.error, new.claimed_at = LAPSED, 0.0
+    return ended(new, "failed", options, now)
 
 
 def purged(record: Record, now: float) -> Record:

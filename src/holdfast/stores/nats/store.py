@@ -3,18 +3,19 @@
 from __future__ import annotations
 
 import asyncio
-from collections.abc import Iterator, Sequence
+from collections.abc import AsyncIterator, Iterator, Sequence
 from contextlib import contextmanager
 
 from ...config import QueueOptions, StoreOptions
-from ...errors import QueueNotEmpty, StoreError, UnsafeStore
+from ...errors import ConfigError, QueueNotEmpty, StoreError, UnsafeStore
 from ...ids import Ids
 from .. import formats
-from ..base import DEAD, Check, Ordinary, QueueInfo
+from ..base import DEAD, Check, Ordinary, QueueInfo, Reread
+from ..capabilities import Capabilities
 from ..formats import Format
-from ..records import Answer, Claims, Envelope, Settlement, Stats, Stored, View
+from ..records import Answer, Change, Claims, Dedup, Enqueued, Envelope, Settlement, Stats, Stored, View
 from ..scheduling import counted
-from . import deadline, doctor, faults
+from . import deadline, doctor, faults, names, scrub, state, stream_ends
 from .address import Address
 from .backups import NatsBackups
 from .blobs import RECORD_BYTES, Blobs
@@ -29,12 +30,18 @@ from .queues import Register
 from .reading import Reader
 from .reserve import NOTE, Reserve
 from .schedules import NatsSchedules
+from .settling import Settler
+from .several import Several
+from .values import NatsValues
+from .worker_reports import NatsWorkerReports
 
 _OPENS_WITHIN = 0.95  # of `connect_timeout`: whoever opens us gives up at its end without knowing why
 
 
 class NatsStore(Ordinary):
     """One connection to a NATS server or cluster with JetStream."""
+
+    capabilities = Capabilities(changes_messages=False, keeps_values=True)
 
     def __init__(self, address: Address, options: StoreOptions) -> None:
         self.options = options
@@ -46,10 +53,13 @@ class NatsStore(Ordinary):
         self.reserve = Reserve(self.connection, self.prefix)
         self.ids = Ids()
         self._schedules = NatsSchedules(self.connection, self.reader, self.register, self.parts)
+        self._worker_reports = NatsWorkerReports(self.connection, self.reader, self.register)
+        self._values = NatsValues(self.connection, self.reader, self.register)
         self._parts: dict[str, Parts] = {}
+        self._several = Several(self._partition_of)
         self._lease_thread = LeaseThread(address, options)
         self._backups = NatsBackups(
-            self.register, lambda queue: self.parts(queue).partition, timeout=options.operation_timeout
+            self.register, self._schedules, self._partition_of, timeout=options.operation_timeout
         )
 
     async def open(self) -> NatsStore:
@@ -93,6 +103,12 @@ class NatsStore(Ordinary):
             found = self._parts[queue] = Parts(Partition(queue, *shared), self.ids, self.parts)
         return found
 
+    def _settler_of(self, queue: str) -> Settler:
+        return self.parts(queue).settler
+
+    def _partition_of(self, queue: str) -> Partition:
+        return self.parts(queue).partition
+
     def _partitions(self, queue: str) -> list[Partition]:
         return [self._parts[name].partition for name in (queue, queue + DEAD) if name in self._parts]
 
@@ -100,7 +116,10 @@ class NatsStore(Ordinary):
         """Another client, or this one, has changed something."""
         if message.data == NOTE:
             self.reserve.heard()
-        for partition in self._partitions(message.subject.rsplit(".", 1)[1].replace("~", ".")):
+        queue = message.subject.rsplit(".", 1)[1].replace("~", ".")
+        if message.data != b"done":
+            self._several.changed(queue)
+        for partition in self._partitions(queue):
             if message.data == b"config":
                 self.register.forget(partition.queue)
             if message.data != b"done":
@@ -117,7 +136,7 @@ class NatsStore(Ordinary):
                 for info in await self.register.all():
                     upgraded += await self.parts(info.name).upgrade()
         return [
-            f"streams {self.prefix}=queues, {self.prefix}=schedules, {self.prefix}=gone and {self.prefix}=reserve",
+            f"streams {', '.join(names.shared_streams(self.prefix))}",
             "three streams for every queue, when it is made",
             *upgraded,
         ]
@@ -125,6 +144,14 @@ class NatsStore(Ordinary):
     @property
     def schedules(self) -> NatsSchedules:
         return self._schedules
+
+    @property
+    def worker_reports(self) -> NatsWorkerReports:
+        return self._worker_reports
+
+    @property
+    def values(self) -> NatsValues:
+        return self._values
 
     @property
     def backups(self) -> NatsBackups:
@@ -152,12 +179,24 @@ class NatsStore(Ordinary):
 
     def _close_parts(self, queues: Sequence[str]) -> None:
         for name in queues:
+            self._several.close(name)
             if (parts := self._parts.pop(name, None)) is not None:
                 parts.close()
 
     async def check(self) -> list[Check]:
         with self._verb("checking"):
-            return await doctor.checks(self.connection, self.prefix)
+            found = await doctor.checks(self.connection, self.prefix)
+            found.append(await self._ends())
+            return [*found, await scrub.check(self.register, self.connection.now())]
+
+    async def _ends(self) -> Check:
+        queues = await self.register.all()
+        said = [one for queue in queues for one in await stream_ends.check(self._partition_of(queue.name))]
+        return Check("ends", "fail" if said else "ok", "; ".join(said) or "no stream is shorter than it was")
+
+    def scrub(self, queue: str | None, *, quarantine: bool) -> AsyncIterator[Reread]:
+        shared = (self.connection, self.reader, self.register, self.blobs)
+        return scrub.Scrub(*shared, self._partition_of, self._settler_of, quarantine=quarantine).run(queue)
 
     async def clock(self) -> float:
         with self._verb("reading the clock"):
@@ -223,9 +262,29 @@ class NatsStore(Ordinary):
         with self._verb(f"enqueueing to {queue!r}"):
             return await self.parts(queue).appender.append(messages)
 
-    async def claim(self, queue: str, limit: int, lease: float, *, wait: float = 0.0) -> Claims:
+    async def append_once(
+        self, queue: str, messages: Sequence[Envelope], dedup: Dedup = "window", *, replace: bool = False
+    ) -> list[Enqueued]:
+        with self._verb(f"enqueueing to {queue!r}"):
+            if dedup == "window":
+                return await self.parts(queue).appender.append_once(messages)
+            return [await self.parts(queue).living_keys.append(messages[0], dedup, replace=replace)]
+
+    async def claim(
+        self, queue: str, limit: int, lease: float, *, wait: float = 0.0, worker: str | None = None
+    ) -> Claims:
         with self._verb(f"claiming from {queue!r}", wait=wait):
-            return await self.parts(queue).claimer.claim(limit, lease, wait=wait)
+            claims = await self.parts(queue).claimer.claim(limit, lease, wait=wait, worker=worker)
+        if queue in self._several:
+            if claims.messages or claims.expired:
+                self._several.found(queue)
+            else:
+                self._several.empty(queue)
+        return claims
+
+    async def ready(self, queues: Sequence[str], *, wait: float = 0.0) -> list[str]:
+        with self._verb("waiting", wait=wait):
+            return await self._several.ready(queues, wait=wait)
 
     async def extend(self, queue: str, leases: Sequence[tuple[str, str]], seconds: float) -> list[float | None]:
         with self._verb(f"extending leases of {queue!r}"):
@@ -243,9 +302,19 @@ class NatsStore(Ordinary):
         with self._verb(f"settling in {queue!r}"):
             return await self.parts(queue).settler.settle(settlements)
 
-    async def cancel(self, queue: str, id: str) -> bool:
+    async def cancel(self, queue: str, id: str, *, running: bool = False) -> bool:
         with self._verb(f"cancelling in {queue!r}"):
-            return await self.parts(queue).letters.cancel(id)
+            return await self.parts(queue).letters.cancel(id, running=running)
+
+    async def change(self, queue: str, id: str, change: Change) -> bool:
+        raise ConfigError("a message on NATS cannot be changed: cancel it and enqueue another")
+
+    async def take_back(self, queue: str, ids: Sequence[str] | None, *, worker: str | None = None) -> int:
+        with self._verb(f"taking back in {queue!r}"):
+            parts = self.parts(queue)
+            if ids is None:
+                ids = await parts.looker.held_by(state.kept_name(worker or ""))
+            return await parts.letters.take_back(ids)
 
     # ------------------------------------------------------------------ looking
 
@@ -256,6 +325,16 @@ class NatsStore(Ordinary):
     async def scan(self, queue: str, view: View, *, after: str | None = None, limit: int = 100) -> list[Stored]:
         with self._verb(f"scanning {queue!r}"):
             return await self.parts(queue).looker.scan(view, after=after, limit=limit)
+
+    async def upcoming(
+        self, queue: str, view: View, *, after: tuple[float, str] | None = None, limit: int = 100
+    ) -> list[Stored]:
+        with self._verb(f"listing {queue!r}"):
+            return await self.parts(queue).looker.upcoming(view, after=after, limit=limit)
+
+    async def peek(self, queue: str, limit: int) -> list[Stored]:
+        with self._verb(f"looking into {queue!r}"):
+            return await self.parts(queue).looker.peek(limit)
 
     async def replay(self, queue: str, view: View, ids: Sequence[str]) -> int:
         with self._verb(f"replaying in {queue!r}"):

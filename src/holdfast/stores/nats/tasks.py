@@ -5,7 +5,7 @@ from __future__ import annotations
 from functools import lru_cache
 
 from ...config import QueueOptions
-from ...errors import CodecError, StoreError
+from ...errors import StoreError
 from ...v1.task_pb2 import Record, Task, TaskMetadata
 from ..records import Envelope
 
@@ -23,15 +23,20 @@ def task_of(id: str, message: Envelope, now: float, due: float) -> Task:
         max_attempts=message.max_attempts or 0,
         due=due,
         format=FORMAT,
+        expires=_end(message, now),
     )
+
+
+def _end(message: Envelope, now: float) -> float:
+    """When it expires; 0: never."""
+    if message.expires is not None:
+        return max(message.expires, 1.0)
+    return 0.0 if message.lifetime is None else now + message.lifetime
 
 
 def read_task(data: bytes) -> Task:
     """A task from its bytes; StoreError for a newer format."""
-    try:
-        task: Task = Task.FromString(data)
-    except Exception as error:
-        raise CodecError("nats: a message in the stream is no task") from error
+    task: Task = Task.FromString(data)
     if task.format > FORMAT:
         raise StoreError(f"nats: a task of format {task.format}; this version of Holdfast reads up to {FORMAT}")
     return task
@@ -57,10 +62,7 @@ def most(task: Task, options: QueueOptions) -> int:
 
 def read_record(data: bytes) -> Record:
     """A record from its bytes; StoreError for a newer format."""
-    try:
-        record: Record = Record.FromString(data)
-    except Exception as error:
-        raise CodecError("nats: a message in the stream of records is no record") from error
+    record: Record = Record.FromString(data)
     if record.format > FORMAT:
         raise StoreError(f"nats: a record of format {record.format}; this version reads up to {FORMAT}")
     return record

@@ -11,12 +11,10 @@ from __future__ import annotations
 from collections.abc import AsyncIterator, Sequence
 from typing import Any
 
-import msgspec
-
 from ...config import QueueOptions
 from ...errors import StoreError
 from . import state
-from .appending import Key, key_post
+from .appending import key_post, read_key
 from .connection import WINDOW
 from .faults import Code, Refused
 from .lookup import Looker
@@ -86,7 +84,7 @@ def _post(partition: Partition, subject: str, data: bytes) -> Post:
     if subject.startswith(names.old_later):
         return Post(names.task + subject.removeprefix(names.old_later) + LATER, data, "", 0)
     if subject.startswith(names.key):
-        return key_post(partition.connection, subject, msgspec.json.decode(data, type=Key), 0)
+        return key_post(partition.connection, subject, read_key(data), 0)
     return Post(subject, data, "", 0)
 
 

@@ -59,14 +59,14 @@ class Address:
         )
         try:
             async with asyncio.timeout(limit):
-                await connection.execute(self._settings())
+                await connection.execute(self.settings())
                 _teach_arrays(connection)
         except BaseException:
             connection.terminate()
             raise
         return connection
 
-    def _settings(self) -> str:
+    def settings(self) -> str:
         """Plans must not depend on when the last ANALYZE was: the right ones are index scans, always."""
         timeout = f"{int(self._options.statement_timeout * 1000)}"
         wanted = {

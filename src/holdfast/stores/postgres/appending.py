@@ -3,7 +3,8 @@
 from __future__ import annotations
 
 import asyncio
-from collections.abc import Awaitable, Callable, Sequence
+from collections.abc import Awaitable, Callable, Iterator, Sequence
+from contextlib import contextmanager
 from datetime import UTC, datetime, timedelta
 from functools import partial
 from typing import Any, Protocol
@@ -14,17 +15,16 @@ import msgspec
 from ... import ids as makers
 from ...errors import ConfigError, HoldfastError, Unavailable, UnknownOutcome
 from ..base import CALL_S, PAGE_ROWS, CallName, other_messages
-from ..records import Envelope
+from ..records import Enqueued, Envelope
 from . import rows
 from .caller_transaction import Speaker, joined
 from .faults import Unanswered, translated
 from .pool import Pool
-from .statements import Statements
+from .statements import NO_EXPIRES, Statements
 
 _COPY_MESSAGES = 300  # from which COPY pays for its round trips
 _FLIGHTS = 3  # calls on their way at once; those that come meanwhile gather
 _Q = ["id", "enqueued_at", "visible_at", "max_attempts", "rank", "content_type", "headers", "payload"]
-_W = [*_Q, "waits"]
 
 
 class News(Protocol):
@@ -129,28 +129,43 @@ class Appender:
         others = {bytes(row[0]): str(row[1]) for row in found}
         return [others.get(_other(name, n), id) for n, id in enumerate(ids)]
 
-    async def append_within(self, connection: Any, messages: Sequence[Envelope]) -> list[str]:
-        """Part of the transaction of the caller's connection: there if and only if that commits."""
-        speaker = await joined(connection)
-        try:
-            return await self._append_by(speaker, messages)
-        except HoldfastError:
-            raise
-        except Exception as error:
-            raise translated(error, self._queue) from error
-
-    async def _append_by(self, speaker: Speaker, messages: Sequence[Envelope]) -> list[str]:
+    async def append_once(self, messages: Sequence[Envelope]) -> list[Enqueued]:
+        """As `append`, for messages of which some have keys; an id that is not ours is of one that was sent before."""
         batch = self.batch(messages)
+        try:
+            return _reported(batch, await self._deduplicated(batch))
+        except Unanswered as error:
+            raise self._unknown(batch, error, batch.ids) from error
+
+    async def append_once_within(
+        self, connection: Any, messages: Sequence[Envelope], channel: str | None = None
+    ) -> list[Enqueued]:
+        """The same in the caller's transaction."""
+        speaker, batch = await joined(connection), self.batch(messages)
+        with ours(self._queue):
+            return _reported(batch, await self._append_by(speaker, batch, channel))
+
+    async def append_within(
+        self, connection: Any, messages: Sequence[Envelope], channel: str | None = None
+    ) -> list[str]:
+        """Part of the transaction of the caller's connection: there, and notified of, if and only if it commits."""
+        speaker, batch = await joined(connection), self.batch(messages)
+        with ours(self._queue):
+            return await self._append_by(speaker, batch, channel)
+
+    async def _append_by(self, speaker: Speaker, batch: Batch, channel: str | None) -> list[str]:
         answer, rest = batch.ids, batch
         if any(message.dedup_key is not None for message in batch.messages):
             answer, rest = await self._take_keys(speaker, batch)
         for start in range(0, len(rest.ids), PAGE_ROWS):
             part = Batch(rest.messages[start : start + PAGE_ROWS], rest.ids[start : start + PAGE_ROWS])
-            await self.insert(speaker, part)
+            await self.insert(speaker, part, channel)
         return answer
 
     def batch(self, messages: Sequence[Envelope]) -> Batch:
-        """The messages with ids that only go up."""
+        """The messages with ids that only go up; ConfigError where some expire and the schema cannot say so."""
+        if not self._sql.expires and rows.ends(messages):
+            raise ConfigError(NO_EXPIRES)
         ids: list[str] = []
         for start in range(0, len(messages), makers.PLACES):
             ids += _numbered(messages[start : start + makers.PLACES], self._number())
@@ -241,11 +256,14 @@ class Appender:
         """One statement, on the caller's connection; with a channel, it notifies of the messages."""
         ranks, delays, instants, kinds, headers, most, payloads = rows.columns(batch.messages)
         named = (self._queue, batch.call, batch.ids, ranks)
-        if any(delays) or any(instants):
+        ends = rows.ends(batch.messages)
+        if ends:
+            sql, times = self._sql["append_expiring"], [delays, instants]
+        elif any(delays) or any(instants):
             sql, times = self._sql["append"], [delays, instants]
         else:
             sql, times = self._sql["append_now"], []
-        answer = await speaker.fetch(sql, *named, *times, kinds, headers, most, payloads, channel)
+        answer = await speaker.fetch(sql, *named, *times, kinds, headers, most, payloads, channel, *ends)
         self._heard(answer[0][0])
 
     async def _copy(self, connection: Any, batch: Batch) -> None:
@@ -254,17 +272,18 @@ class Appender:
         if not fresh:
             return
         self._heard(now.timestamp())
-        ready, waiting = [], []
+        ready, waiting, ends = [], [], bool(rows.ends(batch.messages))
         for id, message in zip(batch.ids, batch.messages, strict=True):
             due = now if not message.delay and message.at is None else _due(now, message)
             head = (id, now, max(due, now), message.max_attempts, 255 - message.priority)
             kind, headers = rows.content_type(message.content_type), rows.headers_text(message.headers)
-            row = (*head, kind, headers, message.payload)
+            row = (*head, kind, headers, message.payload, *([_end(now, message)] if ends else []))
             if due <= now:
                 ready.append(row)
             else:
                 waiting.append((*row, "delayed"))
-        for kind, records, columns in (("q", ready, _Q), ("w", waiting, _W)):
+        own = [*_Q, "expires"] if ends else _Q
+        for kind, records, columns in (("q", ready, own), ("w", waiting, [*own, "waits"])):
             if records:
                 table = f"{kind}_{self._slug}"
                 await connection.copy_records_to_table(
@@ -314,6 +333,21 @@ class Appender:
         return answer, rest
 
 
+@contextmanager
+def ours(queue: str) -> Iterator[None]:
+    """Around what the caller's own driver may raise."""
+    try:
+        yield
+    except HoldfastError:
+        raise
+    except Exception as error:
+        raise translated(error, queue) from error
+
+
+def _reported(batch: Batch, answer: Sequence[str]) -> list[Enqueued]:
+    return [Enqueued(id, id == own) for id, own in zip(answer, batch.ids, strict=True)]
+
+
 def _numbered(messages: Sequence[Envelope], block: int) -> list[str]:
     """Ids of one block, in order; the priority is part of them."""
     bases: dict[int, str] = {}
@@ -341,6 +375,12 @@ def _due(now: datetime, message: Envelope) -> datetime:
     if message.at is not None:
         return datetime.fromtimestamp(message.at, UTC)
     return now + timedelta(seconds=message.delay)
+
+
+def _end(now: datetime, message: Envelope) -> datetime | None:
+    if message.expires is not None:
+        return datetime.fromtimestamp(message.expires, UTC)
+    return None if message.lifetime is None else now + timedelta(seconds=message.lifetime)
 
 
 def _merged(flight: Sequence[_Waiting]) -> Batch:

@@ -9,7 +9,6 @@ from contextlib import asynccontextmanager
 from datetime import UTC, date, datetime
 from typing import TYPE_CHECKING, Any
 
-import asyncpg
 import msgspec
 
 from ...config import QueueOptions
@@ -19,15 +18,14 @@ from ..backups import TABLE_BYTES, Key, NewQueue, Part, QueueCopy, Section
 from ..base import PAGE_ROWS, QueueInfo
 from ..consumers import Consumer
 from ..records import JSON
-from . import names, registry, rows
-from .faults import translated
-from .schema import Schema
+from . import names, registry, rows, schedules
+from .faults import translating
+from .schema import Schema, must_have_expires
 from .statements import Statements
 
 if TYPE_CHECKING:
     import pyarrow as pa
 
-_FAULTS = (asyncpg.PostgresError, asyncpg.InterfaceError, asyncpg.InternalClientError, OSError, TimeoutError)
 _PATIENT = (  # a backup is one long transaction
     "SET LOCAL statement_timeout = 0; SET LOCAL idle_in_transaction_session_timeout = 0"
 )
@@ -50,7 +48,7 @@ class PostgresBackups:
     @asynccontextmanager
     async def snapshot(self, queues: Sequence[str]) -> AsyncIterator[PostgresSnapshot]:
         async with self._transaction() as connection:
-            snapshot = PostgresSnapshot(connection, self._schema.name)
+            snapshot = PostgresSnapshot(connection, self._schema)
             await snapshot.plan(queues)
             yield snapshot
 
@@ -58,8 +56,10 @@ class PostgresBackups:
     async def restoring(self, backup: str, queues: Sequence[NewQueue]) -> AsyncIterator[PostgresRestoring]:
         if await self._schema.applied() is None:
             await self._schema.install()
+        if any(queue.schedules for queue in queues):
+            schedules.must_have_schedules(self._schema)
         async with self._transaction() as connection:
-            restoring = PostgresRestoring(connection, self._schema.name, backup, queues)
+            restoring = PostgresRestoring(connection, self._schema, backup, queues)
             await restoring.begin()
             yield restoring
             if not restoring.done:
@@ -71,12 +71,11 @@ class PostgresBackups:
     async def _transaction(self) -> AsyncIterator[Any]:
         connection = None
         try:
-            connection = await self._connect()
-            async with connection.transaction(isolation="repeatable_read"):
-                await connection.execute(_PATIENT)
-                yield connection
-        except _FAULTS as error:
-            raise translated(error) from error
+            with translating():
+                connection = await self._connect()
+                async with connection.transaction(isolation="repeatable_read"):
+                    await connection.execute(_PATIENT)
+                    yield connection
         finally:
             if connection is not None:
                 connection.terminate()
@@ -85,9 +84,10 @@ class PostgresBackups:
 class PostgresSnapshot:
     """See `Snapshot`."""
 
-    def __init__(self, connection: Any, schema: str) -> None:
+    def __init__(self, connection: Any, schema: Schema) -> None:
         self._connection = connection
-        self._schema = schema
+        self._known = schema
+        self._schema = schema.name
         self._turn = asyncio.Lock()  # one question at a time
         self.queues: list[QueueCopy] = []
         self._at = 0.0
@@ -125,6 +125,7 @@ class PostgresSnapshot:
             failed=failed,
             consumers=backups.kept(consumers),
             sinks=sinks,
+            schedules=await schedules.read(self._connection.fetch, self._known, name),
             parts=parts,
         )
 
@@ -132,7 +133,8 @@ class PostgresSnapshot:
         if not isinstance(part.body, str):
             yield part.body
             return
-        sql = Statements(self._schema, queue.info.name)[f"backup_{part.body}"]
+        made = Statements(self._schema, queue.info.name, expires=self._known.has_ninth_migration)
+        sql = made[f"backup_{part.body}"]
         args = (self._at,) if part.body in ("q", "w") else ()
         async with self._turn:
             cursor = await self._connection.cursor(sql, *args)
@@ -184,9 +186,10 @@ class _Queue(msgspec.Struct):
 class PostgresRestoring:
     """See `Restoring`."""
 
-    def __init__(self, connection: Any, schema: str, backup: str, queues: Sequence[NewQueue]) -> None:
+    def __init__(self, connection: Any, schema: Schema, backup: str, queues: Sequence[NewQueue]) -> None:
         self._connection = connection
-        self._schema = schema
+        self._known = schema
+        self._schema = schema.name
         self._mark = backups.MARK + backup
         self._new = queues
         self._queues: dict[str, _Queue] = {}
@@ -253,6 +256,9 @@ class PostgresRestoring:
         columns: dict[str, list[Any]],
         chosen: list[bool] | None = None,
     ) -> None:
+        if any(columns["expires"]):
+            must_have_expires(self._known)
+            wanted = [*wanted, "expires"]
         found = zip(*(columns[name] for name in wanted), strict=True)
         records = list(found) if chosen is None else [row for row, is_one in zip(found, chosen, strict=True) if is_one]
         if records:
@@ -282,6 +288,8 @@ class PostgresRestoring:
                 await self._connection.fetch(
                     sql["consumer_keep"], queue.id, name, msgspec.json.encode(consumer).decode()
                 )
+            if new.schedules:
+                await schedules.restore(self._connection, self._known, queue.id, new.schedules)
             await self._connection.fetch(
                 sql["restore_counts"],
                 queue.id,
@@ -300,7 +308,7 @@ class PostgresRestoring:
 def _columns(table: pa.Table) -> dict[str, list[Any]]:
     """By the names of the database."""
     found = {name: backups.values(table, name) for name in table.schema.names}
-    for name in ("enqueued_at", "due", "claimed_at", "finished_at"):
+    for name in ("enqueued_at", "due", "claimed_at", "finished_at", "expires"):
         found[name] = [None if at is None else datetime.fromtimestamp(at, UTC) for at in found[name]]
     found["payload"] = found["value"]
     found["rank"] = [255 - priority for priority in found["priority"]]

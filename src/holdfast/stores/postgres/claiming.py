@@ -8,10 +8,13 @@ import time
 from collections.abc import Callable, Sequence
 from typing import Any, TypeAlias
 
-from ...errors import HoldfastError
+import msgspec
+
+from ...errors import HoldfastError, StoreError
+from ...limits import in_ascii
 from ..base import LOOK_AGAIN_S, PAGE_ROWS
-from ..records import Claimed, Claims, Expired
-from . import rows
+from ..records import LAPSED, Claimed, Claims, Expired
+from . import faults, rows
 from .pool import Pool
 from .settling import Settler
 from .statements import Statements
@@ -24,6 +27,15 @@ LITTER_ROWS = 20_000  # dead ones that make beginning further on worth it
 _SHARE = 10  # looking from the start may take one part in so many
 _BURIAL_ROUNDS = 20  # rounds in one claim; a mass of crashed messages is spread over several
 _UNUSUAL_S = 0.1  # after something due or expired, in which more of it is expected
+
+
+class _Claim(msgspec.Struct, frozen=True, gc=False):
+    """One call."""
+
+    token: int
+    limit: int
+    lease: float
+    worker: str | None
 
 
 class Claimer:
@@ -40,28 +52,40 @@ class Claimer:
         self.bounds = Bounds()
         self._looking: asyncio.Task[None] | None = None
         self._unusual_until = 0.0
+        self._has_letters = True  # whether the database has had all that the names of workers need
 
-    async def claim(self, limit: int, lease: float) -> Claims:
-        """Up to `limit`, by the short statement as long as that can serve."""
-        token = rows.fresh_token(os.urandom(8))
+    async def claim(self, limit: int, lease: float, worker: str | None, *, dead: bool = False) -> Claims:
+        """Up to `limit`, held by `worker`; or of the dead letters, which never run out of attempts."""
+        claim = self._claim_dead if dead else self._claim_live
+        name = rows.plain(worker) if self._has_letters else in_ascii(rows.plain(worker))
+        try:
+            return await claim(_Claim(rows.fresh_token(os.urandom(8)), limit, lease, name))
+        except StoreError as error:
+            if not self._has_letters or not faults.lacks_letters(error):
+                raise
+        self._has_letters = False
+        return await self.claim(limit, lease, worker, dead=dead)
+
+    async def _claim_live(self, asked: _Claim) -> Claims:
+        """By the short statement as long as that can serve."""
         if time.monotonic() >= self._unusual_until:
-            messages = await self._claim_ready(token, limit, lease)
+            messages = await self._claim_ready(asked)
             if messages is not None:
                 return Claims(messages)
             self._unusual_until = time.monotonic() + _UNUSUAL_S
-        return await self._claim_any(token, limit, lease)
+        return await self._claim_any(asked)
 
-    async def _claim_ready(self, token: int, limit: int, lease: float) -> list[Claimed] | None:
+    async def _claim_ready(self, asked: _Claim) -> list[Claimed] | None:
         """None: something is due, or a lease has expired, and nothing was claimed."""
         self._look_at_litter()
         ranges, whole = self.bounds.ranges()
         started = time.monotonic()
-        found = await self._ask(token, self._sql["claim_ready"], self._queue, limit, lease, token, *ranges)
+        found = await self._ask(asked, "claim_ready", *ranges, asked.worker)
         _, unusual, *_, now = found.pop()
         self._heard(now)
         if unusual:
             return None
-        messages = in_order(rows.ready(found, f"{token:x}", now + lease))
+        messages = in_order(rows.ready(found, f"{asked.token:x}", now + asked.lease))
         self._note(messages, whole=whole, took=time.monotonic() - started)
         return messages
 
@@ -69,25 +93,44 @@ class Claimer:
         if messages and self.bounds.littered:
             self.bounds.found([(255 - m.priority, m.id) for m in messages], whole=whole, took=took)
 
-    async def _claim_any(self, token: int, limit: int, lease: float) -> Claims:
+    async def _claim_any(self, asked: _Claim) -> Claims:
         """Messages that a claim finds dead are buried, and it looks again."""
-        look, expired = limit, list[Expired]()
+        look, expired = asked.limit, list[Expired]()
         for _ in range(_BURIAL_ROUNDS):
-            messages, spent = await self._claim(token, limit, lease, look=look)
+            messages, spent = await self._claim(asked, look=look)
             if not spent:
                 return Claims(messages, expired)
-            expired += await self._bury(spent)
-            look = max(limit, PAGE_ROWS)
+            expired += await self._end(spent)
+            look = max(asked.limit, PAGE_ROWS)
         return Claims([], expired)
 
-    async def _claim(self, token: int, limit: int, lease: float, *, look: int) -> tuple[list[Claimed], list[Any]]:
+    async def _end(self, spent: list[Any]) -> list[Expired]:
+        """What a claim was told of: leases that are over with no attempt left, and what has expired."""
+        ended = await self._bury([row for row in spent if row["spent"] >= 0])
+        return ended + (await self.lapse() if any(row["spent"] < 0 for row in spent) else [])
+
+    async def lapse_all(self) -> int:
+        """The same, until there is none; how many."""
+        ended = 0
+        while some := await self.lapse():
+            ended += len(some)
+        return ended
+
+    async def lapse(self) -> list[Expired]:
+        """End some of those that have expired and that nobody holds."""
+        if not self._sql.expires:
+            return []
+        found = await self._pool.fetch(self._sql["lapse"], self._queue, PAGE_ROWS, queue=self._queue)
+        return [Expired(str(id), attempts, "failed", LAPSED) for id, attempts in found]
+
+    async def _claim(self, asked: _Claim, *, look: int) -> tuple[list[Claimed], list[Any]]:
         self._look_at_litter()
         ranges, whole = self.bounds.ranges()
         started = time.monotonic()
-        found = await self._ask(token, self._sql["claim"], self._queue, limit, lease, token, *ranges, look)
-        took, text = time.monotonic() - started, f"{token:x}"
-        messages = in_order([rows.claimed(row, text, lease) for row in found if row[11] is None])
-        spent = [row for row in found if row[11] is not None] if len(messages) < len(found) else []
+        found = await self._ask(asked, "claim", *ranges, look, asked.worker)
+        took, text = time.monotonic() - started, f"{asked.token:x}"
+        messages = in_order([rows.claimed(row, text, asked.lease) for row in found if row["spent"] is None])
+        spent = [row for row in found if row["spent"] is not None] if len(messages) < len(found) else []
         if found:
             self._heard(found[0][10])
         self._note(messages, whole=whole, took=took)
@@ -107,31 +150,31 @@ class Claimer:
             dead = 0
         self.bounds.learn(int(dead or 0))
 
-    async def claim_dead(self, limit: int, lease: float) -> Claims:
-        """Dead letters, which never run out of attempts."""
-        token = rows.fresh_token(os.urandom(8))
-        found = await self._pool.fetch(self._sql["claim_dead"], limit, lease, token, self._queue, queue=self._queue)
-        text = f"{token:x}"
-        return Claims(in_order([rows.claimed(row, text, lease) for row in found]))
+    async def _claim_dead(self, asked: _Claim) -> Claims:
+        args = asked.limit, asked.lease, asked.token, self._queue, asked.worker
+        found = await self._pool.fetch(self._sql["claim_dead"], *args, queue=self._queue)
+        text = f"{asked.token:x}"
+        return Claims(in_order([rows.claimed(row, text, asked.lease) for row in found]))
 
-    async def _ask(self, token: int, sql: str, *args: Any) -> list[Any]:
+    async def _ask(self, asked: _Claim, name: str, *args: Any) -> list[Any]:
         """A claim whose answer was lost is taken back before it is repeated."""
-        lost = False
+        lost, sql = False, self._sql[name]
+        said = self._queue, asked.limit, asked.lease, asked.token, *args
 
         async def step(connection: Any) -> list[Any]:
             nonlocal lost
             if lost:
                 async with connection.transaction():
                     await connection.execute("SET LOCAL enable_seqscan = on")
-                    await connection.execute(self._sql["give_back"], token)
+                    await connection.execute(self._sql["give_back"], asked.token)
             lost = True
-            return list(await connection.fetch(sql, *args))
+            return list(await connection.fetch(sql, *said))
 
         return await self._pool.run(step, queue=self._queue)
 
     async def _bury(self, spent: Sequence[Any]) -> list[Expired]:
         """Messages whose last lease is over end, unless somebody was faster."""
-        entries = [(str(row[0]), row[1], row[11]) for row in spent]
+        entries = [(str(row[0]), row[1], row["spent"]) for row in spent]
         buried = await self._settler.end_expired(entries, EXPIRED)
         return [
             Expired(id, attempts, "dead" if verdict == "dead" else "failed", EXPIRED)

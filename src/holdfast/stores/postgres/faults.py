@@ -6,15 +6,17 @@ import errno
 import re
 import socket
 import ssl
+from collections.abc import Iterator
+from contextlib import contextmanager
 
 import asyncpg
 
-from ...errors import HoldfastError, QueueNotFound, StoreError, Unavailable
+from ...errors import Damaged, HoldfastError, QueueNotFound, StoreError, Unavailable
 
 _AGAIN = {
     "25006",  # read only: a failover has left us with a standby; a new connection finds the new primary
     "53300",  # too many connections
-    "57P01", "57P02", "57P03", "57P05",  # shutting down, crashed, starting, idle too long
+    "57P01", "57P02", "57P03", "57P05", "25P03",  # shutting down, crashed, starting, idle too long
     "40001", "40P01",  # serialization failure, deadlock
     "55P03",  # somebody's lock
 }  # fmt: skip
@@ -31,7 +33,11 @@ _ADVICE = {  # what to do about it
 }
 _ERRNO = re.compile(r"\[Errno (\d+)\]")
 _NOBODY = {errno.ECONNREFUSED, errno.EADDRNOTAVAIL, errno.EAFNOSUPPORT}  # "localhost" has two addresses, or one
+_CORRUPT = {"XX001", "XX002"}  # data, or an index: the server's own checksums say so
 _AWAY = {"53100", "53200", "53400", "57014"}  # disk full, out of memory, a limit, the statement timeout
+
+
+_DRIVERS = (asyncpg.PostgresError, asyncpg.InterfaceError, asyncpg.InternalClientError, OSError, TimeoutError)
 
 
 class Unanswered(Unavailable):
@@ -127,6 +133,15 @@ def translated(error: BaseException, queue: str | None = None) -> HoldfastError:
     return _by_other_drivers(error, queue)
 
 
+@contextmanager
+def translating(queue: str | None = None) -> Iterator[None]:
+    """Raise ours for what the driver raises inside: where a connection is used for longer than one call."""
+    try:
+        yield
+    except _DRIVERS as error:
+        raise translated(error, queue) from error
+
+
 def _by_other_drivers(error: BaseException, queue: str | None) -> HoldfastError:
     """On the caller's own connection another driver speaks; it tells the same states."""
     state = getattr(error, "sqlstate", None)
@@ -138,6 +153,9 @@ def _by_other_drivers(error: BaseException, queue: str | None) -> HoldfastError:
 def _said(state: str, said: str, queue: str | None, *, passing: bool) -> HoldfastError:
     if state in ("42P01", "3F000") and queue is not None:
         return QueueNotFound(f"there is no queue {queue!r}")
+    if state in _CORRUPT:
+        advice = "restore it from a backup; what else is there, `pg_amcheck` and `pg_checksums --check` tell"
+        return Damaged(f"PostgreSQL: {said}: {advice}", queue=queue or "", why=said)
     if state.startswith("28"):
         return StoreError(f"PostgreSQL refuses the connection: {said}")
     if state == "57014":

@@ -2,18 +2,23 @@
 
 from __future__ import annotations
 
+import os
+import sys
 from collections.abc import Sequence
 from typing import Any
 
 from ... import ids as makers
+from ... import limits
 from ...errors import MessageNotFound
-from ..records import Stats, Stored, View
+from ..records import Change, Stats, Stored, View
 from . import rows
 from .pool import Pool
 from .statements import Statements
 
 _SAMPLE_ROWS = 10_000  # that are looked at for what no delta can tell: what is held, what has become due
 _WAITS = {"ready": "pending"}
+_CANCELLED_WAITING = ("pending", "delayed", "retry")
+_CANCELLED_RUNNING = (*_CANCELLED_WAITING, "processing")
 _CANCELLED = "cancelled"  # the error that cancel.sql writes
 
 
@@ -28,7 +33,16 @@ class Letters:
     async def get(self, ids: Sequence[str]) -> list[Stored | None]:
         asked, ranks = rows.known(ids)
         found = {str(row[0]): rows.stored(row) for row in await self._fetch("get", asked, ranks)} if asked else {}
+        if missing := [id for id in asked if id not in found]:
+            places = await self._moved(missing)
+            again = await self._fetch("get", list(places), list(places.values())) if places else []
+            found |= {str(row[0]): rows.stored(row) for row in again}
         return [found.get(id) for id in ids]
+
+    async def _moved(self, ids: Sequence[str]) -> dict[str, int]:
+        """The ranks of those that do not lie where their ids say: their priority was changed."""
+        found = await self._pool.fetch(self._sql["ranks"], ids, queue=self._queue)
+        return {str(row[0]): row[1] for row in found}
 
     async def scan(self, view: View, *, after: str | None, limit: int, dead: bool) -> list[Stored]:
         start = after if after is not None and rows.rank(after) is not None else None
@@ -42,18 +56,64 @@ class Letters:
             found = await self._fetch(f"scan_{view}", start, limit)
         return [rows.stored(row) for row in found]
 
+    async def upcoming(self, view: View, *, after: tuple[float, str] | None, limit: int, dead: bool) -> list[Stored]:
+        if dead:  # few, and nobody pages through them by due time
+            found = await self.scan(view, after=None, limit=sys.maxsize, dead=True)
+            found.sort(key=lambda one: (one.visible_at or 0.0, one.id))
+            return [one for one in found if after is None or (one.visible_at or 0.0, one.id) > after][:limit]
+        due, id = after or (None, None)
+        return [rows.stored(row) for row in await self._fetch("upcoming", view, due, id, limit)]
+
+    async def peek(self, limit: int, *, dead: bool) -> list[Stored]:
+        if dead:
+            found = await self.scan("ready", after=None, limit=sys.maxsize, dead=True)
+            return sorted(found, key=lambda one: (-one.priority, one.id))[:limit]
+        return [rows.stored(row) for row in await self._fetch("peek", limit)]
+
     async def stats(self, *, dead: bool) -> Stats:
         [row] = await self._fetch("stats_dead" if dead else "stats", _SAMPLE_ROWS)
         pending, delayed, processing, retry, letters, archived, completed, failed, age, exact = row
         total = pending + delayed + processing + retry + letters + archived
         return Stats(total, pending, delayed, processing, retry, letters, archived, completed, failed, age, exact)
 
-    async def cancel(self, id: str) -> bool:
+    async def take_back(self, ids: Sequence[str]) -> int:
+        asked, ranks = rows.known(list(dict.fromkeys(ids)))
+        if not asked:
+            return 0
+        token = rows.fresh_token(os.urandom(8))
+        taken = {str(row[0]) for row in await self._fetch("take_back", asked, ranks, token)}
+        left = [id for id in asked if id not in taken]
+        if left and (places := await self._moved(left)):
+            taken |= {str(row[0]) for row in await self._fetch("take_back", list(places), list(places.values()), token)}
+        return len(taken)
+
+    async def take_back_from(self, worker: str | None) -> int:
+        """What a worker holds; in a long queue all of it is looked through."""
+        asked = [rows.plain(worker), limits.in_ascii(rows.plain(worker))]
+        return len(await self._fetch("take_back_from", asked, rows.fresh_token(os.urandom(8))))
+
+    async def change(self, id: str, change: Change) -> bool:
+        asked, ranks = rows.known([id])
+        rank = None if change.priority is None else rows.rank_for(change.priority)
+        kind = None if change.payload is None else rows.content_type(change.content_type)
+        while asked:
+            args = (rank, change.delay, change.at, change.payload, kind)
+            if await self._fetch("change", id, ranks[0], *args):
+                return True
+            [stored] = await self.get([id])
+            if stored is None:
+                break
+            if stored.status not in _CANCELLED_WAITING or ranks[0] == rows.rank_for(stored.priority):
+                return False
+            ranks = [rows.rank_for(stored.priority)]
+        raise MessageNotFound(f"queue {self._queue!r} has no message {id!r}")
+
+    async def cancel(self, id: str, *, running: bool = False) -> bool:
         asked, ranks = rows.known([id])
         sent_before = False
         while asked:
             found, again = await self._pool.fetch_doubting(
-                self._sql["cancel"], self._queue, id, ranks[0], queue=self._queue
+                self._sql["cancel"], self._queue, id, ranks[0], running, queue=self._queue
             )
             if found:
                 return True
@@ -63,8 +123,9 @@ class Letters:
                 break
             if sent_before and stored.status == "failed" and stored.error == _CANCELLED:
                 return True
-            if stored.status not in ("pending", "delayed", "retry"):
+            if stored.status not in (_CANCELLED_RUNNING if running else _CANCELLED_WAITING):
                 return False
+            ranks = [rows.rank_for(stored.priority)]
         raise MessageNotFound(f"queue {self._queue!r} has no message {id!r}")
 
     async def replay(self, view: View, ids: Sequence[str]) -> int:
@@ -75,7 +136,8 @@ class Letters:
 
         async def step(connection: Any) -> int:
             if from_dead:
-                found = await connection.fetch(self._sql["replay_find_dead"], asked, ranks)
+                places = dict(zip(asked, ranks, strict=True)) | await self._moved(asked)
+                found = await connection.fetch(self._sql["replay_find_dead"], list(places), list(places.values()))
             else:
                 found = await connection.fetch(self._sql["replay_find_archive"], asked)
             old = [str(row[0]) for row in found]
@@ -84,7 +146,7 @@ class Letters:
                 rows.headers_text((rows.headers_from(row[1]) or {}) | {"replayed_from": id})
                 for row, id in zip(found, old, strict=True)
             ]
-            of_old = [[rows.rank(id) for id in old]] if from_dead else []
+            of_old = [[row[2] for row in found]] if from_dead else []
             sql = self._sql["replay_dead" if from_dead else "replay_archive"]
             [(live,)] = await connection.fetch(sql, self._queue, old, *of_old, new, headers)
             return int(live)

@@ -6,7 +6,7 @@ import asyncio
 import os
 import random
 import time
-from collections.abc import Awaitable, Callable
+from collections.abc import Awaitable, Callable, Mapping
 from typing import Any
 from weakref import WeakKeyDictionary
 
@@ -60,18 +60,23 @@ class Bell:
 
     async def wait(self, queue: str, timeout: float, *, since: int) -> None:
         """Until it rings for the queue; at once when it has since the ticket was taken."""
-        if self.ticket(queue) != since or timeout <= 0:
+        await self.wait_any({queue: since}, timeout)
+
+    async def wait_any(self, tickets: Mapping[str, int], timeout: float) -> None:
+        """Until it rings for one of these queues; at once when it has since its ticket was taken."""
+        if timeout <= 0 or any(self.ticket(queue) != since for queue, since in tickets.items()):
             return
         loop = asyncio.get_running_loop()
         future: asyncio.Future[None] = loop.create_future()
-        futures = self._waiting.setdefault(queue, set())
-        futures.add(future)
+        for queue in tickets:
+            self._waiting.setdefault(queue, set()).add(future)
         timer = loop.call_later(timeout, _wake, {future})
         try:
             await future
         finally:
             timer.cancel()
-            futures.discard(future)
+            for queue in tickets:
+                self._waiting.get(queue, set()).discard(future)
 
 
 def _wake(futures: set[asyncio.Future[None]]) -> None:

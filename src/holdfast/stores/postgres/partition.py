@@ -8,9 +8,11 @@ from typing import Any
 from ..records import Envelope
 from .appending import Appender, Batch, News
 from .claiming import Claimer
+from .living_keys import LivingKeys
 from .lookup import Letters
 from .pool import Pool
 from .registry import Registry
+from .schema import Schema
 from .settling import Settler
 from .statements import Statements
 
@@ -24,7 +26,7 @@ class Topic:
         registry: Registry,
         queue: str,
         *,
-        schema: str,
+        schema: Schema,
         number: Callable[[], int],
         heard: Callable[[float], None],
         news: News,
@@ -33,7 +35,7 @@ class Topic:
         self._registry = registry
         self._queue = queue
         self._find = find
-        self.sql = Statements(schema, queue)
+        self.sql = Statements(schema.name, queue, expires=schema.has_ninth_migration)
         self.settler = Settler(
             pool, self.sql, queue, keeps=self._keeps, moves=self._moves, refresh=self._refresh, move=self._move
         )
@@ -42,6 +44,8 @@ class Topic:
         self.appender = Appender(
             pool, self.sql, queue, number=number, heard=heard, news=news, dedup_window=self._dedup_window
         )
+
+        self.living_keys = LivingKeys(pool, self.sql, queue, self.appender)
 
     def _keeps(self) -> bool:
         info = self._registry.infos.get(self._queue)

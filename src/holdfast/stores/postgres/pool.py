@@ -12,7 +12,7 @@ from typing import Any, TypeVar
 
 import asyncpg
 
-from ...errors import HoldfastError, Unavailable
+from ...errors import ConfigError, HoldfastError, Unavailable
 from ...retry import Exponential
 from . import faults
 
@@ -142,6 +142,33 @@ class Pool:
                 await connection.close(timeout=1)
             except (OSError, TimeoutError, asyncpg.PostgresError, asyncpg.InterfaceError):
                 connection.terminate()
+
+
+class LentPool(Pool):
+    """The caller's own pool of asyncpg: a connection is taken for one call and given back as it was."""
+
+    def __init__(self, lender: Any, settings: str, *, timeout: float) -> None:
+        if not isinstance(lender, asyncpg.Pool):
+            raise ConfigError(f"pool: one of asyncpg, not {type(lender).__qualname__}")
+        if getattr(lender, "_loop", None) is not asyncio.get_running_loop():
+            raise ConfigError("pool: it belongs to another event loop than the broker's, so holdfast.sync can use none")
+        super().__init__(lender.acquire, size=lender.get_max_size(), timeout=timeout)
+        self._lender = lender
+        self._settings = settings  # of the session, undone by the lender's own reset
+
+    @asynccontextmanager
+    async def connection(self) -> AsyncIterator[Any]:
+        async with self._lender.acquire(timeout=self._timeout) as connection:
+            await connection.execute(self._settings)
+            yield connection
+
+    def give(self, connection: Any) -> None:
+        """It was opened to look at the server, and is not the lender's."""
+        connection.terminate()
+
+    async def close(self) -> None:
+        """Theirs stays open."""
+        self.closed = True
 
 
 class _Tries:

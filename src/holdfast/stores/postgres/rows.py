@@ -13,6 +13,7 @@ from ... import limits
 from ..records import JSON, Claimed, Envelope, Settlement, Stored
 
 _TOKEN_BITS = 60  # fit into an int8
+_RANK_MOST = 255  # minus the priority: the most urgent come first in an index
 _END_CHARS = 12  # of an id in a token: those that tell the messages of one claim apart
 _HASH_BYTES = 16  # of a dedup key that stands as its hash
 HASH_MARK = b"\xff"
@@ -23,19 +24,35 @@ _encode = msgspec.json.Encoder().encode
 
 
 def token_number(token: str, id: str) -> int:
-    """The number behind a token, `<claim>.<end of the id>`; -1, which nobody holds, when it is not this message's."""
-    claim, _, end = token.partition(".")
+    """The number behind a token, `<claim>.<end of the id>[.<rank>]`; -1, which nobody holds: it is not this message's.
+
+    The rank is there where the bits of the id tell another, since the priority was changed.
+    """
+    claim, _, rest = token.partition(".")
+    end, dot, text = rest.partition(".")
     try:
-        number = int(claim, 16)
+        number, place = int(claim, 16), int(text) if dot else 0
     except ValueError:
         return -1
     # There are many ways to write a number, and one of ours.
-    is_own = end == id[-_END_CHARS:] and claim == f"{number:x}"
-    return number if is_own and 0 <= number < 1 << _TOKEN_BITS else -1
+    is_own = end == id[-_END_CHARS:] and claim == f"{number:x}" and (not dot or text == str(place))
+    return number if is_own and 0 <= number < 1 << _TOKEN_BITS and 0 <= place <= _RANK_MOST else -1
 
 
-def token_text(number: int, id: str) -> str:
-    return f"{number:x}.{id[-_END_CHARS:]}"
+def token_text(number: int, id: str, priority: int) -> str:
+    return _token(f"{number:x}", id, makers.number(id) or 0, _RANK_MOST - priority)
+
+
+def _token(claim: str, id: str, bits: int, rank: int) -> str:
+    """For a message of a claim, whose number is given in hexadecimal; `bits` are those of the id."""
+    token = f"{claim}.{id[-_END_CHARS:]}"
+    return token if rank == _RANK_MOST - makers.priority_of(bits) else f"{token}.{rank}"
+
+
+def rank_under(token: str, id: str) -> int | None:
+    """Where the message lies that is held under a token; of a token that is none of ours, where its id says."""
+    place = token.partition(".")[2].partition(".")[2]
+    return int(place) if place and token_number(token, id) >= 0 else rank(id)
 
 
 def fresh_token(random: bytes) -> int:
@@ -45,7 +62,11 @@ def fresh_token(random: bytes) -> int:
 def rank(id: str) -> int | None:
     """255 - priority, from the bits of an id; None when the text is no id of ours."""
     number = makers.number(id)
-    return None if number is None else 255 - makers.priority_of(number)
+    return None if number is None else _RANK_MOST - makers.priority_of(number)
+
+
+def rank_for(priority: int) -> int:
+    return _RANK_MOST - priority
 
 
 class Alike(msgspec.Struct, frozen=True):
@@ -109,38 +130,45 @@ def content_type(text: str) -> str | None:
 
 def claimed(row: Any, claim: str, lease: float) -> Claimed:
     """A row of claim.sql; `claim` is the claim's number in hexadecimal."""
-    uuid, rank, payload, kind, headers, attempts, most, enqueued_at, again, alone, now, _ = row
+    uuid, rank, payload, kind, headers, attempts, most, enqueued_at, again, alone, now, _, expires = row
     own = None if headers is None else _headers(headers)
     id = str(uuid)
     return Claimed(
-        id, f"{claim}.{id[-_END_CHARS:]}", payload, kind or JSON, own, 255 - rank, attempts, most, enqueued_at,
-        now + lease, again, alone,
+        id, _token(claim, id, uuid.int, rank), payload, kind or JSON, own, 255 - rank, attempts, most, enqueued_at,
+        now + lease, again, alone, expires,
     )  # fmt: skip
 
 
 def ready(found: Iterable[Any], claim: str, expires_at: float) -> list[Claimed]:
     """Rows of claim_ready.sql, the last one left out; `claim` is the claim's number in hexadecimal."""
     made = []
-    for uuid, rank, payload, kind, headers, attempts, most, enqueued_at in found:
+    for uuid, rank, payload, kind, headers, attempts, most, expires, enqueued_at in found:
         id = str(uuid)
         own = None if headers is None else _headers(headers)
         made.append(
             Claimed(
-                id, f"{claim}.{id[-_END_CHARS:]}", payload, kind or JSON, own, 255 - rank, attempts, most, enqueued_at,
-                expires_at,
+                id, _token(claim, id, uuid.int, rank), payload, kind or JSON, own, 255 - rank, attempts, most,
+                enqueued_at, expires_at, expires=expires,
             )
         )  # fmt: skip
     return made
 
 
 def stored(row: Any) -> Stored:
-    """A row of get.sql or scan_*.sql; those of messages that have not ended say nothing of their claim."""
+    """A row of get.sql or scan_*.sql."""
     (id, status, payload, kind, headers, rank, attempts, most, enqueued_at, visible_at, finished_at, result, error,
-     worker, *claimed_at) = row  # fmt: skip
+     worker, claimed_at, expires) = row  # fmt: skip
     return Stored(
         str(id), status, payload, kind or JSON, headers_from(headers), 255 - rank, attempts, most, enqueued_at,
-        visible_at, finished_at, result, error, worker, *claimed_at,
+        visible_at, finished_at, result, error, worker, claimed_at, expires,
     )  # fmt: skip
+
+
+def ends(messages: Sequence[Envelope]) -> tuple[list[Any], ...]:
+    """Instants of expiry, and seconds until then; none at all where no message expires."""
+    if all(message.expires is None and message.lifetime is None for message in messages):
+        return ()
+    return [message.expires for message in messages], [message.lifetime for message in messages]
 
 
 def columns(messages: Sequence[Envelope]) -> tuple[list[Any], ...]:

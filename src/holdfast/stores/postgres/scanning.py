@@ -20,7 +20,7 @@ from ..base import PAGE_ROWS
 from ..batches import WHOLE, Filter, Sizing, Slice, arrow_schema, filtered, may_pass
 from ..records import JSON, View
 from . import rows
-from .faults import translated
+from .faults import translated, translating
 from .partition import Topic
 from .pool import Pool
 from .registry import Registry
@@ -172,17 +172,18 @@ class Scans:
         piece = msgspec.msgpack.decode(part.body, type=_Range)
         sql = self._topic(part.queue).sql
         filters = [each for each in filters if each.column != "queue"]
-        async with self._pool.connection() as connection, _view(connection, piece.snapshot, lenient=lenient):
-            low = piece.low
-            while True:
-                row = await _fetch(connection, sql, piece, low)
-                if not row[0]:
-                    return
-                batch = _batch(row, part.queue, part.view, piece)
-                yield filtered(batch, filters)
-                if row[0] < piece.rows:
-                    return
-                low = (255 - row[5][-1], _next(row[1][-1]))
+        with translating(part.queue):
+            async with self._pool.connection() as connection, _view(connection, piece.snapshot, lenient=lenient):
+                low = piece.low
+                while True:
+                    row = await _fetch(connection, sql, piece, low)
+                    if not row[0]:
+                        return
+                    batch = _batch(row, part.queue, part.view, piece)
+                    yield filtered(batch, filters)
+                    if row[0] < piece.rows:
+                        return
+                    low = (255 - row[5][-1], _next(row[1][-1]))
 
 
 @asynccontextmanager
@@ -295,7 +296,8 @@ def _batch(row: Any, queue: str, view: View, piece: _Range) -> pa.RecordBatch:
     schema = arrow_schema(view)
     batch = pa.RecordBatch.from_arrays([pa.array(made[field.name], field.type) for field in schema], schema=schema)
     if piece.token:
-        batch = batch.append_column("token", pa.array([rows.token_text(piece.token, id) for id in ids], pa.string()))
+        tokens = [rows.token_text(piece.token, id, priority) for id, priority in zip(ids, priorities, strict=True)]
+        batch = batch.append_column("token", pa.array(tokens, pa.string()))
     return batch
 
 

@@ -2,7 +2,8 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable, Sequence
+from collections.abc import Awaitable, Callable, Sequence
+from functools import partial
 from typing import Any
 
 import msgspec
@@ -22,6 +23,30 @@ from .statements import Statements
 TABLE_FORMAT = 8  # the migration that makes the table
 _plan = msgspec.json.Decoder(Plan).decode
 _mark = msgspec.json.Decoder(Mark).decode
+
+
+def must_have_schedules(schema: Schema) -> None:
+    """ConfigError where the schema's format is too old."""
+    if schema.format.number < TABLE_FORMAT:
+        raise ConfigError("this schema has no schedules yet: `holdfast install` raises its format")
+
+
+async def read(
+    fetch: Callable[..., Awaitable[Any]], schema: Schema, queue: str | None = None, name: str | None = None
+) -> list[Scheduled]:
+    """All of them, or those of a queue or a name."""
+    if schema.format.number < TABLE_FORMAT:
+        return []
+    found = await fetch(Statements(schema.name)["schedules"], queue, name)
+    return [Scheduled(_plan(plan), _mark(mark)) for plan, mark in found]
+
+
+async def restore(connection: Any, schema: Schema, queue: int, some: Sequence[Scheduled]) -> None:
+    """Schedules and their marks, for the queue of this id."""
+    plans = [msgspec.json.encode(each.plan).decode() for each in some]
+    marks = [msgspec.json.encode(each.mark).decode() for each in some]
+    names = [each.plan.name for each in some]
+    await connection.fetch(Statements(schema.name)["restore_schedules"], queue, names, plans, marks)
 
 
 class PostgresSchedules:
@@ -54,23 +79,22 @@ class PostgresSchedules:
     async def all(self) -> list[Scheduled]:
         return await self._read(None, None)
 
+    async def queues(self) -> set[str]:
+        return {each.plan.queue for each in await self.all()}
+
     def seen(self, queue: str) -> list[Scheduled] | None:
         return None
 
     async def _read(self, queue: str | None, name: str | None) -> list[Scheduled]:
-        if self._schema.format.number < TABLE_FORMAT:
-            return []
         try:
-            found = await self._pool.fetch(self._sql["schedules"], queue, name, queue=queue or "")
+            return await read(partial(self._pool.fetch, queue=queue or ""), self._schema, queue, name)
         except QueueNotFound:  # nothing is installed
             return []
-        return [Scheduled(_plan(plan), _mark(mark)) for plan, mark in found]
 
     # Changing.
 
     async def change(self, name: str, queue: str, change: Change) -> Plan | None:
-        if self._schema.format.number < TABLE_FORMAT:
-            raise ConfigError("this schema has no schedules yet: `holdfast install` raises its format")
+        must_have_schedules(self._schema)
 
         async def step(connection: Any) -> Plan | None:
             found = await connection.fetch(self._sql["schedule_hold"], name)

@@ -22,10 +22,11 @@ _STILL_THERE = "SELECT nspname::text FROM pg_catalog.pg_namespace WHERE nspname 
 TABLES = frozenset(
     (
         *("migrations", "queues", "calls", "settled", "keys", "deltas", "consumers", "batches", "sinks", "staged"),
-        "holdfast_schedules",
+        *("holdfast_schedules", "holdfast_values"),
     )
 )
 MARK = "holdfast_mark"
+_NINTH = "009_verbs"  # expiring messages, values and `send`: a store of the format before has none of them
 
 
 class Schema:
@@ -41,6 +42,11 @@ class Schema:
     def format(self) -> Format:
         newest = _number(statements.migrations()[-1])
         return Format(self._number or newest, newest)
+
+    @property
+    def has_ninth_migration(self) -> bool:
+        """As last read."""
+        return self.format.number >= _number(_NINTH)
 
     async def applied(self) -> list[str] | None:
         """The names of the migrations that are there; None: not installed."""
@@ -179,6 +185,12 @@ class Schema:
             )
 
 
+def must_have_expires(schema: Schema) -> None:
+    """ConfigError where the schema's format is too old."""
+    if not schema.has_ninth_migration:
+        raise ConfigError(statements.NO_EXPIRES)
+
+
 def _number(migration: str) -> int:
     return int(migration.partition("_")[0])
 
@@ -190,6 +202,19 @@ def grants(role: str, *, schema: str = "holdfast") -> str:
         return Statements(schema).whole("grants", role=quoted, role_text=names.literal(quoted))
     except ValueError as error:
         raise ConfigError(f"this cannot be a role: {error}") from None
+
+
+def install_sql(*, schema: str = "holdfast") -> str:
+    """What `install` does in a database without Holdfast, for tools that keep migrations themselves."""
+    made = Statements(schema)
+    parts = [
+        "-- Holdfast, for a database without it; run it once, in one transaction.\n",
+        made.whole("migrations_begin"),
+    ]
+    for name in statements.migrations():
+        note = made["migrations_note"].replace("$1", names.literal(name))
+        parts.append(f"\n-- migration {name}\n{made.whole(f'migrations/{name}')}{note};\n")
+    return "".join(parts)
 
 
 def _listed(found: Sequence[tuple[str, str]]) -> str:

@@ -53,7 +53,7 @@ class Settler:
         if alike is not None and len(done) == len(settlements):
             return ["ok"] * len(settlements)
         keys = [(s.id, rows.token_number(s.token, s.id)) for s in settlements]
-        ranks = [rows.rank(s.id) for s in settlements]
+        ranks = [rows.rank_under(s.token, s.id) for s in settlements]
         if alike is None:
             done = await self._by_kind(settlements, keys, ranks, dead=dead)
         answers: list[Answer] = ["ok" if key in done else "lost" for key in keys]
@@ -82,12 +82,13 @@ class Settler:
     ) -> list[float | None]:
         """The new ends, None where the lease is lost."""
         keys = [(id, rows.token_number(token, id)) for id, token in leases]
-        asked = [(id, rank, token) for id, token in keys if (rank := rows.rank(id)) is not None and token >= 0]
+        ranks = [rows.rank_under(token, id) for id, token in leases]
+        asked = [(*key, rank) for key, rank in zip(keys, ranks, strict=True) if rank is not None and key[1] >= 0]
         if not asked:
             return [None] * len(leases)
-        ids, ranks, tokens = ([entry[n] for entry in asked] for n in range(3))
+        ids, tokens, places = ([entry[n] for entry in asked] for n in range(3))
         sql = self._sql["extend_d" if dead else "extend_q"]
-        found = await pool.fetch(sql, ids, ranks, tokens, seconds, queue=self._queue)
+        found = await pool.fetch(sql, ids, places, tokens, seconds, queue=self._queue)
         ends = {(str(row[0]), row[1]): row[2] for row in found}
         return [ends.get(key) for key in keys]
 
@@ -204,7 +205,13 @@ class Settler:
     async def _used(self, ids: list[str], ranks: list[Any]) -> dict[str, set[int]]:
         """By what each message that is known was settled so far."""
         used: dict[str, set[int]] = {}
-        for id, token, entries in await self._pool.fetch(self._sql["judge"], ids, ranks, queue=self._queue):
+        found = list(await self._pool.fetch(self._sql["judge"], ids, ranks, queue=self._queue))
+        if missing := set(ids).difference(str(row[0]) for row in found):  # their priority may have been changed
+            moved = await self._pool.fetch(self._sql["ranks"], list(missing), queue=self._queue)
+            if moved:
+                places = [row[0] for row in moved], [row[1] for row in moved]
+                found += await self._pool.fetch(self._sql["judge"], *places, queue=self._queue)
+        for id, token, entries in found:
             used.setdefault(str(id), set()).update(entries or ())
             if token is not None:
                 used[str(id)].add(token * 4)

@@ -5,6 +5,7 @@ from __future__ import annotations
 import asyncio
 import time
 from collections.abc import Sequence
+from functools import partial
 from typing import TYPE_CHECKING, Any
 
 from ...config import QueueOptions, StoreOptions
@@ -12,7 +13,7 @@ from ...errors import HoldfastError
 from ...ids import Ids
 from ..base import DEAD, CallName, Check, Ordinary, QueueInfo
 from ..capabilities import Capabilities
-from ..records import Answer, Claims, Envelope, Settlement, Stats, Stored, View
+from ..records import Answer, Change, Claims, Dedup, Enqueued, Envelope, Settlement, Stats, Stored, View
 from ..scheduling import counted
 from . import doctor, maintenance
 from .backups import PostgresBackups
@@ -20,10 +21,14 @@ from .batches import PostgresBatches
 from .first_connection import first_connection
 from .notify import Bell, Endings, Listener, Notifier
 from .partition import Topic
-from .pool import Pool, ThreadPool
+from .pool import LentPool, Pool, ThreadPool
 from .registry import Registry
 from .schedules import PostgresSchedules
 from .schema import Schema
+from .several import Several
+from .statements import Statements
+from .values import PostgresValues
+from .worker_reports import PostgresWorkerReports
 
 if TYPE_CHECKING:
     from ..formats import Format
@@ -36,13 +41,22 @@ class PostgresStore(Ordinary):
     """See `stores/base.py` for the promises."""
 
     capabilities = Capabilities(
-        transactional=True, shares_schema=True, grants_roles=True, batch_size=1000, remembers_calls=True
+        transactional=True,
+        shares_schema=True,
+        grants_roles=True,
+        batch_size=1000,
+        keeps_values=True,
+        remembers_calls=True,
     )
 
-    def __init__(self, address: Address, options: StoreOptions) -> None:
+    def __init__(self, address: Address, options: StoreOptions, *, pool: Any = None) -> None:
+        """`pool`: the caller's own, of asyncpg; what listens, and what threads need, is opened by the address."""
         self._options = options
         self._address = address
-        self._pool = Pool(address.connect, size=options.max_connections, timeout=options.operation_timeout)
+        if pool is None:
+            self._pool = Pool(address.connect, size=options.max_connections, timeout=options.operation_timeout)
+        else:
+            self._pool = LentPool(pool, address.settings(), timeout=options.operation_timeout)
         self._schema = Schema(self._pool, options.schema)
         self._registry = Registry(self._pool, self._schema)
         self._bell = Bell()
@@ -51,6 +65,7 @@ class PostgresStore(Ordinary):
         )
         self._notifier = Notifier(self._listener.notify) if self._listener else None
         self._endings = Endings(self._bell, self._listener, self._notifier, poll=options.poll_interval)
+        self._several = Several(self._pool, Statements(options.schema), self._bell, poll_interval=options.poll_interval)
         self._thread_pool = ThreadPool(address.connect, options.operation_timeout)
         self._topics: dict[str, Topic] = {}
         self._ids = Ids()
@@ -64,6 +79,8 @@ class PostgresStore(Ordinary):
         self._schedules = PostgresSchedules(
             self._pool, self._schema, self._topic, number=self._number, changed=self._fired
         )
+        self._values = PostgresValues(self._pool, self._schema)
+        self._worker_reports = PostgresWorkerReports(self._pool, options.schema)
         self._backups = PostgresBackups(self._schema, address.connect, self._changed)
 
     async def open(self) -> None:
@@ -78,7 +95,7 @@ class PostgresStore(Ordinary):
         topic = self._topics.get(name)
         if topic is None:
             topic = self._topics[name] = Topic(
-                self._pool, self._registry, name, schema=self._options.schema, number=self._number, heard=self._heard,
+                self._pool, self._registry, name, schema=self._schema, number=self._number, heard=self._heard,
                 news=self, find=self._topic,
             )  # fmt: skip
         return topic
@@ -124,9 +141,17 @@ class PostgresStore(Ordinary):
     def schedules(self) -> PostgresSchedules:
         return self._schedules
 
+    @property
+    def values(self) -> PostgresValues:
+        return self._values
+
     def _fired(self, queue: str) -> None:
         self._topic(queue).claimer.bounds.reset()
         self._changed(queue)
+
+    @property
+    def worker_reports(self) -> PostgresWorkerReports:
+        return self._worker_reports
 
     @property
     def backups(self) -> PostgresBackups:
@@ -138,6 +163,7 @@ class PostgresStore(Ordinary):
 
     async def raise_format(self) -> None:
         await self._schema.raise_format()
+        self._topics.clear()  # their statements are of the format before
 
     async def uninstall(self) -> list[str]:
         left = await self._schema.uninstall()
@@ -183,6 +209,7 @@ class PostgresStore(Ordinary):
     async def delete_queue(self, name: str, *, force: bool = False) -> None:
         await self._registry.delete(name, force=force)
         self._topics.pop(name, None)
+        self._several.forget(name)
         self._bell.ring(name)
 
     async def pause(self, name: str, paused: bool) -> None:
@@ -206,26 +233,60 @@ class PostgresStore(Ordinary):
         self._topic(queue).claimer.bounds.reset()
         self._bell.ring(queue)
 
-    async def append(self, queue: str, messages: Sequence[Envelope], *, connection: Any = None) -> list[str]:
-        """With a connection of the caller's, the messages are part of its transaction; no notification then."""
+    async def append(
+        self, queue: str, messages: Sequence[Envelope], *, connection: Any = None, notify: bool = False
+    ) -> list[str]:
+        """With a connection of the caller's, the messages are part of its transaction, and so is a notification."""
         appender = self._topic(queue).appender
         if not messages:
             await self._registry.must(queue)
             return []
         if connection is not None:
-            return await appender.append_within(connection, messages)
+            channel = self._listener.channel if notify and self._listener is not None else None
+            return await appender.append_within(connection, messages, channel)
         ids = await appender.append(messages)
         self._appended(queue)
         return ids
 
-    async def claim(self, queue: str, limit: int, lease: float, *, wait: float = 0.0) -> Claims:
+    async def append_once(
+        self,
+        queue: str,
+        messages: Sequence[Envelope],
+        dedup: Dedup = "window",
+        *,
+        replace: bool = False,
+        connection: Any = None,
+        notify: bool = False,
+    ) -> list[Enqueued]:
+        topic = self._topic(queue)
+        channel = self._listener.channel if notify and self._listener is not None else None
+        if dedup != "window":
+            await self._registry.known(queue)
+        if connection is not None and dedup == "window":
+            return await topic.appender.append_once_within(connection, messages, channel)
+        if connection is not None:
+            within = partial(topic.living_keys.append_within, connection, messages[0], dedup)
+            return [await within(replace=replace, channel=channel)]
+        if dedup == "window":
+            made = await topic.appender.append_once(messages)
+        else:
+            made = [await topic.living_keys.append(messages[0], dedup, replace=replace)]
+            self.tell(queue)
+        self._appended(queue)
+        return made
+
+    async def claim(
+        self, queue: str, limit: int, lease: float, *, wait: float = 0.0, worker: str | None = None
+    ) -> Claims:
         deadline = time.monotonic() + wait
         if wait > 0 and self._listener is not None:
             self._listener.start()  # also while there is much to do: others may wish to hear what we end
+        if wait <= 0 and queue in self._several:
+            return await self._claim_watched(queue, limit, lease, worker)
         claimer, dead = self._topic(queue).claimer, queue.endswith(DEAD)
         while True:
             ticket = self._bell.ticket(queue)
-            claims = await self._claim(queue, limit, lease, dead=dead)
+            claims = await self._claim(queue, limit, lease, worker, dead=dead)
             left = deadline - time.monotonic()
             if claims.messages or claims.expired or left <= 0:
                 return claims
@@ -235,10 +296,25 @@ class PostgresStore(Ordinary):
                 pause = min(pause, max(0.001, due))
             await self._bell.wait(queue, pause, since=ticket)
 
-    async def _claim(self, queue: str, limit: int, lease: float, *, dead: bool) -> Claims:
+    async def ready(self, queues: Sequence[str], *, wait: float = 0.0) -> list[str]:
+        if wait > 0 and self._listener is not None:
+            self._listener.start()
+        return await self._several.ready(queues, wait=wait)
+
+    async def _claim_watched(self, queue: str, limit: int, lease: float, worker: str | None) -> Claims:
+        """Of a queue that is waited for together with others: what a claim shows is remembered."""
+        ticket = self._bell.ticket(queue)
+        claims = await self._claim(queue, limit, lease, worker, dead=False)
+        if claims.messages or claims.expired:
+            self._several.found(queue)
+        else:
+            self._several.empty(queue, ticket, await self._topic(queue).claimer.next_due(dead=False))
+        return claims
+
+    async def _claim(self, queue: str, limit: int, lease: float, worker: str | None, *, dead: bool) -> Claims:
         """Once sent, a claim is not left alone: what it brings to a caller that is gone is given back."""
         claimer = self._topic(queue).claimer
-        asking = asyncio.create_task(claimer.claim_dead(limit, lease) if dead else claimer.claim(limit, lease))
+        asking = asyncio.create_task(claimer.claim(limit, lease, worker, dead=dead))
         try:
             return await asyncio.shield(asking)
         except asyncio.CancelledError:
@@ -281,9 +357,25 @@ class PostgresStore(Ordinary):
         self._endings.ended(queue)
         return answers
 
-    async def cancel(self, queue: str, id: str) -> bool:
+    async def change(self, queue: str, id: str, change: Change) -> bool:
         await self._registry.must_unless_ours(queue.removesuffix(DEAD), (id,))
-        done = await self._topic(queue).letters.cancel(id)
+        topic = self._topic(queue)
+        done = await topic.letters.change(id, change)
+        topic.claimer.bounds.reset()
+        self._changed(queue)
+        return done
+
+    async def take_back(self, queue: str, ids: Sequence[str] | None, *, worker: str | None = None) -> int:
+        await self._registry.known(queue.removesuffix(DEAD))
+        letters = (topic := self._topic(queue)).letters
+        taken = await (letters.take_back(ids) if ids is not None else letters.take_back_from(worker))
+        topic.claimer.bounds.reset()
+        self._changed(queue)
+        return taken
+
+    async def cancel(self, queue: str, id: str, *, running: bool = False) -> bool:
+        await self._registry.must_unless_ours(queue.removesuffix(DEAD), (id,))
+        done = await self._topic(queue).letters.cancel(id, running=running)
         self._endings.ended(queue)
         return done
 
@@ -296,6 +388,16 @@ class PostgresStore(Ordinary):
 
     async def scan(self, queue: str, view: View, *, after: str | None = None, limit: int = 100) -> list[Stored]:
         return await self._topic(queue).letters.scan(view, after=after, limit=limit, dead=queue.endswith(DEAD))
+
+    async def upcoming(
+        self, queue: str, view: View, *, after: tuple[float, str] | None = None, limit: int = 100
+    ) -> list[Stored]:
+        await self._registry.known(queue.removesuffix(DEAD))
+        return await self._topic(queue).letters.upcoming(view, after=after, limit=limit, dead=queue.endswith(DEAD))
+
+    async def peek(self, queue: str, limit: int) -> list[Stored]:
+        await self._registry.known(queue.removesuffix(DEAD))
+        return await self._topic(queue).letters.peek(limit, dead=queue.endswith(DEAD))
 
     async def stats(self, queue: str) -> Stats:
         await self._registry.known(queue.removesuffix(DEAD))
@@ -325,5 +427,11 @@ class PostgresStore(Ordinary):
     async def maintain(self, queue: str) -> dict[str, int]:
         name = queue.removesuffix(DEAD)
         info = await self._registry.must(name)
-        done = await maintenance.maintain(self._pool, self._topic(name).sql, name, info.options)
-        return done | await self._batches.maintain(name) if done else done
+        topic = self._topic(name)
+        done = await maintenance.maintain(self._pool, topic.sql, name, info.options)
+        if not done:
+            return done
+        lapsed = await topic.claimer.lapse_all()
+        if lapsed:
+            self._endings.ended(name)
+        return done | {"expired": lapsed} | await self._batches.maintain(name)

@@ -27,34 +27,46 @@ from .base import StoreContract
 from .basics import Basics
 from .batches import Batches
 from .calls import Calls
+from .changing import Changing
 from .concurrency import Concurrency
 from .dead_letters import DeadLetters
 from .delay import DelayAndDedup
 from .disturbances import Disturbances
 from .events import Events
+from .expiry import Expiry
 from .face import SyncFace
 from .leases import Leases
 from .lifetime import Lifetime
 from .limits import Limits
+from .listing import Listing
 from .network import Network
+from .operating import Operating
 from .options import Options
 from .processes import Processes
 from .receipts import Receipts, Tokens
 from .reopening import Reopening
+from .reporting import Reporting
 from .retries import Retries
 from .schedules import Schedules
 from .seam import Seam
+from .several import SeveralQueues
+from .uniqueness import Replacing, Uniqueness
+from .values import Values
 from .whole import Whole
+from .worker_reports import WorkerReports
 from .workers import Workers
 
 ALL: list[type[StoreContract]] = [
     *(Basics, Leases, Concurrency, Processes, Retries, DeadLetters, Archive, DelayAndDedup),
     *(Batches, Workers, Disturbances, Events, Whole, BadInput, Limits, Receipts, Options, Reopening, Seam),
-    *(Tokens, Lifetime, Schedules, Backups, Calls),
+    *(Tokens, Lifetime, Schedules, Backups, Calls, SeveralQueues, Listing, Operating, Changing, WorkerReports),
+    *(Reporting, Uniqueness, Replacing),
+    Expiry,
+    Values,
 ]
 
 
-class All(
+class AllButChanging(
     Basics,
     Leases,
     Concurrency,
@@ -79,38 +91,59 @@ class All(
     Schedules,
     Backups,
     Calls,
+    SeveralQueues,
+    Listing,
+    Operating,
+    Reporting,
+    Uniqueness,
+    Expiry,
+    Values,
 ):
+    """Every topic but `Changing` and `Replacing`, for a store whose capabilities say that it cannot."""
+
+
+class All(AllButChanging, Changing, Replacing):
     """Every topic but `Network`, which is for stores that have one."""
 
 
 __all__ = [
     "ALL",
     "All",
+    "AllButChanging",
     "Archive",
     "Backups",
     "BadInput",
     "Basics",
     "Batches",
     "Calls",
+    "Changing",
     "Concurrency",
     "DeadLetters",
     "DelayAndDedup",
     "Disturbances",
     "Events",
+    "Expiry",
     "Leases",
     "Lifetime",
     "Limits",
+    "Listing",
     "Network",
+    "Operating",
     "Options",
     "Processes",
     "Receipts",
     "Reopening",
+    "Replacing",
+    "Reporting",
     "Retries",
     "Schedules",
     "Seam",
+    "SeveralQueues",
     "StoreContract",
     "SyncFace",
     "Tokens",
+    "Uniqueness",
+    "Values",
     "Whole",
     "Workers",
 ]

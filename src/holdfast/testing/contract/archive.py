@@ -88,6 +88,14 @@ class Archive(StoreContract):
         again = [await self.take(queue) for _ in ids]
         assert {each.value: each.max_attempts for each in again} == {"own": 5, "plain": 7, "same": 3}
 
+    async def test_archive_replay_tells_the_new_ids(self) -> None:
+        queue = await self.queue()
+        ids = await self.finish(queue, 1, 2)
+        done = await queue.archive.replay([*ids, ids[0], "no-such-id"])
+        assert (done, set(done.ids or ())) == (2, set(ids))
+        found = {delivery.headers["replayed_from"]: delivery.id for delivery in await self.take_all(queue, 2)}
+        assert found == done.ids
+
     async def test_second_replay_of_the_archive_adds_nothing(self) -> None:
         queue = await self.queue()
         ids = await self.finish(queue, 1, 2)

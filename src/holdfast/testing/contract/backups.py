@@ -3,19 +3,24 @@
 from __future__ import annotations
 
 import asyncio
+from datetime import UTC, datetime
+from functools import partial
 from pathlib import Path
 from typing import Any
 
+import msgspec
 import pytest
 
 from ...backups import reading, targets, writing
 from ...broker import connect
-from ...errors import Damaged, QueueExists
+from ...errors import ConfigError, Damaged, QueueExists
 from ...messages import Message
 from ...queue import Queue
 from ...retry import Fixed, NoRetry
+from ...schedules import Plan, Schedule
 from ...stores.base import PAGE_ROWS, Store
 from ...stores.records import Stored, View
+from ...stores.scheduling import Scheduled
 from .base import LONG_S, SHORT_S, StoreContract, eventually, working
 
 _VIEWS: tuple[View, ...] = ("ready", "delayed", "processing", "retry", "dead", "archive")
@@ -86,6 +91,31 @@ class Backups(StoreContract):
         assert (after.completed, after.failed, after.total) == (before.completed, before.failed, before.total)
         assert (after.dead, after.archived, after.delayed) == (before.dead, before.archived, before.delayed)
         assert await queue.enqueue("keyed", dedup_key="the key") in await records(self.store, "jobs")
+
+    async def test_restored_messages_expire(self) -> None:
+        queue = await self.queue("jobs", retry=Fixed(LONG_S), max_attempts=3, lease=LONG_S)
+        await queue.enqueue_many(range(4), expires=LONG_S)
+        taken = await self.take_all(queue, 4)
+        await taken[0].complete()
+        await taken[1].kill("never")
+        await taken[2].fail("not now")
+        await taken[3].release()
+        later = datetime.fromtimestamp(await self.clock() + LONG_S, UTC)
+        ready = await queue.enqueue("ready", expires=later)
+        await queue.enqueue("delayed", expires=LONG_S, delay=LONG_S)
+        [soon] = await queue.enqueue_many([Message("soon", expires=20 * SHORT_S, priority=9)])
+        await self.backed_up()
+        await self.restored(self.store, "copy-")
+        await must_be_alike(self.store, "jobs", self.store, "copy-jobs")
+        found = await records(self.store, "copy-jobs")
+        assert all(one.expires is not None for _, one in found.values()), found
+        await self.advance(20 * SHORT_S)
+        copy = await self.queue("copy-jobs")
+        await self.broker.maintain()
+        record = await copy.get(soon)
+        assert record is not None
+        assert (record.status, record.error) == ("failed", "expired")
+        assert {each.id for each in await self.take_all(copy, 2)} == {taken[3].id, ready}
 
     async def test_restored_messages_are_claimed_in_the_same_order_and_can_end(self) -> None:
         queue = await self.all_states()
@@ -161,6 +191,95 @@ class Backups(StoreContract):
             assert await copy.enqueue(2, dedup_key="k") == id
             assert await copy.enqueue(3, dedup_key="other") != id
             assert (await copy.stats()).pending == 2
+
+    async def with_schedule(self, name: str = "tick", **said: Any) -> Scheduled:
+        """A schedule of `jobs` that was made a minute ago, and fired since if something was due."""
+        said = {"every": 86400.0, "start": datetime.fromtimestamp(await self.clock() - 30.0, UTC), **said}
+        await self.broker.schedules.put(Schedule(name=name, queue="jobs", value={"n": 1}, **said))
+        return await self.as_if_made_before(name)
+
+    async def as_if_made_before(self, name: str) -> Scheduled:
+        assert self.store.schedules is not None
+        before = await self.clock() - 60.0
+        change = partial(_made_at, before)
+        await self.store.schedules.change(name, "jobs", change)
+        await self.broker.schedules.tick()
+        return await self.kept(self.store, name)
+
+    async def kept(self, store: Store, name: str) -> Scheduled:
+        assert store.schedules is not None
+        found = await store.schedules.find(name)
+        assert found is not None, f"there is no schedule {name}"
+        return found
+
+    async def test_schedules_come_back_with_their_last_slot_and_pause(self) -> None:
+        await self.queue("jobs", dedup_window=LONG_S, shards=3)
+        await (await self.queue("jobs")).enqueue("keyed", dedup_key="the key")
+        was = {"tick": await self.with_schedule()}
+        assert was["tick"].mark.fired == 1
+        await self.with_schedule("held", headers={"a": "b"}, priority=3, jitter=1.0, overlap="skip", missed="all")
+        await self.broker.schedules.pause("held", until=datetime(2090, 1, 1, tzinfo=UTC))
+        await self.with_schedule("far", every=None, cron="0 9 * * MON-FRI", tz="Europe/Berlin", start=None)
+        await self.broker.schedules.pause("far")
+        was |= {name: await self.kept(self.store, name) for name in ("held", "far")}
+        await self.backed_up()
+        await self.restored(self.store, "copy-")
+        async with connect("memory://") as memory:
+            await self.restored(memory.store)
+            for name, each in was.items():
+                assert await self.kept(memory.store, name) == each
+            assert await memory.schedules.tick() == 0
+            self.folder = self.folder.with_name("again")
+            await writing.backup(memory.store, targets.opened(self.folder), source="")
+        await self.restored(self.store, "back-")
+        assert await self.broker.schedules.tick() == 0, "no slot that has its message fires again"
+        for prefix in ("copy-", "back-"):
+            for name, each in was.items():
+                plan = msgspec.structs.replace(each.plan, name=prefix + name, queue=f"{prefix}jobs")
+                assert await self.kept(self.store, prefix + name) == Scheduled(plan, each.mark)
+            found = await records(self.store, f"{prefix}jobs")
+            assert {each.mark.id for each in was.values() if each.mark.id} <= set(found)
+            assert len(found) == 3
+        await self.broker.schedules.resume("copy-held")
+        assert not (await self.broker.schedules.get("copy-held")).paused
+        assert (await self.broker.schedules.get("back-held")).paused
+        await self.broker.delete_queue("copy-jobs", force=True)
+        names = {each.schedule.name for each in await self.broker.schedules.list()}
+        assert names == {*was, *(f"back-{name}" for name in was)}
+
+    async def test_schedule_of_another_queue_is_not_replaced_by_a_restore(self) -> None:
+        await self.queue("jobs")
+        await self.with_schedule()
+        await self.backed_up()
+        await self.broker.delete_queue("jobs", force=True)
+        await self.queue("other")
+        await self.broker.schedules.put(Schedule(name="tick", queue="other", every=60))
+        with pytest.raises(ConfigError, match="'tick' of queue 'other'"):
+            await self.restored(self.store)
+        assert await self.store.queue("jobs") is None
+        assert [each.schedule.queue for each in await self.broker.schedules.list()] == ["other"]
+
+    async def test_backup_while_a_schedule_fires_has_each_slot_once(self) -> None:
+        """What the mark says was fired is there, and nothing that would fire again."""
+        queue = await self.queue("jobs")
+        await self.with_schedule(every=1.0)
+        async with working(queue.worker(lambda value: None, concurrency=2)):
+            await self.backed_up()
+            later = (await self.kept(self.store, "tick")).mark.slot
+            await eventually(partial(self._has_fired_since, later), "a slot", within=self.patience)
+            await self.backed_up()
+        async with connect("memory://") as memory:
+            await self.restored(memory.store)
+            each = await self.kept(memory.store, "tick")
+            found = await records(memory.store, "jobs")
+            slots = [stored.headers["scheduled_for"] for _, stored in found.values() if stored.headers]
+            instants = sorted(datetime.fromisoformat(slot).timestamp() for slot in slots)
+            assert instants[-1] == each.mark.slot > later
+            assert [instants[0] + number for number in range(len(instants))] == pytest.approx(instants)
+            assert each.mark.fired == len(instants)
+
+    async def _has_fired_since(self, slot: float) -> bool:
+        return (await self.kept(self.store, "tick")).mark.slot > slot
 
     async def test_restore_refuses_queues_that_are_there_and_a_repeat_adds_nothing(self) -> None:
         queue = await self.queue("jobs")
@@ -244,6 +363,10 @@ class Backups(StoreContract):
         assert known <= set(found) <= set(acknowledged)
 
 
+def _made_at(instant: float, old: Plan | None) -> Plan | None:
+    return None if old is None else msgspec.structs.replace(old, created_at=instant)
+
+
 async def records(store: Store, queue: str) -> dict[str, tuple[View, Stored]]:
     """Everything of a queue by id, and in which view it is; each id is in one."""
     found: dict[str, tuple[View, Stored]] = {}
@@ -265,7 +388,7 @@ async def must_be_alike(store: Store, queue: str, other: Store, copy: str) -> No
         other_view, two = now[id]
         assert ("ready" if view == "processing" else view) == other_view
         assert _said(one) == _said(two)
-        for name in ("enqueued_at", "finished_at", "claimed_at"):
+        for name in ("enqueued_at", "finished_at", "claimed_at", "expires"):
             assert _near(getattr(one, name), getattr(two, name), 0.002), (name, one, two)
         if view in ("delayed", "retry"):
             assert _near(one.visible_at, two.visible_at, _SOON_S + _LATE_S), (one, two)
@@ -274,7 +397,7 @@ async def must_be_alike(store: Store, queue: str, other: Store, copy: str) -> No
 def _said(one: Stored) -> tuple[Any, ...]:
     return (
         *(one.payload, one.content_type, one.headers or None, one.priority, one.attempts, one.max_attempts),
-        *(one.result, one.error, one.worker),
+        *(one.result, one.error, one.worker if one.attempts else None),  # who gave it back untried may be forgotten
     )
 
 

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import asyncio
 from datetime import datetime
 from typing import Any
 
@@ -9,7 +10,7 @@ import pytest
 
 from ...broker import connect
 from ...errors import CodecError, ConfigError, HoldfastError, QueueFull
-from .base import StoreContract, refused
+from .base import LONG_S, SHORT_S, StoreContract, refused
 
 NAMES: list[Any] = ["", "a/b", "..", "../up", ".hidden", "a b", "a'b", 'a"b', "a\0b", "x" * 200, "🙂", "a\n", None, 5]
 GOOD_NAMES = ["a", "A.b-c_9", "0", "x" * 128, "select", "CON", "a..b"]
@@ -115,6 +116,21 @@ class BadInput(StoreContract):
         assert (await queue.stats()).pending == 3
         await (await self.take(queue)).complete()
         await queue.enqueue(4)
+
+    async def test_a_full_queue_is_waited_for(self) -> None:
+        queue = await self.queue(max_messages=2)
+        await queue.enqueue_many([1, 2])
+        with pytest.raises(QueueFull):
+            await queue.enqueue(3, wait=SHORT_S)
+        with pytest.raises(QueueFull):  # never
+            await queue.enqueue_many([3, 4, 5], wait=LONG_S)
+        waiting = asyncio.ensure_future(queue.enqueue(3, wait=LONG_S))
+        await asyncio.sleep(SHORT_S)
+        assert not waiting.done()
+        await (await self.take(queue)).complete()
+        id = await asyncio.wait_for(waiting, self.patience)
+        assert await queue.status(id) == "pending"
+        assert (await queue.stats()).pending == 2
 
     async def test_bad_urls_are_refused(self) -> None:
         for url in URLS:

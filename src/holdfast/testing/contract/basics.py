@@ -11,9 +11,9 @@ from uuid import UUID
 import pytest
 
 from ...config import MIB
-from ...errors import InvalidPriority, MessageNotFound, MessageTooLarge
+from ...errors import ConfigError, InvalidPriority, MessageNotFound, MessageTooLarge
 from ...retry import Fixed
-from .base import LONG_S, PATIENCE_S, StoreContract, refused
+from .base import LONG_S, PATIENCE_S, SHORT_S, StoreContract, refused
 
 STRANGERS = ["01890a5d-ac96-774b-bcce-b302099a8057", "not-an-id", "", "x" * 1000, "../../etc/passwd", "é\u2028"]
 
@@ -251,6 +251,21 @@ class Basics(StoreContract):
         assert [await queue.cancel(id) for id in (done, held)] == [False, False]
         await delivery.complete()
         assert [await queue.status(id) for id in (done, held)] == ["completed", "completed"]
+
+    async def test_deliveries_come_one_after_the_other(self) -> None:
+        queue = await self.queue()
+        await queue.enqueue_many([1, 2, 3])
+        seen: list[int] = []
+        async for delivery in queue.deliveries(wait=SHORT_S, idle=SHORT_S):
+            seen.append(delivery.value)
+            assert (await queue.stats()).processing == 1  # the next is claimed when it is asked for
+            await delivery.complete()
+            if delivery.value == 3:
+                await queue.enqueue(4)
+        assert seen == [1, 2, 3, 4]
+        with pytest.raises(ConfigError):
+            async for _ in queue.deliveries(idle=-1):
+                pass
 
     async def test_queues_do_not_see_each_other(self) -> None:
         one, two = await self.queue("one"), await self.queue("two")

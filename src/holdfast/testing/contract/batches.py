@@ -7,7 +7,7 @@ from typing import Any
 from ...errors import CodecError, HoldfastError, InvalidPriority, MessageTooLarge
 from ...messages import Message
 from ...retry import Fixed
-from .base import LONG_S, StoreContract, refused
+from .base import LONG_S, SHORT_S, StoreContract, refused
 
 BAD: list[tuple[Any, type[HoldfastError]]] = [
     (Message(1, priority=256), InvalidPriority),
@@ -31,6 +31,8 @@ class Batches(StoreContract):
         assert await queue.enqueue_many([]) == []
         assert await queue.complete_many([]) == []
         assert await queue.fail_many([], "why") == []
+        assert (await queue.release_many([]), await queue.kill_many([], "why")) == ([], [])
+        assert await queue.extend_many([], LONG_S) == []
         assert (await queue.dead.replay([]), await queue.archive.replay([]), await queue.dead.delete([])) == (0, 0, 0)
         assert (await queue.stats()).total == 0
 
@@ -92,3 +94,42 @@ class Batches(StoreContract):
         taken = await self.take_all(queue, 2)
         assert await queue.fail_many([taken[0], "no-such-receipt", taken[1]], "why") == [True, False, True]
         assert [await queue.status(id) for id in ids] == ["retry", "retry"]
+
+    async def test_release_many_gives_back_without_costing_an_attempt(self) -> None:
+        queue = await self.queue(max_attempts=2)
+        ids = await queue.enqueue_many(range(3))
+        one, two, three = await self.take_all(queue, 3)
+        await two.complete()
+        assert await queue.release_many([three, two, "no-such-receipt", one.receipt]) == [True, False, False, True]
+        assert [(d.id, d.attempt) for d in await self.take_all(queue, 2)] == [(ids[0], 1), (ids[2], 1)]
+
+    async def test_release_many_with_a_delay_waits(self) -> None:
+        queue = await self.queue()
+        ids = await queue.enqueue_many(range(2))
+        assert await queue.release_many(await self.take_all(queue, 2), LONG_S) == [True, True]
+        assert {await queue.status(id) for id in ids} <= {"delayed", "retry"}
+        assert await queue.dequeue() is None
+
+    async def test_kill_many_buries_with_the_reason(self) -> None:
+        queue = await self.queue()
+        ids = await queue.enqueue_many(range(3))
+        one, two, three = await self.take_all(queue, 3)
+        await two.release(LONG_S)
+        assert await queue.kill_many([one, two, three.id], "poison") == [True, False, True]
+        assert [(record.id, record.error) for record in await queue.dead.list()] == [
+            (ids[0], "poison"),
+            (ids[2], "poison"),
+        ]
+
+    async def test_extend_many_holds_those_that_are_not_lost(self) -> None:
+        queue = await self.queue(max_attempts=9)
+        await queue.enqueue_many(range(3))
+        held = await queue.dequeue_many(3, lease=4 * SHORT_S, wait=self.patience)
+        await held[1].complete()
+        before = held[0].expires_at
+        asked: list[Any] = [held[2].receipt, "no-such-receipt", held[1], held[0]]
+        assert await queue.extend_many(asked, LONG_S) == [True, False, False, True]
+        assert held[0].expires_at > before
+        await self.advance(4 * SHORT_S)
+        assert await queue.dequeue() is None
+        assert await queue.complete_many([held[0], held[2]]) == [True, True]

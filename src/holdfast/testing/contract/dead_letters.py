@@ -112,6 +112,16 @@ class DeadLetters(StoreContract):
         assert await queue.dead.replay(ids) == 0
         assert await queue.dequeue() is None
 
+    async def test_replay_tells_the_new_ids(self) -> None:
+        queue = await self.queue()
+        ids = await self.bury(queue, 1, 2, 3)
+        done = await queue.dead.replay(ids[:2])
+        assert (done, done.count, done + 1, set(done.ids or ())) == (2, 2, 3, set(ids[:2]))
+        again = await queue.dead.replay(ids)  # the first two have moved already, and are where they were said to be
+        assert (again, again.ids) == (1, {**(done.ids or {}), ids[2]: (again.ids or {}).get(ids[2])})
+        found = {delivery.headers["replayed_from"]: delivery.id for delivery in await self.take_all(queue, 3)}
+        assert found == again.ids
+
     async def test_replayed_message_can_die_and_be_replayed_again(self) -> None:
         queue = await self.queue()
         await self.bury(queue, "cat")

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import asyncio
 import time
-from collections.abc import Callable
+from collections.abc import AsyncIterator, Callable, Generator
 from typing import Any, cast
 
 from ...broker import Broker
@@ -12,7 +12,7 @@ from ...stores.base import Store
 from .base import StoreContract
 
 # What gives its answer at once in both faces.
-_PLAIN = frozenset({"worker", "on"})
+_PLAIN = frozenset({"worker", "on", "deliveries"})
 
 
 class Awaited:
@@ -44,7 +44,14 @@ def wrap(value: Any) -> Any:
     """Objects of the blocking face become awaited ones, also inside lists."""
     if isinstance(value, list):
         return [wrap(one) for one in value]
+    if isinstance(value, Generator):
+        return _awaited(value)
     return Awaited(value) if type(value).__module__ == "holdfast.sync" else value
+
+
+async def _awaited(values: Generator[Any]) -> AsyncIterator[Any]:
+    while (found := await asyncio.to_thread(next, values, None)) is not None:
+        yield wrap(found)
 
 
 def unwrap(value: Any) -> Any:

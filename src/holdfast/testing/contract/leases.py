@@ -9,6 +9,7 @@ import pytest
 
 from ...deliveries import Delivery, Lease, write_receipt
 from ...errors import LeaseLost, MessageNotFound
+from ...holders import process_name
 from ...queue import Queue
 from ...retry import Fixed, NoRetry
 from .base import LONG_S, PATIENCE_S, SHORT_S, StoreContract
@@ -26,6 +27,15 @@ class Leases(StoreContract):
         new = await self.take(queue)
         assert new.id == old.id
         return old, new
+
+    async def test_plain_dequeue_holds_under_the_name_of_its_process(self) -> None:
+        queue = await self.queue()
+        id = await queue.enqueue(1)
+        delivery = await queue.dequeue()
+        record = await queue.get(id)
+        assert delivery is not None
+        assert record is not None
+        assert (record.status, record.worker) == ("processing", process_name())
 
     async def test_held_message_is_invisible(self) -> None:
         queue = await self.queue()

@@ -37,6 +37,9 @@ SINGLE: dict[str, Verb] = {
 MANY: dict[str, Verb] = {
     "complete_many": lambda queue, receipt: queue.complete_many([receipt, receipt], ["forged", "forged"]),
     "fail_many": lambda queue, receipt: queue.fail_many([receipt, receipt], "forged", retry_in=0),
+    "release_many": lambda queue, receipt: queue.release_many([receipt, receipt]),
+    "kill_many": lambda queue, receipt: queue.kill_many([receipt, receipt], "forged"),
+    "extend_many": lambda queue, receipt: queue.extend_many([receipt, receipt], 10 * LONG_S),
 }
 # What became of the message since the receipt was good; a lease of it is over in each.
 STATES = ["held by another", "completed", "dead", "cancelled", "retrying", "released"]

@@ -299,6 +299,43 @@ class Seam(StoreContract):
         assert found is not None
         assert (found.status, found.error, found.worker) == ("retry", "why", "w1")
 
+    async def test_who_claims_a_message_holds_it_in_every_view(self) -> None:
+        first, second = await self.make(b"1", b"2")
+        claims = await self.store.claim("q", 2, LONG_S, worker="w1")
+        assert {message.id for message in claims.messages} == {first, second}
+        held = [*await self.store.get("q", [first, second]), *await self.store.scan("q", "processing")]
+        assert [each and (each.status, each.worker) for each in held] == [("processing", "w1")] * 4
+        assert await self.settle(claims.messages[0], "complete") == "ok"
+        assert await self.settle(claims.messages[1], "complete", worker="w2") == "ok"
+        done = [*await self.store.get("q", [first, second]), *await self.store.scan("q", "archive")]
+        assert [each and each.worker for each in done] == ["w1", "w2"] * 2
+
+    async def test_who_fails_a_message_without_a_name_is_who_claimed_it(self) -> None:
+        [id] = await self.make(b"1", max_attempts=2)
+        for action in ("release", "retry", "dead"):
+            [message] = (await self.store.claim("q", 1, LONG_S, wait=PATIENCE_S, worker=f"to {action}")).messages
+            assert await self.settle(message, action) == "ok"
+            [found] = await self.store.get("q", [id])
+            assert found is not None
+            assert found.worker == f"to {action}"
+        [letter] = (await self.store.claim("q/dead", 1, LONG_S, wait=PATIENCE_S, worker="undertaker")).messages
+        [found] = await self.store.scan("q", "dead")
+        assert (letter.id, found.worker) == (id, "undertaker")
+
+    async def test_next_holder_takes_the_name_over(self) -> None:
+        [id] = await self.make(b"1", max_attempts=2)
+        await self.store.claim("q", 1, SHORT_S, worker="w1")
+        await self.advance(SHORT_S)
+        [again] = (await self.store.claim("q", 1, SHORT_S, wait=PATIENCE_S, worker="w2")).messages
+        [found] = await self.store.get("q", [id])
+        assert found is not None
+        assert (again.recovered, found.worker) == (True, "w2")
+        await self.advance(SHORT_S)
+        assert [each.id for each in (await self.store.claim("q", 1, LONG_S, wait=PATIENCE_S)).expired] == [id]
+        [found] = await self.store.get("q", [id])
+        assert found is not None
+        assert (found.status, found.worker) == ("dead", "w2")
+
     async def test_clock_goes_on_and_installing_twice_is_harmless(self) -> None:
         before = await self.store.clock()
         await self.advance(0.01)

@@ -59,11 +59,13 @@ class Workers(StoreContract):
         async def handle(value: Any, context: Any) -> None:
             seen.append((value, context.attempt, context.max_attempts, context.message_id, context.queue))
             seen.append((context.headers, context.lost, context.worker_id))
+            record = await queue.get(context.message_id)
+            seen.append(record and (record.status, record.worker))
 
         id = await queue.enqueue("v", headers={"k": "v"})
         async with working(queue.worker(handle, worker_id="w1")):
             await queue.wait(id, PATIENCE_S)
-        assert seen == [("v", 1, 4, id, "jobs"), ({"k": "v"}, False, "w1")]
+        assert seen == [("v", 1, 4, id, "jobs"), ({"k": "v"}, False, "w1"), ("processing", "w1")]
 
     async def test_typed_handlers_get_their_type(self) -> None:
         queue = await self.queue("typed", Task)

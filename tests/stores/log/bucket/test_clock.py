@@ -55,6 +55,16 @@ def test_an_object_that_was_written_again_says_nothing():
     assert clock() == pytest.approx(1600.5, abs=1.0)
 
 
+def test_a_write_from_before_the_clock_was_set_says_nothing():
+    """A list shows an object long after we wrote it: its date is of the old clock."""
+    clock = StoreClock()
+    now = ticks()
+    clock.sample(now - 60, now - 60, 1000.0)
+    clock.sample(now, now, 1000.0 + 3600)  # the server's clock was set
+    clock.sample(now - 50, now - 50, 1010.0)
+    assert clock() == pytest.approx(4600.5, abs=1.0)
+
+
 def test_the_sleep_of_the_machine_counts(monkeypatch: pytest.MonkeyPatch):
     """The monotonic clock of Linux stands still meanwhile: every block written after it would look late."""
     clock = StoreClock()

@@ -66,5 +66,11 @@ async def test_queues_without_an_identity_are_of_the_first_format(store: LateSto
     await store.close()
     bucket.remove([identity.KEY])
     again, _ = await process(bucket)
+    assert again.format.number == formats.LOG  # whoever wrote the options knew it
+    await again.close()
+    bucket.remove([identity.KEY])
+    config = msgspec.json.decode(bucket.objects["queues/q"][0].partition(b"\x9acrc")[0])
+    bucket.write("queues/q", msgspec.json.encode(config | {"store": ""}), "overwrite")
+    again, _ = await process(bucket)
     assert again.format.number == formats.FIRST
     await again.close()

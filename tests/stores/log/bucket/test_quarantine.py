@@ -295,6 +295,27 @@ async def test_recover_leaves_out_what_its_producer_has_repeated(open_store: Ope
     assert await drain(store, clock) == Counter(lost.value.ids)
 
 
+async def test_what_arrived_and_was_rewritten_is_not_delivered_beside_its_repeat(
+    open_store: Open, clock, bucket
+) -> None:
+    """Its producer takes it for late, and whoever opens the bucket then for copied: one of them decides."""
+    store, door = await open_store(timeout=1.0)
+    await store.create_queue("q", QueueOptions())
+    fates = iter(["lose"])  # the first arrives, and no repeat is answered
+    door.fate = lambda kind, key: next(fates, "down") if "/inbox/" in key else "ok"
+    with pytest.raises(UnknownOutcome) as lost:
+        await store.append("q", [message(), message("b")])
+    door.fate = lambda kind, key: "ok"
+    clock.advance(OVER)
+    bucket.rewrite(bucket.named())
+    assert await lost.value.retry() == lost.value.ids
+    clock.advance(5.0)
+    other, _ = await open_store()
+    assert await drain(other, clock) == Counter(lost.value.ids)
+    await other.maintain("q")
+    assert await drain(other, clock) == Counter()
+
+
 async def test_what_arrived_late_and_was_not_repeated_can_be_brought_back(open_store: Open, clock, bucket) -> None:
     store, door = await open_store(timeout=1.0)
     await store.create_queue("q", QueueOptions())

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import asyncio
 import time
 
 import pytest
@@ -11,6 +12,8 @@ from holdfast.stores.log import queues
 from holdfast.stores.log.bucket import sharding
 from holdfast.stores.log.bucket.sharding import Busy, Round
 from holdfast.stores.log.queues import Config
+from holdfast.testing.clock import ManualClock
+from tests.stores.log.bucket.far_bucket import FarBucket, process
 
 
 def config(count: int) -> Config:
@@ -83,3 +86,14 @@ def test_all_shards_are_looked_at_now_and_then(monkeypatch: pytest.MonkeyPatch):
     assert round.is_due()
     round.looking()
     assert not round.is_due()
+
+
+async def test_changed_options_show_on_every_shard_also_on_those_that_were_never_looked_at() -> None:
+    bucket = FarBucket(ManualClock())
+    maker, _ = await process(bucket)
+    await maker.create_queue("q", QueueOptions(shards=3))
+    store, _ = await process(bucket)
+    await store.pause("q", True)
+    hints = {key.partition("/")[2] for key in bucket.named("hint")}
+    assert hints == {f"s{number:04d}/hint" for number in range(3)}
+    await asyncio.gather(maker.close(), store.close())

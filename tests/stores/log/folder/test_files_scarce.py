@@ -49,7 +49,7 @@ async def test_descriptors_are_given_back_to_who_needs_one(tmp_path: Path):
             with contextlib.suppress(OSError):
                 while True:
                     taken.append(os.open(os.devnull, os.O_RDONLY))
-            key = (await broker.store.space.read(lambda view: view.list("large@")))[0]
+            key = (await broker.store.space.read(lambda view: view.list("large@")))[-1]
             found = await broker.store.space.read(lambda view: view.get(key))
         finally:
             for fd in taken:

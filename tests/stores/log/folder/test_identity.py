@@ -14,7 +14,7 @@ from pathlib import Path
 import pytest
 
 import holdfast
-from holdfast.errors import Unavailable
+from holdfast.errors import Damaged, Unavailable, UnsafeStore
 from holdfast.stores.log.folder import FolderSpace
 from holdfast.stores.log.folder.identity import SELDOM
 from tests.stores.log.space_suite import keys, value
@@ -58,6 +58,7 @@ def remove_the_database_and_make_it_again(folder: Path) -> None:
     remove_the_database(folder)
     for files in folder.glob("*@*"):  # beside which no new store is made
         shutil.rmtree(files)
+    (folder / "lock").unlink()  # which knows that there was one
     make_in_another_process(folder)
 
 
@@ -121,7 +122,10 @@ async def test_nothing_is_acknowledged(space: FolderSpace, tmp_path: Path, fault
             await write(space, f"q/{number}")
     with pytest.raises(Unavailable, match="moved, removed or replaced"):
         await space.read(keys("q/"))
-    if (tmp_path / "store").exists():
+    if fault is remove_the_database:
+        with pytest.raises(Damaged, match="its database is gone"):
+            await FolderSpace.open(tmp_path / "store")
+    elif (tmp_path / "store").exists():
         fresh = await FolderSpace.open(tmp_path / "store")
         assert [key for key in await fresh.read(keys("q/")) if key != "q/before"] in ([], ["q/0"])
         await fresh.close()
@@ -212,3 +216,38 @@ async def test_no_message_becomes_a_dead_letter(tmp_path: Path, fault: Callable[
         async with holdfast.connect(f"file://{tmp_path / where}") as broker:
             stats = await (await broker.queue("jobs", codec="raw")).stats()
             assert (stats.dead, stats.total) == (0, 3)
+
+
+async def opened(folder: Path) -> str:
+    space = await FolderSpace.open(folder)
+    await space.close()
+    return space.store_id
+
+
+@pytest.mark.parametrize("emptied", [False, True])
+async def test_a_folder_that_lost_its_database_is_no_new_store(tmp_path: Path, emptied: bool) -> None:
+    store_id = await opened(tmp_path)
+    remove_the_database(tmp_path)
+    if emptied:
+        (tmp_path / "holdfast.db").touch()
+    for _ in range(2):
+        with pytest.raises(Damaged, match=f"is the store {store_id}, but its database is gone: put holdfast.db back"):
+            await opened(tmp_path)
+    assert (tmp_path / "holdfast.db").exists() is emptied
+    (tmp_path / "lock").unlink()
+    assert await opened(tmp_path) != store_id
+
+
+async def test_the_database_of_another_store_is_refused(tmp_path: Path) -> None:
+    mine, theirs = await opened(tmp_path / "a"), await opened(tmp_path / "b")
+    shutil.copy(tmp_path / "b" / "holdfast.db", tmp_path / "a" / "holdfast.db")
+    with pytest.raises(UnsafeStore, match=f"is the store {mine}, but holdfast.db is of the store {theirs}"):
+        await opened(tmp_path / "a")
+    (tmp_path / "a" / "lock").unlink()
+    assert await opened(tmp_path / "a") == theirs
+
+
+async def test_a_copy_of_the_folder_is_the_same_store(tmp_path: Path) -> None:
+    mine = await opened(tmp_path / "a")
+    shutil.copytree(tmp_path / "a", tmp_path / "b")
+    assert await opened(tmp_path / "b") == mine == await opened(tmp_path / "a")

@@ -69,6 +69,8 @@ async def test_maintenance_of_a_folder_that_was_purged_by_an_earlier_version(tmp
         await fill(await broker.queue("q", bytes))
         space = broker.store.space
         for key in await space.read(lambda view: view.list("q@")):
+            if key.endswith("/head"):
+                continue
             await space.transact(lambda tx, key=key: tx.delete(key))
         assert size(tmp_path) > FILLED / 2
     async with holdfast.connect(tmp_path.as_uri()) as broker:

@@ -45,7 +45,7 @@ async def test_everything_is_there_after_reopening(tmp_path: Path):
     await space.write_file("q/archive/date=2026-01-01/1.parquet", b"rows")
     await space.transact(lambda tx: (tx.put("q/head", b"h"), tx.adopt("q/archive/date=2026-01-01/1.parquet")))
     await space.close()
-    assert sorted(os.listdir(tmp_path)) == ["holdfast.db", "lock", "q", "wake"]
+    assert sorted(os.listdir(tmp_path)) == ["holdfast.db", "lock", "log-mark", "q", "wake"]
     again = await FolderSpace.open(tmp_path)
     assert await again.install(dry_run=False) == []
     assert await again.read(value("q/head")) == b"h"

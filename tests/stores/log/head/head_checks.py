@@ -9,7 +9,7 @@ import sys
 from types import ModuleType
 
 from holdfast.stores.log.head.state import Absorb, Claim, Drop, Expire, Extend, Freeze, Head, Purge, Remove, Settle
-from tests.stores.log.head import head_checks_claims, head_checks_flush, head_checks_removal
+from tests.stores.log.head import head_checks_claims, head_checks_flush, head_checks_lapsing, head_checks_removal
 from tests.stores.log.head.head_bench import T0, Bench, claimed, key, span
 
 ALL = span(0, 1, 2, 3)
@@ -369,7 +369,13 @@ def check_an_empty_head_has_nothing(head: ModuleType) -> None:
 
 CHECKS = {
     name: check
-    for module in (head_checks_claims, head_checks_flush, head_checks_removal, sys.modules[__name__])
+    for module in (
+        head_checks_claims,
+        head_checks_flush,
+        head_checks_lapsing,
+        head_checks_removal,
+        sys.modules[__name__],
+    )
     for name, check in list(vars(module).items())
     if name.startswith("check_")
 }

@@ -4,7 +4,10 @@ from __future__ import annotations
 
 from types import ModuleType
 
-from holdfast.stores.log.head.state import Drop, Freeze, Purge, Remove
+import msgspec
+
+from holdfast.stores.log.head.pipelines import FOREVER
+from holdfast.stores.log.head.state import Claim, Drop, Freeze, Purge, Remove, Rewrite, TakeBack
 from tests.stores.log.head.head_bench import T0, Bench, claimed, key, span
 
 ALL = span(0, 1, 2, 3)
@@ -131,3 +134,66 @@ def check_purge_spares_what_is_held_or_settled(head: ModuleType) -> None:
     assert bench.flush("g")
     assert bench.finished[2:] == [key(1, 7)]
     assert bench.head.blocks == {}
+
+
+def check_cancel_of_held_messages_when_asked_for(head: ModuleType) -> None:
+    """Their token is worth nothing then; what a pipeline holds stays."""
+    bench = claimed(head, 3, attempts=1)
+    bench.settle("t", 1, span(0), "retry", delay=8.0)
+    assert bench.one(Remove(1, span(0, 1), "cancelled", held=True)) == span(0, 1)
+    assert {(each.mask, each.claimed) for each in bench.head.settled} == {(span(0), 0.0), (span(1), T0)}
+    assert bench.leased("t") == span(2)
+    assert bench.settle("t", 1, span(1, 2), "complete") == span(2)
+    assert (bench.head.completed, bench.head.failed) == (1, 2)
+    bench.absorb(key(2, 1))
+    bench.claim("pipe", 1, lease=2 * FOREVER)
+    assert bench.one(Remove(2, span(0), "cancelled", held=True)) == 0
+
+
+def check_leases_are_taken_back(head: ModuleType) -> None:
+    """At once and for everybody: the old token is worth nothing, the attempt counts, and the next claim recovers it."""
+    bench = claimed(head, 4, attempts=1)
+    bench.rules = msgspec.structs.replace(bench.rules, margin=2.0, own="t")
+    assert bench.one(TakeBack(2, ALL, "nobody")) == 0
+    assert bench.one(TakeBack(1, span(1, 2), "nobody")) == span(1, 2)
+    assert bench.one(TakeBack(1, span(1, 2), "again")) == 0, "their lease is over"
+    assert bench.leased("t") == span(0, 3)
+    assert bench.settle("t", 1, ALL, "complete") == span(0, 3)
+    (taken,) = bench.one(Claim("u", 9, 10.0))
+    assert (taken.mask, taken.attempt, taken.recovered) == (span(1, 2), 2, True)
+    bench.now += 11.0
+    assert bench.one(TakeBack(1, span(1, 2), "late")) == span(1, 2), "by the margin it is not over yet"
+    bench.absorb(key(2, 1))
+    bench.claim("pipe", 9, lease=2 * FOREVER)
+    assert bench.one(TakeBack(2, span(0), "nobody")) == 0, "a pipeline's"
+
+
+def check_messages_are_rewritten(head: ModuleType) -> None:
+    """Only what nobody holds; due ones are fresh in their new block, the others wait."""
+    bench = Bench(head)
+    bench.absorb(key(1, 5, attempts=1), key(2, 1, due=T0 + 50, crashed=True))
+    assert bench.claim("t", 2) == [(1, 0, 2), (1, 1, 2)]
+    assert not bench.one(Rewrite(1, span(0), key(7, 1), "n")), "held"
+    assert not bench.head.waiting
+    assert bench.one(Rewrite(1, span(3), key(7, 1, priority=3, attempts=1), "n"))
+    assert not bench.one(Rewrite(1, span(3), key(8, 1), "n")), "it is gone from there"
+    assert bench.block(1).gone == 1
+    assert bench.claim("u", 1) == [(3, 0, 2)]
+    bench.settle("t", 1, span(0), "retry", delay=20.0)
+    assert not head.has_crashed(bench.head, 1, span(0))
+    assert bench.one(Rewrite(1, span(0), key(9, 1, attempts=2), "n"))
+    (waiting,) = bench.head.waiting
+    assert (waiting.block, waiting.due, waiting.attempts, waiting.crashed) == (4, T0 + 20.0, 2, False)
+    assert bench.one(Rewrite(4, span(0), key(10, 1, attempts=2), "n", delay=5.0))
+    assert [(each.block, each.due) for each in bench.head.waiting] == [(5, T0 + 5.0)]
+    assert bench.one(Rewrite(2, span(0), key(11, 1, crashed=True), "n"))
+    assert [(each.due, each.crashed) for each in bench.head.waiting] == [(T0 + 5.0, False), (T0 + 50, True)]
+    assert head.has_crashed(bench.head, 6, span(0))
+    assert bench.one(Rewrite(6, span(0), key(12, 1, crashed=True), "n", at=T0 - 1))
+    assert bench.claim("v", 1, lease=1.0) == [(1, 2, 2)], "by age"
+    bench.now += 6.0
+    assert head.has_crashed(bench.head, 1, span(2)), "its lease is over"
+    assert bench.one(Rewrite(5, span(0), key(13, 1, attempts=2), "n")), "it is due by now"
+    assert bench.one(Rewrite(1, span(2), key(14, 1, attempts=2, crashed=True), "n", delay=9.0))
+    assert [(each.attempts, each.crashed) for each in bench.head.waiting] == [(2, True)]
+    assert not head.has_crashed(bench.head, 8, span(0))

@@ -101,9 +101,16 @@ def test_a_newer_format_is_refused():
         decode(msgspec.msgpack.encode((codec.FORMAT + 1, "and nothing as before")))
 
 
-def test_only_marks_of_schedules_need_the_newest_format() -> None:
+def test_only_marks_of_schedules_need_their_format() -> None:
     marks = {"daily": Mark(1_790_000_000.0, "id", 3, 1, ((1.0, 2.0),)), "new": Mark()}
     head = Head(now=5.0, schedules=marks)
     data = codec.HeadWriter().encode(head)
-    assert (msgspec.msgpack.decode(data)[0], codec.decode(data)) == (codec.FORMAT, head)
+    assert (msgspec.msgpack.decode(data)[0], codec.decode(data)) == (codec.SCHEDULES, head)
     assert msgspec.msgpack.decode(codec.HeadWriter().encode(Head(now=5.0)))[0] == codec.PLAIN
+
+
+def test_only_leases_that_name_their_holder_need_the_newest_format() -> None:
+    for worker, number in ((None, codec.PLAIN), ("w", codec.FORMAT)):
+        head = Head(leases=[Lease("t", 1, 0b11, 30.0, 1, False, 1.0, worker)])
+        data = codec.HeadWriter().encode(head)
+        assert (msgspec.msgpack.decode(data)[0], codec.decode(data)) == (number, head)

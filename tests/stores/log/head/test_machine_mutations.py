@@ -22,6 +22,23 @@ MUTATIONS = {
         "        _remember(head, source.group.token, block.no, part, source.group.status)\n",
         "",
     ),
+    "an expired message is given": (
+        "    for block in lapsed(head):\n        ended += _lapse(head, block, rules)\n",
+        "",
+    ),
+    "a message expires too late": ("if block.until <= head.now]", "if block.until < head.now]"),
+    "what expires in other blocks too": (
+        "in _unheld(head, rules) if group.block == block.no]\n    if block.fresh",
+        "in _unheld(head, rules)]\n    if block.fresh",
+    ),
+    "what has expired is told and lives on": (
+        "    _remove(head, Remove(block.no, bits.span(0, block.name.count), LAPSED), rules)\n",
+        "",
+    ),
+    "an expired block is taken for a full one": (
+        "rules.calendar) > now else 0",
+        "rules.calendar) > now else name.count",
+    ),
     "a spent retry comes back": ('(intent.action == "retry" and not spent)', 'intent.action == "retry"'),
     "a retry too few": ("spent = lease.attempts >=", "spent = lease.attempts + 1 >="),
     "a release costs an attempt": ('lease.attempts - (intent.action == "release")', "lease.attempts"),
@@ -69,10 +86,10 @@ MUTATIONS = {
         "intent.token, results, head.now",
     ),
     "an expired lease forgets when it began": (
-        'EXPIRED, None, "", None, lease.claimed',
-        'EXPIRED, None, "", None, head.now',
+        'EXPIRED, lease.worker, "", None, lease.claimed',
+        'EXPIRED, lease.worker, "", None, head.now',
     ),
-    "a lease begins when it ends": ("source.crashed, head.now))", "source.crashed, expires))"),
+    "a lease begins when it ends": ("source.crashed, head.now, worker))", "source.crashed, expires, worker))"),
     "an extension shortens": ("if part and expires > lease.expires:", "if part:"),
     "an extension reaches its neighbours": (
         "_take(head.leases, lease, part)\n            head.leases.append(msgspec.structs.replace(lease, mask=part,",
@@ -81,12 +98,15 @@ MUTATIONS = {
     "a cancelled message stays fresh": ("skip=block.skip | fresh)\n    _removed", "skip=block.skip)\n    _removed"),
     "a cancelled retry comes back": ("            _take(groups, group, part)\n", ""),
     "a held message is cancelled": (
-        "(head.leases, each) for each in _over(head, rules)]",
-        "(head.leases, each) for each in head.leases]",
+        "if held else _over(head, rules)\n",
+        "if held else head.leases\n",
     ),
     "a cancel reaches other blocks": ("if group.block == intent.block else 0", "if group else 0"),
     "a deleted message counts as failed": ("    elif intent.error is None:\n", "    elif intent.error == 0:\n"),
-    "a purged retry comes back": ("        _take(groups, group, group.mask)\n", ""),
+    "a purged retry comes back": (
+        "        _take(groups, group, group.mask)\n        head.lose(",
+        "        head.lose(",
+    ),
     "what is purged is not gone": (
         "        head.lose(group.block, group.mask.bit_count())\n    return sum",
         "    return sum",

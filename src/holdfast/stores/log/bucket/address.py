@@ -69,8 +69,8 @@ def endpoint(options: StoreOptions, shown: str) -> str | None:
     return text.rstrip("/")
 
 
-def bucket(place: str, options: StoreOptions) -> Any:
-    """An obstore store on the place. Its own retries are off: only we know what may be repeated."""
+def bucket(place: str, options: StoreOptions, *, retries: int = 0) -> Any:
+    """An obstore store on the place. Its own retries are off unless asked for: only we know what may be repeated."""
     try:
         from obstore import store as stores
     except ImportError as error:
@@ -94,7 +94,7 @@ def bucket(place: str, options: StoreOptions) -> Any:
                 "connect_timeout": timedelta(seconds=min(options.connect_timeout, 5.0)),
             },
             retry_config={
-                "max_retries": 0,
+                "max_retries": retries,
                 "retry_timeout": timedelta(seconds=options.operation_timeout),
                 "backoff": {"init_backoff": second, "max_backoff": second, "base": 2},
             },

@@ -16,7 +16,7 @@ from typing import TYPE_CHECKING
 from .... import ids
 from ....errors import UnknownOutcome
 from ...records import Envelope
-from .. import bundles, queues, rows
+from .. import bundles, drafts, queues, rows
 from ..append import Block, Call, blocks_of, hand_out
 from ..calendar import SAME
 from ..names import BlockName, dedup_key, due_of, plain
@@ -39,13 +39,21 @@ _OFFERED = 1  # blocks of an append that are kept at hand
 class Appends:
     """One per log and process."""
 
-    def __init__(self, space: CloudSpace, home: Home, *, added: Callable[[Sequence[str]], None]) -> None:
+    def __init__(
+        self,
+        space: CloudSpace,
+        home: Home,
+        *,
+        added: Callable[[Sequence[str]], None],
+        set_aside: Callable[[], Awaitable[object]],
+    ) -> None:
         self._space = space
         self._address = home.address
         self._ids = maker = home.ids
         self._timeout = timeout = home.timeout
         self._root = ""  # of the log, as last seen
-        self._found = home.found
+        self._look = home.found
+        self._set_aside = set_aside
         self._cache = home.cache
         self._added = added
         queue = home.address.text
@@ -54,6 +62,15 @@ class Appends:
             space, queue, maker, promises, timeout=timeout, is_there=self._is_there, added=added
         )
         self.replays = Replays(space, queue, maker, promises, timeout=timeout, is_there=self._is_there)
+
+    async def _found(self, ids: Sequence[str]) -> list[bool]:
+        """Which of these arrived; the others can be written anew.
+
+        A block that looks late may be one whose object was rewritten. So it is set aside in the head first: else a
+        process that knows a later epoch could absorb it beside what is written now.
+        """
+        await self._set_aside()
+        return await self._look(ids)
 
     async def _is_there(self, id: str) -> bool:
         return (await self._found([id]))[0]
@@ -83,14 +100,18 @@ class Appends:
     async def _append_keyed(self, call: Call) -> None:
         """Messages with dedup keys are promised one by one, those between them go together; in order of the call."""
         made: list[str] = []
+        news: list[bool] = []
         for is_plain, some in groupby(call.messages, key=lambda each: each.dedup_key is None):
             if is_plain:
                 part = Call(list(some), None)
                 await self._append([part])
                 made += part.ids
+                news += [True] * len(part.ids)
             else:
-                made += await self._promised.append(list(some), dedup_key)
-        call.ids = made
+                promised = await self._promised.append(list(some), dedup_key)
+                made += [each.id for each in promised]
+                news += [each.new for each in promised]
+        call.ids, call.news = made, news
 
     async def _append(self, calls: list[Call]) -> None:
         now = self._space.clock()
@@ -113,7 +134,7 @@ class Appends:
         hand_out(calls, blocks, now, SAME)
         number = self._ids.block(now)
         parts, bundle = bundles.bundle(number, [(block.key, block.data) for block in blocks])
-        return [Block(key, data, (0, 0.0, 0), number, 0) for key, data in (*parts, bundle)]
+        return [Block(key, data, (0, 0.0, 0, 0), number, 0) for key, data in (*parts, bundle)]
 
     def _publish(self, tx: Transaction, *, blocks: list[Block]) -> None:
         self._root = self._address.root(queues.read(tx, self._address.queue))
@@ -141,10 +162,11 @@ class Appends:
         due = message.at if message.at is not None else born + message.delay if message.delay > 0 else 0.0
         number = self._ids.block(now, message.priority, carried=True)
         own = plain(id)
-        name = BlockName(f"{number:032x}", 1, message.priority, message.max_attempts or 0, 0, False, own, own)
+        until = drafts.end(message.expires, message.lifetime, born, SAME)
+        name = BlockName(f"{number:032x}", 1, message.priority, message.max_attempts or 0, 0, False, own, own, until)
         columns = Rows(
             [message.payload], message.content_type, [message.headers] if message.headers else None, [own], [born]
         )
         # Where an id is looked for that its block's name does not show; long due is due by anybody's clock.
         key = name.later_key(due or born)
-        return Block(key, rows.encode(columns), (message.priority, due, 0), number, 1)
+        return Block(key, rows.encode(columns), (message.priority, due, 0, until), number, 1)

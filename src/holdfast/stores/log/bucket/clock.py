@@ -42,9 +42,12 @@ class StoreClock:
                 narrow = max(low, self._low - slack), min(high, self._high + slack)
                 if narrow[0] <= narrow[1]:
                     low, high = narrow
+                elif ended < self._sampled:
+                    return  # written before the clock was set, and seen only now
                 elif low > self._high and date <= ticks() + self._offset:
                     return  # not in the future: somebody has written the object again since, as it was
                 # else one of the clocks was set: only the newest date counts
+                ended = max(ended, self._sampled)
             middle = (low + high) / 2
             if self._sampled is None or self.doubt > ROUGH_S or abs(middle - self._offset) > FAR:
                 self._offset, self._read = middle, max(self._read, ended)

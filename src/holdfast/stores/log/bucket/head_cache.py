@@ -116,7 +116,7 @@ class Shelf:
     def dated(self, key: str, tag: Tag, made: float) -> None:
         """A list says when an object was written: if that was us, it sets the clock."""
         written = self._written.get(key)
-        if written is not None and self.clock is not None and written[0].e_tag == tag.e_tag:
+        if written is not None and self.clock is not None and written[0].bare == tag.bare:
             self.clock.sample(written[1], written[2], made)
             del self._written[key]
 

@@ -8,14 +8,16 @@ from __future__ import annotations
 
 import secrets
 from collections.abc import Callable
+from contextlib import suppress
 from functools import partial
 from zlib import crc32
 
 import msgspec
 
+from ....errors import Damaged
 from ... import formats
 from .. import damage
-from ..names import CONFIGS
+from ..names import CONFIGS, is_ours
 from .faults import Doubt, Refused, unanswered
 from .requests import Got, Pause, Wire
 
@@ -113,17 +115,46 @@ class IdentityKeeper:
         now, place = self._clock(), self._wire.place
         if found is not None:
             return msgspec.structs.replace(found, place=place, made_at=now, epoch=now, lineage=found.lineage + 1)
-        # Queues without an identity: of an earlier version, or copied without it.
-        has_queues = bool(self._wire.page(CONFIGS.rstrip("/"), "", until))
-        format = formats.FIRST if has_queues else formats.LOG
+        # Queues without an identity: of an earlier version, or it was lost, or they were copied without it.
+        configs = [each.key for each in self._wire.page(CONFIGS.rstrip("/"), "", until)]
+        store_id = self._store_of(configs, until)
+        if not configs:
+            self._refuse_remains(until)
+        format = formats.LOG if store_id or not configs else formats.FIRST
         return Identity(
             format=format,
-            born=format,
-            store_id=secrets.token_hex(8),
+            born=formats.FIRST if configs else format,
+            store_id=store_id or secrets.token_hex(8),
             place=place,
             made_at=now,
-            epoch=now if has_queues else 0.0,
+            epoch=now if configs else 0.0,
         )
+
+    def _store_of(self, configs: list[str], until: float) -> str:
+        """The id that the first queue which has one says; empty: they are of an earlier version."""
+        for key in configs:
+            with suppress(Damaged, msgspec.DecodeError):  # whoever uses the queue is told
+                got = self._wire.get(key, until)
+                if got is not None and (store_id := msgspec.json.decode(got.data, type=_Named).store):
+                    damage.logger.error("%s had lost its identity: %s was made anew", self._wire.place, KEY)
+                    return store_id
+        return ""
+
+    def _refuse_remains(self, until: float) -> None:
+        """Messages of queues that are not there need their options: without them this is no new store."""
+        left = next((each.key for each in self._wire.page("", "", until) if is_ours(each.key)), None)
+        if left is not None:
+            raise Damaged(
+                f"{self._wire.place} has objects of queues ({left}) but no options of any, and no identity: restore it "
+                "from a backup, or make the store under another prefix",
+                key=KEY,
+            )
+
+
+class _Named(msgspec.Struct):
+    """What the options of a queue say of the store."""
+
+    store: str = ""
 
 
 def _decoded(data: bytes, place: str) -> Identity:

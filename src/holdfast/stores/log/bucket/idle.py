@@ -23,8 +23,8 @@ class Polling:
         self._due = float("inf")
 
     def found(self) -> None:
-        """A message came: look as often as asked for."""
-        self._active = self._clock()
+        """A message came, and there may be more: look as often as asked for."""
+        self._active, self._ticket = self._clock(), None
 
     def looked(self, ticket: int, due_in: float | None) -> None:
         """A look found nothing; `ticket` was taken before, and something may be due after so many seconds."""

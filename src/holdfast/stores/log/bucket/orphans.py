@@ -9,8 +9,7 @@ from .. import bundles, names
 from ..cache import BlockCache
 from ..commit import Committer
 from ..lookup import Glance
-from ..maintenance import ORPHAN_SECONDS
-from ..space import Reading
+from ..space import ORPHAN_SECONDS, Reading
 
 if TYPE_CHECKING:
     from .space import CloudSpace

@@ -14,11 +14,11 @@ from typing import TYPE_CHECKING, cast
 
 from ....errors import HoldfastError, StoreError
 from ....escaping import logger_named
-from .. import bundles, names, queues
+from .. import bundles, lapsing, names, queues
 from ..cache import BlockCache
 from ..commit import Committer
 from ..head import repeat
-from ..head.state import Bury, Expire, Head, SetAside
+from ..head.state import NEVER, Bury, Expire, Head, SetAside
 from ..lookup import Glance
 from ..space import Reading
 from ..unfinished import unfinished_of
@@ -43,6 +43,7 @@ class Quarantine:
         self._task: asyncio.Task[None] | None = None
         self._turn = asyncio.Lock()
         self.has_copies = False  # under `late/`, at the last look
+        self.lapses_at = NEVER  # when the next message of the log expires, at the last look
 
     def look(self) -> None:
         """After every claim: has its list shown late blocks? Nobody waits for what is done with them."""
@@ -82,6 +83,7 @@ class Quarantine:
         glance = Glance(view, self._committer.look(view), self._cache)
         self.has_copies = next(iter(glance.keys(names.LATE)), None) is not None
         seen, late = glance.seen, glance.late()
+        self.lapses_at = lapsing.soonest(glance)  # from the same lists
         if late:  # what a flush left behind is for whoever finishes it: its rows are in a head
             unfinished = unfinished_of(view, seen.root, seen.head, queues.beside(seen.root, seen.config), late)
             late = {key: made for key, made in late.items() if key not in unfinished}

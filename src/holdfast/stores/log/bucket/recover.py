@@ -162,7 +162,7 @@ class Recovery:
         old = names.parse_block(key)
         number = self._ids.block(tx.now, old.priority, carried=True)
         kept = (old.priority, old.max_attempts, old.attempts, old.crashed)
-        name = BlockName(f"{number:032x}", len(some), *kept, min(some.id), max(some.id))
+        name = BlockName(f"{number:032x}", len(some), *kept, min(some.id), max(some.id), old.expires)
         # Under `later/`: there an id is looked for that no block's name shows. Long due is due by anybody's clock.
         due = names.due_of(key) or ids.born_at(names.block_number(key))
         return Promise(tx.now, [me, some.id[0]], self._root + name.later_key(due), bytes(rows.encode(some)))

@@ -17,7 +17,8 @@ from typing import TYPE_CHECKING, cast
 from msgspec.structs import replace
 
 from ....errors import HoldfastError, StoreError, Unavailable
-from .. import bundles, damage, flush_rows, intake, letters, names, queues
+from ... import formats
+from .. import archive_index, bundles, damage, flush_rows, intake, letters, names, queues
 from ..append import Call
 from ..head import codec, repeat
 from ..head.state import (
@@ -64,13 +65,14 @@ _READ_BESIDE_LOST = 1  # refusals after which blocks are read when they are ours
 class Window:
     """See `RepeatWindow`."""
 
+    has_bundles = True
     reads_twice = True
     closing_s = queues.CLOSING
     merge_after_s = 3600.0
 
     def __init__(self, space: CloudSpace, home: Home) -> None:
         self.late = Late(space.window)
-        self.appends = Appends(space, home, added=self.late.unlist)
+        self.appends = Appends(space, home, added=self.late.unlist, set_aside=lambda: self.quarantine.tend())
         self._space = space
         self._address = home.address
         self._cache = home.cache
@@ -200,6 +202,11 @@ class Window:
         await self._committer.ask(Refreeze(frozen.flush, fresh, flush_rows.places(frozen, made)))
         return fresh
 
+    def archived(self, session: Session, key: str) -> None:
+        if self._space.format >= formats.ARCHIVE_INDEX:
+            beyond = session.head.beyond
+            session.head.beyond = replace(beyond, archived=archive_index.added(beyond.archived, key))
+
     def committed(self, head: Head) -> None:
         self.undertaker.look(head)
 
@@ -246,15 +253,22 @@ class Window:
 
     # Blocks that are not there.
 
-    def left(self, key: str) -> None:
-        return None  # the head may be older than what has been deleted since
+    def left(self, view: Reading, root: str, block: Block) -> None:
+        """The head that gave it may be older than what has been deleted since."""
+        if block.no and _is_named(view, root, block):
+            raise damage.missing(root + block.key)
 
     def confirm_lost(self, tx: Transaction, seen: Seen, block: Block) -> None:
         """Others may have ended what we have claimed, if we stood still for longer than the lease."""
-        key = seen.root + "head"
-        found = tx.get(key)
-        if found is None or damage.read(key, codec.decode, found.data).block_at(block.key) is None:
+        if not _is_named(tx, seen.root, block):
             raise Unavailable(f"others have ended what was claimed from {seen.root}: this process was held up")
+
+
+def _is_named(view: Reading, root: str, block: Block) -> bool:
+    """Whether the head has it, read after the block was missed: a block goes only when no head names it any more."""
+    key = root + "head"
+    found = view.get(key)
+    return found is not None and damage.read(key, codec.decode, found.data).block_at(block.key) is not None
 
 
 def _demand(asked: Sequence[Asked]) -> int:

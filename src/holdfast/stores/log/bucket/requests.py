@@ -27,6 +27,11 @@ class Tag(msgspec.Struct, frozen=True):
     e_tag: str | None
     version: str | None = None
 
+    @property
+    def bare(self) -> str | None:
+        """As lists and answers agree on it: Azure's lists leave out the quotes."""
+        return self.e_tag.strip('"') if self.e_tag is not None else None
+
     def condition(self) -> dict[str, str]:
         return {name: value for name in ("e_tag", "version") if (value := getattr(self, name)) is not None}
 

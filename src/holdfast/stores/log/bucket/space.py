@@ -7,7 +7,7 @@ import os
 import re
 import threading
 import time
-from collections.abc import Callable
+from collections.abc import Callable, Sequence
 from concurrent.futures import ThreadPoolExecutor
 from typing import Any, TypeVar
 
@@ -17,7 +17,7 @@ from ...base import Check
 from .. import names
 from ..calendar import SAME, Calendar
 from ..repeat_window import Home, RepeatWindow
-from ..space import Buffer, NewFiles, Reading, Transaction, Unclear
+from ..space import Buffer, NewFiles, Reading, Transaction, Unclear, Watched
 from ..sums import Sums
 from ..topics import Topics, deliver
 from . import clock as clocks
@@ -183,6 +183,13 @@ class CloudSpace:
         self._usable()
         return await self._topics.wait(topic, timeout, since=self.ticket(topic) if since is None else since)
 
+    def tickets(self, topics: Sequence[str]) -> list[int]:
+        return [self._topics.ticket(topic) for topic in topics]
+
+    async def watch_any(self, watched: Sequence[Watched], timeout: float) -> bool:
+        self._usable()
+        return await self._topics.wait_any({each.topic: each.ticket for each in watched}, timeout)
+
     async def sweep(self, older_than: float) -> int:
         """Probes that a crash left."""
         if self._dates is None:
@@ -206,6 +213,11 @@ class CloudSpace:
     @property
     def sums(self) -> Sums:
         return self._wire.sums
+
+    @property
+    def store_id(self) -> str:
+        current = self._identity.current
+        return "" if current is None else current.store_id
 
     @property
     def format(self) -> int:

@@ -17,16 +17,18 @@ from ....config import QueueOptions, StoreOptions
 from ....errors import Damaged
 from ...base import DEAD, Check, QueueInfo, Recovered
 from ...capabilities import Capabilities
-from ...records import Answer, Claims, Envelope, Settlement, Stats, Usage
-from .. import names, queues
-from ..maintenance import ORPHAN_SECONDS
+from ...living_keys import ALIVE
+from ...records import Answer, Claims, Dedup, Enqueued, Envelope, Settlement, Stats, Usage
+from .. import lapsing, names, queues
+from ..head.state import NEVER
 from ..partition import Log
 from ..queue_view import Finder
-from ..space import Reading, Transaction
+from ..space import ORPHAN_SECONDS, Reading, Transaction
 from ..store import LogStore
 from ..topics import work_topic
 from . import sharding
 from .idle import Polling
+from .living_keys import Holders, LivingKeys
 from .recover import Recovery, known_among
 from .repeat_window import Window
 from .sharding import Round
@@ -34,13 +36,14 @@ from .space import CloudSpace
 from .view import bucket_view
 
 _FETCHING_MOST = 4
+_FORGETS_S = 600.0  # between two looks for keys whose messages have ended: each is up to 64 requests
 _PREFETCH = 90  # messages a worker claims beyond the running ones: a claim is dear
 
 
 class LateStore(LogStore):
     """See `stores/base.py` for the promises."""
 
-    capabilities = Capabilities(prefetch=_PREFETCH)
+    capabilities = Capabilities(prefetch=_PREFETCH, keeps_values=True)
 
     def __init__(
         self, space: CloudSpace, options: StoreOptions, *, steps: Callable[[str], Awaitable[None]] | None = None
@@ -54,6 +57,7 @@ class LateStore(LogStore):
         self._fetching: set[asyncio.Future[Any]] = set()
         self._looks: dict[str, tuple[float, asyncio.Future[list[sharding.Busy]]]] = {}  # at all shards, and when begun
         self._passed: dict[str, float] = {}  # by which epoch messages came back, by queue
+        self._forgot: dict[str, float] = {}  # when keys of ended messages were looked for, by queue
         self.home = random.getrandbits(30)  # a producer stays on one shard
 
     def _window_of(self, queue: str) -> Window:
@@ -90,6 +94,43 @@ class LateStore(LogStore):
         made = await super().append(queues.shard(queue, self.home % await self._shards(queue)), messages)
         self._appended[queue] += len(made)
         return made
+
+    async def append_once(
+        self, queue: str, messages: Sequence[Envelope], dedup: Dedup = "window", *, replace: bool = False
+    ) -> list[Enqueued]:
+        shard = queues.shard(queue, self.home % await self._shards(queue))
+        if dedup == "window":
+            made = await super().append_once(shard, messages)
+        else:
+            self._check(messages)
+            made = [await self._living_keys(queue, shard).append(messages[0], dedup, replace=replace)]
+        self._appended[queue] += sum(each.new for each in made)
+        return made
+
+    def _living_keys(self, queue: str, shard: str) -> LivingKeys:
+        async def is_known(id: str) -> bool:
+            return (await self.get(queue, [id]))[0] is not None
+
+        async def set_aside() -> None:
+            for log in await self._logs_of(queue):
+                await self._window_of(log.address.text).quarantine.tend()
+
+        alive, change = partial(self._alive, queue), partial(self.change, queue)
+        holders = Holders(alive, is_known, change, set_aside, self._window_of(shard).late.unlist)
+        return LivingKeys(self._bucket, queue, shard, self._ids, holders, timeout=self._timeout)
+
+    async def _alive(self, queue: str, wanted: Sequence[str]) -> dict[str, str]:
+        """The states of those that have not ended."""
+        plain = [names.plain(id) for id in wanted]
+
+        def look(finder: Finder, view: Reading) -> dict[str, str]:
+            found: dict[str, str] = {}
+            for live in finder.both(view)[0]:
+                some = live.find_all(plain) if len(plain) > 1 else {id: live.find(id) for id in plain}
+                found |= {names.dashed(id): one.state.status for id, one in some.items() if one is not None}
+            return {id: status for id, status in found.items() if status in ALIVE}
+
+        return await self._look(queue, look)
 
     def single_append(self, queue: str) -> None:
         """Which shard, and what an unclear answer means, is a matter of the call."""
@@ -146,6 +187,21 @@ class LateStore(LogStore):
 
     # Options.
 
+    async def create_queue(self, name: str, options: QueueOptions) -> QueueInfo:
+        """A bucket has no step that writes the options and the heads: these follow, and then the options say so."""
+
+        def create(tx: Transaction) -> queues.Config:
+            queues.refuse_strays(tx, name)
+            return queues.create(tx, name, options, store_id=self._space.store_id, heads=False)
+
+        info = await self._created(name, create)
+        await self._give_heads(name)
+        return info
+
+    async def _give_heads(self, name: str) -> None:
+        give = partial(queues.give_heads, queue=name, store_id=self._space.store_id)
+        await self._space.transact(give, deadline=self._timeout)
+
     async def configure(self, name: str, options: QueueOptions) -> QueueInfo:
         info = await super().configure(name, options)
         await self._options_changed(name)
@@ -162,15 +218,19 @@ class LateStore(LogStore):
             tx.get(key)
             tx.put(key, os.urandom(8))
 
-        for log in await self._logs_of(queue):
-            await self._space.transact(partial(touch, key=log.committer.root + names.HINT), deadline=self._timeout)
+        config = await self._space.read(lambda view: queues.read_current(view, queue), deadline=self._timeout)
+        for number in range(config.options.shards):  # also those that this process has never looked at
+            root = queues.address(queues.shard(queue, number)).root(config)
+            await self._space.transact(partial(touch, key=root + names.HINT), deadline=self._timeout)
 
     # Claims.
 
-    async def claim(self, queue: str, limit: int, lease: float, *, wait: float = 0.0) -> Claims:
+    async def claim(
+        self, queue: str, limit: int, lease: float, *, wait: float = 0.0, worker: str | None = None
+    ) -> Claims:
         """How often others are looked for depends on what was found, not on how often somebody calls."""
         if not wait:
-            return (await self._claim_somewhere(queue, limit, lease))[0]
+            return await self._claim_now(queue, limit, lease, worker)
         polling, first = self._polling(queue), True
         deadline = time.monotonic() + wait
         while True:
@@ -182,28 +242,46 @@ class LateStore(LogStore):
                     return Claims([])
                 await self._space.watch(work_topic(queue), min(left, pause), since=ticket)
                 continue
-            claims, next_due = await self._claim_somewhere(queue, limit, lease)
+            claims, next_due = await self._claim_somewhere(queue, limit, lease, worker)
             if claims.messages or claims.expired:
                 polling.found()
                 return claims
-            polling.looked(ticket, None if next_due is None else max(0.001, next_due - self._space.clock()))
+            self._looked_at(queue, ticket, next_due)
 
-    async def _claim_somewhere(self, queue: str, limit: int, lease: float) -> tuple[Claims, float | None]:
+    async def _claim_now(self, queue: str, limit: int, lease: float, worker: str | None) -> Claims:
+        ticket = self._space.ticket(work_topic(queue))
+        claims, next_due = await self._claim_somewhere(queue, limit, lease, worker)
+        if queue in self._watched:
+            if claims.messages or claims.expired:
+                self._polling(queue).found()
+            else:
+                self._looked_at(queue, ticket, next_due)
+        return claims
+
+    def _looked_at(self, queue: str, ticket: int, next_due: float | None) -> None:
+        self._polling(queue).looked(ticket, None if next_due is None else max(0.001, next_due - self._space.clock()))
+
+    def _pause(self, queue: str, ticket: int) -> float:
+        return self._polling(queue).pause(ticket)
+
+    async def _claim_somewhere(
+        self, queue: str, limit: int, lease: float, worker: str | None
+    ) -> tuple[Claims, float | None]:
         """From one's own shard while it has messages and no other waits for somebody; else from the others."""
         count = await self._shards(queue)
         self._bring_back_meanwhile(queue)
         if count == 1:
-            return await self._claim(queue, limit, lease)
+            return await self._claim(queue, limit, lease, worker)
         round = self._rounds.get(queue)
         if round is None or round.count != count:
             round = self._rounds[queue] = Round(count)
         begun, own = time.monotonic(), round.pick()
-        claims, soonest = await self._claim(queues.shard(queue, own), limit, lease)
+        claims, soonest = await self._claim(queues.shard(queue, own), limit, lease, worker)
         if claims.messages or claims.expired:
             self._look_round(queue, round)
             return claims, soonest
         for shard in [each for each in round.order(await self._busy(queue, begun)) if each != own]:
-            claims, next_due = await self._claim(queues.shard(queue, shard), limit, lease)
+            claims, next_due = await self._claim(queues.shard(queue, shard), limit, lease, worker)
             if claims.messages or claims.expired:
                 if round.home == own:  # it gives nothing any more: this one is home now
                     round.home = shard
@@ -223,8 +301,8 @@ class LateStore(LogStore):
 
         self._meanwhile(look())
 
-    async def _claim(self, queue: str, limit: int, lease: float) -> tuple[Claims, float | None]:
-        claims = await super()._claim(queue, limit, lease)
+    async def _claim(self, queue: str, limit: int, lease: float, worker: str | None) -> tuple[Claims, float | None]:
+        claims = await super()._claim(queue, limit, lease, worker)
         self._window_of(queue).quarantine.look()
         if len(claims[0].messages) >= limit:
             self._fetch_next(self._log(queue))
@@ -290,14 +368,24 @@ class LateStore(LogStore):
         if not done:
             return done
         space = self._bucket
+        if time.monotonic() - self._forgot.get(queue, -_FORGETS_S) >= _FORGETS_S:
+            self._forgot[queue] = time.monotonic()
+            done["forgotten_keys"] += await self._living_keys(queue, queue).forget_ended()
         done["orphans"] += await space.sweep(ORPHAN_SECONDS)
         await space.identify()
+        await self._give_heads(queue)
         set_aside, back = 0, Recovered()
         for log in await self._all_logs(queue):
             set_aside += await self._window_of(log.address.text).quarantine.tend()
+            if self._lapses_at(log) <= space.clock():
+                await lapsing.end(log, self._cache)
             if self._window_of(log.address.text).quarantine.has_copies and space.epoch:
                 back += await self._recovery(queue, log).bring_back(epoch=space.epoch)
         return done | {"blocks_set_aside": set_aside, "recovered": back.recovered}
+
+    def _lapses_at(self, log: Log) -> float:
+        """When the next message of a log expires, as upkeep has last seen it."""
+        return self._window_of(log.address.text).quarantine.lapses_at
 
     def _bring_back_meanwhile(self, queue: str) -> None:
         """Once for every epoch, also where nobody runs `maintain`: what was set aside before may pass now."""
@@ -349,5 +437,7 @@ class LateStore(LogStore):
         return Recovery(self._bucket, log, self._ids, known, marks=marks, timeout=self._timeout)
 
     def is_resting(self, queue: str) -> bool:
-        """Upkeep costs requests: nothing has happened, so there is nothing to keep up."""
+        """Upkeep costs requests: nothing has happened and nothing expires, so there is nothing to keep up."""
+        if any(self._lapses_at(log) < NEVER for log in self._logs.values() if log.address.queue == queue):
+            return False
         return self._polling(queue).is_resting()

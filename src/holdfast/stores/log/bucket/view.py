@@ -190,7 +190,7 @@ class View:
         hint = heads[0].removesuffix("head") + HINT
         known = self._shelf.known(heads[0])
         if hint not in self._shelf.hints:
-            return CONFIG_AGE
+            return 0.0  # what we know may be from before the hint that this list shows
         is_gone = self._shown(heads[0]) == [] and known is not None and known.got is not None
         return 0.0 if is_gone or self._shown(hint) != self._shelf.hints[hint] else HINTED_AGE
 
@@ -229,6 +229,8 @@ class View:
             if shown is not None or self._snapshot:
                 self.assumed.discard(key)
                 self._read.add(key)
+        if self._snapshot and self._shown(key) not in (None, _tags(got)):
+            self._pages.clear()  # older than the head: what has left it since may have gone where they do not show it
         self.tags[key] = got.tag if got is not None else None
         return got.data if got is not None else None
 
@@ -237,7 +239,7 @@ class View:
         for page in self._pages:
             found = page.between(key, key + "\0", 1)
             if found is not None:
-                return [each.tag.e_tag for each in found]
+                return [each.tag.bare for each in found]
         return None
 
     def _between(self, start: str, end: str, limit: int, prefix: str) -> Some:
@@ -312,11 +314,14 @@ def _found(data: bytes) -> Found:
 
 
 def _tags(got: Got | None) -> Tags:
-    return [got.tag.e_tag] if got is not None else []
+    return [got.tag.bare] if got is not None else []
 
 
 def _just_below(start: str) -> str:
     """A text below every key from `start` on, for lists that begin above what they are given."""
     if start.endswith("\0"):
         return start[:-1]
-    return start[:-1] + chr(ord(start[-1]) - 1) + "~" if start else ""
+    if not start:
+        return ""
+    below = chr(ord(start[-1]) - 1)
+    return start[:-1] + ("." if below == "/" else below) + "~"  # Azure's client takes no empty part of a path

@@ -15,11 +15,23 @@ from ... import formats
 from . import opening, shrinking
 from .clock import FolderClock
 from .commit_thread import Work, fail_all
-from .database import PAGE_SIZE, NotHere, Snapshot, Writing, connect, create_schema, is_moved, read_format
+from .database import (
+    PAGE_SIZE,
+    NotHere,
+    Snapshot,
+    Writing,
+    connect,
+    create_schema,
+    is_moved,
+    read_format,
+    read_store,
+    refuse_lost,
+)
 from .faults import translated
 from .files import Files, sync_directory
 from .identity import DATABASE, LOCK, LOG, Identity, LogRemoved
 from .lock import FolderLock
+from .log_mark import LogMark
 from .quickness import Quickness
 from .wal import WriteAheadLog
 
@@ -29,6 +41,7 @@ class Committer:
 
     clock: FolderClock
     format: int  # from the first group on
+    store_id: str  # the same
 
     def __init__(
         self,
@@ -52,6 +65,7 @@ class Committer:
         self._connection: apsw.Connection | None = None
         self._view: Writing | None = None
         self._wal: WriteAheadLog | None = None
+        self._mark: LogMark | None = None
         self._quickness = Quickness()
         self.shrinks = False  # with the next group: give space back that nothing needs
         self.made: list[str] = []  # what opening had to make, in words
@@ -148,8 +162,10 @@ class Committer:
             self._identity.forget(LOG)  # who closes last removes it
         connection, self._connection, self._view = self._connection, None, None
         wal, self._wal = self._wal, None
-        if wal is not None:
-            wal.close()
+        mark, self._mark = self._mark, None
+        for each in (wal, mark):
+            if each is not None:
+                each.close()
         if connection is not None:
             connection.close()
 
@@ -185,6 +201,8 @@ class Committer:
         # Whoever waits learns of nothing before this. A lease promises nothing, so that one may be handed out of a
         # folder that is gone since a moment: for it the look before the transaction is enough.
         if lasts and view.wrote:
+            if self._mark is not None and self._wal is not None:
+                self._mark.note(self._wal)
             self._identity.check()
         if not lasts and self._wal is not None:
             self._wal.is_behind = True
@@ -206,22 +224,30 @@ class Committer:
         """Under the lock, so that processes that come first at the same time take turns."""
         path = self._folder / DATABASE
         self._identity.check()  # or SQLite would make a new database where the old one was
+        known = self._lock.store_id() if self._lock is not None else ""
+        refuse_lost(path, known)
         connection = connect(path, vfs=self._vfs)
+        mark = LogMark(self._files.inside)
         try:
+            mark.look(connection)
             connection.execute("BEGIN IMMEDIATE")
-            if create_schema(connection, path):
+            if create_schema(connection, path, known):
                 self.made.append(f"create the database {path}")
+            self.store_id = read_store(connection, path, known)
             self.format = read_format(connection) or formats.LOG
             self._files.sums.set(self.format, read_format(connection, "born"))
             given = self._given_clock
             self.clock = FolderClock.given(given) if given else FolderClock.anchored(connection)
             connection.execute("COMMIT")
+            if not known and self._lock is not None:
+                self._lock.note_store(self.store_id)
             sync_directory("", inside=self._files.inside)
             self._wal = self._identified(connection, path)
         except BaseException:
+            mark.close()
             connection.close()
             raise
-        self._connection = connection
+        self._connection, self._mark = connection, mark
         self._view = Writing(connection, self._files)
         return self._view
 

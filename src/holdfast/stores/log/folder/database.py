@@ -14,13 +14,14 @@ from typing import Any
 
 import apsw
 
-from ....errors import ConfigError, StoreError, Unavailable, UnsafeStore
+from ....errors import ConfigError, Damaged, Unavailable, UnsafeStore
 from ... import formats
 from .. import names, rows
 from ..calendar import IN_STEP, Calendar
 from ..space import LAST, Buffer, Found, Range, Survey
 from . import clock
 from .files import Files
+from .identity import LOCK
 
 OLDEST_SQLITE = (3, 51, 3)
 BUSY_TIMEOUT = 5_000  # ms; only foreign tools can be in the way, our own processes queue at the folder's lock
@@ -87,8 +88,11 @@ def is_moved(connection: apsw.Connection) -> bool:
     return answer.value != 0
 
 
-def create_schema(connection: apsw.Connection, path: Path) -> bool:
-    """Make the tables where they are missing; True: they were. Needs a write transaction."""
+def create_schema(connection: apsw.Connection, path: Path, known: str) -> bool:
+    """Make the tables where they are missing; True: they were. Needs a write transaction.
+
+    `known` is the id of the store that was in the folder before; empty: none that anybody knows of.
+    """
     tables = {name for (name,) in connection.execute("SELECT name FROM sqlite_schema WHERE type = 'table'")}
     if "meta" in tables:
         format = read_format(connection)
@@ -98,11 +102,43 @@ def create_schema(connection: apsw.Connection, path: Path) -> bool:
             return False
     elif tables:
         raise ConfigError(f"{path} is a database of something else")
+    if known:
+        raise _lost(path, known)
     _refuse_remains(path)
     for statement in SCHEMA:
         connection.execute(statement)
     connection.execute("INSERT INTO meta (name, value) VALUES ('format', ?1), ('born', ?1)", (formats.LOG,))
     return True
+
+
+def refuse_lost(path: Path, known: str) -> None:
+    """Before anything is made in its place."""
+    if known and not path.exists():
+        raise _lost(path, known)
+
+
+def _lost(path: Path, known: str) -> Damaged:
+    return Damaged(
+        f"{path.parent} is the store {known}, but its database is gone: put {path.name} back from a backup; or remove "
+        f"the file {LOCK} there to begin with an empty store",
+        key=path.name,
+    )
+
+
+def read_store(connection: apsw.Connection, path: Path, known: str) -> str:
+    """The store's id, which a database of an earlier version gets now. UnsafeStore: it is another one's."""
+    connection.execute(
+        "INSERT INTO meta (name, value) VALUES ('store', ?) ON CONFLICT DO NOTHING", (secrets.randbits(63),)
+    )
+    row = connection.execute("SELECT value FROM meta WHERE name = 'store'").fetchone()
+    assert row is not None
+    id = f"{int(row[0]):016x}"
+    if known and id != known:
+        raise UnsafeStore(
+            f"{path.parent} is the store {known}, but {path.name} is of the store {id}: put the right one back; or, if "
+            f"this one and the files beside it belong together, remove the file {LOCK}"
+        )
+    return id
 
 
 def _refuse_remains(path: Path) -> None:
@@ -111,9 +147,10 @@ def _refuse_remains(path: Path) -> None:
         for each in found:
             key = os.path.relpath(os.path.join(directory, each), path.parent)
             if "/" in key and names.is_ours(key):
-                raise StoreError(
+                raise Damaged(
                     f"{path.parent} has messages ({key}) but no database: put {path.name} back from a backup, "
-                    "or make the store in an empty folder"
+                    "or make the store in an empty folder",
+                    key=path.name,
                 )
 
 

@@ -51,6 +51,14 @@ def integrity(path: Path, vfs: str | None) -> list[str]:
     return [f"{path.name}: {line}" for line in said if line != "ok"]
 
 
+def files(gone: list[str], orphans: list[str]) -> Check:
+    """Whether database and files belong together."""
+    left = f"{len(orphans):,} files belong to no object" + (f", such as {orphans[0]}" if orphans else "")
+    if gone:
+        return Check("files", "fail", f"{len(gone):,} objects have lost their files, such as {gone[0]}; {left}")
+    return Check("files", "warn" if orphans else "ok", f"every object has its file; {left}")
+
+
 def surroundings(folder: Path, mechanism: str, now: float) -> list[Check]:
     """What the database stands on."""
     kind = file_system(folder)

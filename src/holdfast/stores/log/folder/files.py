@@ -86,12 +86,12 @@ class Files:
     def write(self, key: str, data: Buffer) -> None:
         """Durable when it returns: the bytes, the name and the directories above it."""
         path = self.path(key)
-        data = self.sums.sealed(key, data)
+        parts = self.sums.parts(key, data)
         try:
-            self._write(path, data)
+            self._write(path, parts)
         except FileNotFoundError:  # a sweep took the empty directory away that we remembered
             self._durable.intersection_update({""})
-            self._write(path, data)
+            self._write(path, parts)
 
     def remove(self, keys: Iterable[str]) -> None:
         """What cannot be removed now is left to the sweep."""
@@ -115,7 +115,7 @@ class Files:
                     with contextlib.suppress(OSError):
                         os.rmdir(directory, dir_fd=self.inside)
 
-    def _write(self, path: str, data: Buffer) -> None:
+    def _write(self, path: str, parts: Iterable[Buffer]) -> None:
         directory = os.path.dirname(path)
         self._make_durable(directory)
         # Under another name first where others list the folder, who must not see half a file, and where two processes
@@ -126,7 +126,8 @@ class Files:
         fd = self._open(name, os.O_WRONLY | os.O_CREAT | os.O_EXCL)
         try:
             try:
-                _write_all(fd, data)
+                for part in parts:
+                    _write_all(fd, part)
                 sync(fd)
             finally:
                 os.close(fd)

@@ -13,6 +13,7 @@ from datetime import UTC, datetime
 from pathlib import Path
 
 _HELD = struct.Struct("=qd")  # who took it last, and when by the wall clock
+_STORE = struct.Struct("6s16s1s")  # behind it: which store the folder is
 _LOCKS = "/proc/locks"
 _LONG_S = 1.0  # a write that has taken less may be an ordinary one
 
@@ -31,6 +32,17 @@ class FolderLock:
 
     def stat(self) -> os.stat_result:
         return os.fstat(self._fd)
+
+    def store_id(self) -> str:
+        """Of the store that the folder is; empty: nobody has noted it."""
+        try:
+            name, id, _ = _STORE.unpack(os.pread(self._fd, _STORE.size, _HELD.size))
+        except struct.error:
+            return ""
+        return id.decode("ascii", "replace") if name == b"store " else ""
+
+    def note_store(self, id: str) -> None:
+        os.pwrite(self._fd, _STORE.pack(b"store ", id.encode(), b"\n"), _HELD.size)
 
     def acquire(self) -> None:
         """Waits without limit: callers above give up by their own deadlines, and a queued waiter keeps its place."""

@@ -11,7 +11,7 @@ import json
 import math
 import time
 from collections import Counter
-from collections.abc import Callable, Iterator
+from collections.abc import Callable, Iterator, Sequence
 from contextlib import contextmanager
 from functools import partial
 from typing import TypeAlias, cast
@@ -50,20 +50,21 @@ class Pulse:
         self._seen: tuple[apsw.Connection | None, int, Calendar | None] = (None, 0, None)
 
     @contextmanager
-    def watching(self, topic: str, root: str, interval: float) -> Iterator[None]:
-        """Whoever waits for the topic is woken when something below the root has changed, for as long as this lasts."""
+    def watching(self, logs: Sequence[Watched], interval: float) -> Iterator[None]:
+        """Whoever waits for a topic is woken when something below its root has changed, for as long as this lasts."""
         loop = asyncio.get_running_loop()
         watched = self._watched.get(loop)
         if watched is None:
             watched = self._watched[loop] = Counter()
             loop.call_later(interval, self._beat, loop, interval)
-        watched[topic, root] += 1
+        watched.update(logs)
         try:
             yield
         finally:
-            watched[topic, root] -= 1
-            if not watched[topic, root]:
-                del watched[topic, root]
+            for each in logs:
+                watched[each] -= 1
+                if not watched[each]:
+                    del watched[each]
 
     def is_unchanged(self, topic: str, root: str, *, since: float) -> bool:
         """As `stores.log.space.Watchful`."""

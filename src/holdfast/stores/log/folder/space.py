@@ -7,7 +7,7 @@ import contextlib
 import os
 import re
 import time
-from collections.abc import Callable
+from collections.abc import Callable, Sequence
 from concurrent.futures import ThreadPoolExecutor
 from functools import partial
 from pathlib import Path
@@ -19,9 +19,9 @@ from ...base import Check
 from .. import names
 from ..calendar import Calendar
 from ..repeat_window import Atomic, Home, RepeatWindow
-from ..space import Buffer, NewFiles, Reading, Transaction
+from ..space import ORPHAN_SECONDS, Buffer, NewFiles, Reading, Transaction, Watched
 from ..sums import Sums
-from . import doctor
+from . import doctor, log_mark
 from .commit import Committer, Reader
 from .commit_thread import CLOSED, Lane, Work
 from .database import Snapshot, Writing
@@ -222,8 +222,16 @@ class FolderSpace:
     async def watch_log(self, topic: str, timeout: float, *, since: int, root: str) -> bool:
         """As `stores.log.space.Watchful`."""
         self._usable()
-        with self._pulse.watching(topic, root, self._poll_interval):
-            return await self._wake.wait(topic, timeout, since=since)
+        return await self.watch_any([Watched(topic, since, root)], timeout)
+
+    def tickets(self, topics: Sequence[str]) -> list[int]:
+        self._usable()
+        return self._wake.tickets(topics)
+
+    async def watch_any(self, watched: Sequence[Watched], timeout: float) -> bool:
+        self._usable()
+        with self._pulse.watching([(each.topic, each.root) for each in watched], self._poll_interval):
+            return await self._wake.wait_any({each.topic: each.ticket for each in watched}, timeout)
 
     def is_unchanged(self, topic: str, root: str, *, since: float) -> bool:
         return self._pulse.is_unchanged(topic, root, since=since)
@@ -247,7 +255,18 @@ class FolderSpace:
 
     async def check(self) -> list[Check]:
         database = await self.read(lambda view: doctor.database(cast(Snapshot, view), self._folder / DATABASE))
-        return [*database, *doctor.surroundings(self._folder, self._wake.mechanism, self.clock())]
+        surroundings = doctor.surroundings(self._folder, self._wake.mechanism, self.clock())
+        cut = log_mark.check(self._folder)
+        return [*database, *([cut] if cut else []), doctor.files(*await self._apart()), *surroundings]
+
+    async def _apart(self) -> tuple[list[str], list[str]]:
+        """Objects whose files are gone, and files of no object that no writer can be at any more."""
+        keys = await self.read(_in_files)
+        gone = await self._in_pool(lambda: [key for key in keys if not self._files.exists(key)])
+        gone = sorted({*gone}.intersection(await self.read(_in_files) if gone else ()))  # files leave after their rows
+        roots = await self.read(_roots)
+        old = await self._in_pool(lambda: list(self._files.old(roots, ORPHAN_SECONDS)))
+        return gone, await self.read(partial(_orphans, keys=old))
 
     async def install(self, *, dry_run: bool) -> list[str]:
         """Opening has made everything already; what it had to make."""
@@ -263,6 +282,10 @@ class FolderSpace:
         return await self._in_pool(partial(doctor.integrity, self._folder / DATABASE, self._vfs))
 
     @property
+    def store_id(self) -> str:
+        return self._committer.store_id
+
+    @property
     def format(self) -> int:
         return self._committer.format
 
@@ -275,11 +298,11 @@ class FolderSpace:
     async def uninstall(self) -> list[str]:
         """Remove the database, the files of objects and our own; the folder too if nothing else is in it."""
         roots = await self.read(_roots)
-        files = await self.read(lambda view: cast(Snapshot, view).execute("SELECT key FROM objects WHERE data IS NULL"))
+        files = await self.read(_in_files)
         held = self._files.again()
         try:
             await self.close()
-            return await asyncio.to_thread(self._remove_all, held, [key for (key,) in files], roots)
+            return await asyncio.to_thread(self._remove_all, held, files, roots)
         finally:
             held.close()
 
@@ -338,7 +361,7 @@ class FolderSpace:
         for path in wake.glob(f"*{SUFFIX}"):
             if WAKE_FILE.fullmatch(path.name):
                 path.unlink(missing_ok=True)
-        for name in (DATABASE, LOG, f"{DATABASE}-shm", f"{DATABASE}-journal", LOCK):
+        for name in (DATABASE, LOG, f"{DATABASE}-shm", f"{DATABASE}-journal", log_mark.MARK, log_mark.CUT, LOCK):
             with contextlib.suppress(FileNotFoundError):
                 os.unlink(name, dir_fd=held.inside)
         for directory in (wake, self._folder):
@@ -358,6 +381,11 @@ def _root(key: str) -> str:
 
 def _roots(view: Reading) -> list[str]:
     return [name for (name,) in cast(Snapshot, view).execute("SELECT name FROM roots")]
+
+
+def _in_files(view: Reading) -> list[str]:
+    """Objects whose bytes are files."""
+    return [key for (key,) in cast(Snapshot, view).execute("SELECT key FROM objects WHERE data IS NULL")]
 
 
 def _orphans(view: Reading, keys: list[str]) -> list[str]:

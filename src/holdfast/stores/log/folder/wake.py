@@ -13,7 +13,7 @@ import sys
 import threading
 import time
 from collections import Counter, OrderedDict
-from collections.abc import Iterable
+from collections.abc import Iterable, Mapping, Sequence
 from pathlib import Path
 from typing import Protocol
 from urllib.parse import quote
@@ -96,24 +96,34 @@ class Wake:
 
     def ticket(self, topic: str) -> int:
         """Observe the topic from now on; how many signals it has seen."""
+        return self.tickets((topic,))[0]
+
+    def tickets(self, topics: Sequence[str]) -> list[int]:
+        """The same for several."""
         if self._observer is not None:
-            if topic not in self._identities:
-                self._observe(topic)
+            for topic in topics:
+                if topic not in self._identities:
+                    self._observe(topic)
             self._notice()
-        return self._topics.ticket(topic)
+        return [self._topics.ticket(topic) for topic in topics]
 
     async def wait(self, topic: str, timeout: float, *, since: int) -> bool:
         """As `Space.watch`."""
-        observer = self._observer
-        if observer is None or topic not in self._identities:
-            short = min(timeout, self._poll_interval)
-            return await self._topics.wait(topic, short, since=since) or short < timeout
+        return await self.wait_any({topic: since}, timeout)
+
+    async def wait_any(self, tickets: Mapping[str, int], timeout: float) -> bool:
+        """The same for the first of several. One that the kernel does not watch is looked at every poll interval."""
+        observer, whole = self._observer, timeout
+        if observer is None or not all(topic in self._identities for topic in tickets):
+            timeout = min(timeout, self._poll_interval)
+        if observer is None:
+            return await self._topics.wait_any(tickets, timeout) or timeout < whole
         loop = asyncio.get_running_loop()
         self._listening[loop] += 1
         if self._listening[loop] == 1:
             loop.add_reader(observer.fd, self._notice)
         try:
-            return await self._topics.wait(topic, timeout, since=since)
+            return await self._topics.wait_any(tickets, timeout) or timeout < whole
         finally:
             self._listening[loop] -= 1
             if not self._listening[loop]:

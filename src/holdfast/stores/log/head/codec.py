@@ -13,13 +13,14 @@ from ....errors import StoreError
 from ....schedules import Mark
 from ..calendar import IN_STEP, Calendar
 from .pipelines import NOTHING, Pipes
-from .state import Beyond, Block, Frozen, Head, Lease, Recent, Settled, Waiting
+from .state import NEVER, Beyond, Block, Frozen, Head, Lease, Recent, Settled, Waiting
 
 PLAIN = 1
 LATE = 2  # of heads with more than that: a repeat window, consumers and sinks
 ASIDE = 3  # of heads that have late blocks set aside; without any, nothing of it is written
 WORKERS = 4  # of heads with retries that name the worker that failed them; the same
-FORMAT = 5  # of heads with marks of schedules; the same
+SCHEDULES = 5  # of heads with marks of schedules; the same
+FORMAT = 6  # of heads with leases that name who holds them, that count the archive, or have messages that expire
 
 
 _SHIFT_MOST = 64
@@ -137,8 +138,10 @@ def decode(data: bytes, calendar: Calendar = IN_STEP) -> Head:
 
 def _number(head: Head, rest: tuple[Any, ...]) -> int:
     """The lowest that says it all."""
-    if head.schedules:
+    if head.beyond.archived or head.first_end() < NEVER or any(map(_worker, head.leases)):
         return FORMAT
+    if head.schedules:
+        return SCHEDULES
     if any(map(_worker, head.waiting)) or (head.frozen and any(map(_worker, head.frozen.waiting))):
         return WORKERS
     return ASIDE if head.beyond.aside else LATE if rest else PLAIN
@@ -149,8 +152,8 @@ def _rest(head: Head) -> tuple[Any, ...]:
     pipes = (head.pipes.consumers, head.pipes.sinks)
     late = head.beyond
     beyond: tuple[Any, ...] = (late.graveyard, late.forgets, late.purged_at, late.sessions)
-    if late.aside:
-        beyond = (*beyond, _NOBODY, late.aside)
+    if late.aside or late.archived:
+        beyond = (*beyond, _NOBODY, late.aside, late.archived)
     if head.schedules:
         return beyond if any(beyond) else None, pipes if any(pipes) else None, head.schedules
     if any(pipes):
@@ -167,7 +170,8 @@ def _block(x: Block) -> tuple[Any, ...]:
 
 
 def _lease(x: Lease) -> tuple[Any, ...]:
-    return x.token, x.block, _bytes(x.mask), x.expires, x.attempts, x.crashed, x.claimed
+    plain = x.token, x.block, _bytes(x.mask), x.expires, x.attempts, x.crashed, x.claimed
+    return (*plain, x.worker) if x.worker else plain
 
 
 def _waiting(x: Waiting) -> tuple[Any, ...]:
@@ -197,7 +201,7 @@ def _frozen_from(wire: list[Any]) -> Frozen:
 def _beyond_from(wire: list[Any]) -> Beyond:
     graveyard, forgets, purged_at, sessions, *rest = wire  # the first of the rest named an owner, before 2026-11-18
     marks = {name: tuple(mark) for name, mark in sessions.items()}
-    return Beyond(tuple(graveyard), forgets, purged_at, marks, rest[1] if len(rest) > 1 else {})
+    return Beyond(tuple(graveyard), forgets, purged_at, marks, *rest[1:])
 
 
 def _waiting_from(wire: list[Any]) -> list[Waiting]:

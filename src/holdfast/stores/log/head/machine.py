@@ -15,7 +15,9 @@ import msgspec
 from .. import names
 from . import bits, repeat
 from .state import (
+    FOREVER,
     LEADS_TO,
+    NEVER,
     Absorb,
     Applied,
     Block,
@@ -34,9 +36,11 @@ from .state import (
     Recent,
     Remove,
     Result,
+    Rewrite,
     Rules,
     Settle,
     Settled,
+    TakeBack,
     Taken,
     Waiting,
     in_one_flush,
@@ -45,13 +49,13 @@ from .state import (
 
 EXPIRED = "lease expired"
 CANCELLED = "cancelled"
+LAPSED = "expired"
 NEAR_MOST = 300  # waiting messages the head holds; beyond, all but the nearest leave in the flush
 NEAR_KEPT = 100
 HEAVY = 64 * 1024  # bytes of results or errors that make a flush due at once
 GROUPS_MOST = 256  # groups of outcomes the head holds before a flush: it is rewritten with every commit
 RECENT_MOST = 32
-_NEVER = float("inf")
-_ORDER = (Settle, Extend, Remove, Purge, Absorb, Expire, Claim, Freeze, Drop, *repeat.VERBS)
+_ORDER = (Settle, Extend, TakeBack, Rewrite, Remove, Purge, Absorb, Expire, Claim, Freeze, Drop, *repeat.VERBS)
 PLAIN = Rules()
 # In a `map` or `filter`, which takes no step of ours for each of some hundred leases or blocks.
 _expires, _gone = attrgetter("expires"), attrgetter("gone")
@@ -84,7 +88,10 @@ def wanted(
     known = {block.key for block in head.blocks.values()} | head.beyond.refused
     now = max(head.now, rules.now)
     candidates = [(names.parse_block(key), key) for key in keys if key not in known]
-    stock = [(name.order, name.count, key) for name, key in candidates]
+    stock = [
+        (name.order, name.count if not name.expires or names.instant_of(name.expires, rules.calendar) > now else 0, key)
+        for name, key in candidates
+    ]
     if rules.margin:  # what is listed is due by some clock, and counts as soon as it is by ours
         stock = [(order, count if Block.of(0, key).is_due(now, rules) else 0, key) for order, count, key in stock]
     stock += [(block.order, block.ready(now, rules), "") for block in _untouched(head)]
@@ -134,7 +141,7 @@ def _finish_part(head: Head, lease: Lease, part: int, intent: Settle, rules: Rul
     if intent.action == "release" or (intent.action == "retry" and not spent):
         attempts = lease.attempts - (intent.action == "release")
         due = _due(head, intent.delay, rules)
-        worker = intent.worker if rules.names_workers else None
+        worker = (intent.worker or lease.worker) if rules.names_workers else None
         group = Waiting(
             lease.block, part, due, attempts, lease.crashed, intent.error, intent.token, intent.action, worker
         )
@@ -143,7 +150,7 @@ def _finish_part(head: Head, lease: Lease, part: int, intent: Settle, rules: Rul
     status = "completed" if intent.action == "complete" else rules.dead
     keep = intent.keep if status == "completed" and intent.keep is not None else _kept(status, rules)
     results = [intent.results.get(place) for place in bits.places(part)] if intent.results else None
-    said = intent.error, intent.worker, intent.token, results, lease.claimed
+    said = intent.error, intent.worker or lease.worker, intent.token, results, lease.claimed
     _end(head, Settled(lease.block, part, status, head.now, lease.attempts, *said), keep=keep)
 
 
@@ -203,29 +210,98 @@ def _extend(head: Head, intent: Extend, rules: Rules) -> int:
     return held
 
 
+def _take_back(head: Head, intent: TakeBack, rules: Rules) -> int:
+    """The places that were held; those of a pipeline are given back by a release of its batch alone."""
+    taken = 0
+    over = head.now - rules.margin  # for everybody at once, whatever its clock says
+    for lease in [each for each in head.leases if each.block == intent.block and over < each.expires < FOREVER]:
+        part = lease.mask & intent.mask
+        if part and not lease.is_over(head.now, rules):
+            ended = msgspec.structs.replace(lease, mask=part, expires=over, token=intent.token)
+            _take(head.leases, lease, part)
+            head.leases.append(ended)
+            taken |= part
+    return taken
+
+
+def _rewrite(head: Head, intent: Rewrite, rules: Rules) -> bool:
+    """Whether nobody held it. What is not due waits as a retry does, so that many of them leave the head as those do.
+
+    What is due is fresh: a flush would keep it from those who claim.
+    """
+    block = head.blocks[intent.block]
+    due, attempts, crashed = 0.0, block.name.attempts, block.name.crashed
+    if block.fresh() & intent.mask:
+        head.change(block.no, skip=block.skip | intent.mask)
+        due = 0.0 if block.is_due(head.now, rules) else block.due_at(rules)
+    else:
+        found = [(groups, group) for groups, group in _unheld(head, rules) if _has(group, intent)]
+        if not found:
+            return False
+        [(groups, group)] = found
+        _take(groups, group, intent.mask)
+        attempts, crashed = group.attempts, True if isinstance(group, Lease) else group.crashed
+        if isinstance(group, Waiting) and not group.is_due(head.now, rules):
+            due = group.due_at(rules)
+    head.lose(block.no, 1)
+    if intent.at is not None:
+        due = intent.at
+    elif intent.delay is not None:
+        due = _due(head, intent.delay, rules)
+    head.serial += 1
+    waits = due > head.now
+    head.blocks[head.serial] = Block.of(head.serial, intent.key, next=int(waits), calendar=rules.calendar)
+    if waits:
+        new = Waiting(head.serial, 1, due, attempts, crashed, None, intent.token, "release")
+        insort(head.waiting, new, key=lambda each: each.due)
+    return True
+
+
+def _has(group: Waiting | Lease, intent: Rewrite) -> bool:
+    return group.block == intent.block and bool(group.mask & intent.mask)
+
+
+def has_crashed(head: Head, no: int, mask: int) -> bool:
+    """Whether an earlier lease of a message that nobody holds has expired."""
+    if any(lease.block == no and lease.mask & mask for lease in head.leases):
+        return True
+    groups = [group.crashed for group in head.waiting if group.block == no and group.mask & mask]
+    return groups[0] if groups else head.blocks[no].name.crashed
+
+
 def _remove(head: Head, intent: Remove, rules: Rules) -> int:
-    """The places that were fresh or waiting and have ended now."""
+    """The places that were fresh or waiting, or held if these count too, and have ended now."""
     block = head.blocks[intent.block]
     fresh = block.fresh() & intent.mask
     head.change(block.no, skip=block.skip | fresh)
     _removed(head, intent, fresh, block.name.attempts, rules)
     removed = fresh
-    for groups, group in _unheld(head, rules):
+    for groups, group in _unheld(head, rules, held=intent.held):
         part = group.mask & intent.mask if group.block == intent.block else 0
         if part:
+            claimed = group.claimed if intent.held and isinstance(group, Lease) else 0.0
             _take(groups, group, part)
-            _removed(head, intent, part, group.attempts, rules)
+            _removed(head, intent, part, group.attempts, rules, claimed, group.worker)
             removed |= part
     return removed
 
 
-def _unheld(head: Head, rules: Rules) -> list[tuple[list[Any], Waiting | Lease]]:
-    """Claimed messages that nobody holds, and where: those that wait, and those whose lease is over."""
-    over: list[tuple[list[Any], Waiting | Lease]] = [(head.leases, each) for each in _over(head, rules)]
+def _unheld(head: Head, rules: Rules, *, held: bool = False) -> list[tuple[list[Any], Waiting | Lease]]:
+    """Claimed messages that nobody holds, and where: those that wait, and those whose lease is over, or has an end."""
+    leases = [each for each in head.leases if each.expires < FOREVER] if held else _over(head, rules)
+    over: list[tuple[list[Any], Waiting | Lease]] = [(head.leases, each) for each in leases]
     return over + [(head.waiting, each) for each in head.waiting]
 
 
-def _removed(head: Head, intent: Remove, mask: int, attempts: int, rules: Rules) -> None:
+def _removed(
+    head: Head,
+    intent: Remove,
+    mask: int,
+    attempts: int,
+    rules: Rules,
+    claimed: float = 0.0,
+    worker: str | None = None,
+) -> None:
     if not mask:
         return
     if intent.replay:
@@ -233,7 +309,7 @@ def _removed(head: Head, intent: Remove, mask: int, attempts: int, rules: Rules)
     elif intent.error is None:
         head.lose(intent.block, mask.bit_count())
     else:
-        group = Settled(intent.block, mask, "failed", head.now, attempts, intent.error, None, "", None)
+        group = Settled(intent.block, mask, "failed", head.now, attempts, intent.error, worker, "", None, claimed)
         _end(head, group, keep=rules.archive)
 
 
@@ -263,15 +339,41 @@ def _expire(head: Head, intent: Expire, rules: Rules) -> list[Exhausted]:
     for lease in exhausted(head, rules):
         _take(head.leases, lease, lease.mask)
         ended.append(Exhausted(lease.block, lease.mask, lease.attempts))
-        said = EXPIRED, None, "", None, lease.claimed
+        said = EXPIRED, lease.worker, "", None, lease.claimed
         group = Settled(lease.block, lease.mask, rules.dead, head.now, lease.attempts, *said)
         _end(head, group, keep=_kept(rules.dead, rules))
+    for block in lapsed(head):
+        ended += _lapse(head, block, rules)
     return ended
+
+
+def lapsed(head: Head) -> list[Block]:
+    """The blocks whose messages have expired: mostly none, and then not one is looked at."""
+    if head.first_end() > head.now:
+        return []
+    return [block for block in head.blocks.values() if block.until <= head.now]
+
+
+def has_lapsing(head: Head, rules: Rules) -> bool:
+    """Whether some messages that nobody holds have expired."""
+    over = {block.no for block in lapsed(head)}
+    if not over:
+        return False
+    return any(head.blocks[no].fresh() for no in over) or any(group.block in over for _, group in _unheld(head, rules))
+
+
+def _lapse(head: Head, block: Block, rules: Rules) -> list[Exhausted]:
+    """End what nobody holds; what is in hand is not taken away."""
+    found = [(group.mask, group.attempts) for _, group in _unheld(head, rules) if group.block == block.no]
+    if block.fresh():
+        found.insert(0, (block.fresh(), block.name.attempts))
+    _remove(head, Remove(block.no, bits.span(0, block.name.count), LAPSED), rules)
+    return [Exhausted(block.no, mask, attempts, block) for mask, attempts in found]
 
 
 def _over(head: Head, rules: Rules) -> list[Lease]:
     """The leases whose time has come: mostly none, and then not one is looked at."""
-    if min(map(_expires, head.leases), default=_NEVER) > max(head.now, rules.now):
+    if min(map(_expires, head.leases), default=NEVER) > max(head.now, rules.now):
         return []
     return [lease for lease in head.leases if lease.is_over(head.now, rules)]
 
@@ -316,7 +418,7 @@ def _claim(head: Head, intent: Claim, rules: Rules) -> list[Taken]:
         limit = block.limit(rules)
         chosen, stop = _choose(sources, limit, room, first=not taken)
         parts = [(source, source.mask & chosen) for source in sources]
-        taken += [_lease_out(head, intent, block, source, part, limit) for source, part in parts if part]
+        taken += [_lease_out(head, intent, block, source, part, rules) for source, part in parts if part]
         room -= chosen.bit_count()
         if stop or room <= 0:
             break
@@ -353,7 +455,7 @@ def _choose(sources: list[_Source], limit: int, room: int, *, first: bool) -> tu
     return (loner if first and not before else before), True
 
 
-def _lease_out(head: Head, intent: Claim, block: Block, source: _Source, part: int, limit: int) -> Taken:
+def _lease_out(head: Head, intent: Claim, block: Block, source: _Source, part: int, rules: Rules) -> Taken:
     if source.group is None:
         done = part.bit_length()
         head.change(block.no, next=done, skip=block.skip >> done << done)
@@ -364,8 +466,10 @@ def _lease_out(head: Head, intent: Claim, block: Block, source: _Source, part: i
         _take(head.leases, source.group, part)
     expires = head.now + intent.lease
     attempt = source.attempts + 1
-    head.leases.append(Lease(intent.token, block.no, part, expires, attempt, source.crashed, head.now))
-    return Taken(block.no, part, expires, attempt, isinstance(source.group, Lease), source.lonely(limit))
+    worker = intent.worker if rules.names_holders else None
+    head.leases.append(Lease(intent.token, block.no, part, expires, attempt, source.crashed, head.now, worker))
+    alone = source.lonely(block.limit(rules))
+    return Taken(block.no, part, expires, attempt, isinstance(source.group, Lease), alone)
 
 
 def _freeze(head: Head, intent: Freeze, rules: Rules) -> bool:
@@ -423,6 +527,8 @@ def flush_due(head: Head, gathered: Gathered, *, rows: int, age: float) -> bool:
 _VERBS: dict[type[Any], Callable[[Head, Any, Rules], Result]] = {
     Settle: _settle,
     Extend: _extend,
+    TakeBack: _take_back,
+    Rewrite: _rewrite,
     Remove: _remove,
     Purge: _purge,
     Absorb: _absorb,

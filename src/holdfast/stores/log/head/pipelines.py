@@ -11,6 +11,7 @@ from typing import TYPE_CHECKING
 import msgspec
 from msgspec.structs import replace
 
+from ....first_look import known
 from ...consumers import Consumer
 
 if TYPE_CHECKING:
@@ -22,6 +23,7 @@ SINKS_MOST = 1000
 _DAY = 86400.0
 
 
+@known
 class Pipes(msgspec.Struct, frozen=True):
     """By name: consumers, and sinks as (last batch, when it was published)."""
 

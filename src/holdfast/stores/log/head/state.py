@@ -8,6 +8,7 @@ gathers for the next flush), frozen (a flush is writing it) or gone.
 from __future__ import annotations
 
 from collections.abc import Container
+from operator import attrgetter
 from typing import Literal, TypeAlias
 
 import msgspec
@@ -15,8 +16,9 @@ import msgspec
 from .... import ids
 from ....schedules import Mark
 from ..calendar import IN_STEP, Calendar
-from ..names import BlockName, due_of, is_of_flush, parse_block
+from ..names import BlockName, due_of, instant_of, is_of_flush, parse_block
 from . import bits
+from .pipelines import FOREVER as FOREVER
 from .pipelines import NOTHING, Pipes
 
 FLUSH_MOST = 50_000  # messages that one flush writes
@@ -32,6 +34,8 @@ LEADS_TO = {  # what a settlement makes of a message; a retry with no attempt le
 _FAST = 0.01  # of a second that a bucket's clock may gain in one
 _FAST_MOST = 1.0  # seconds that it may gain in all: dates are whole ones
 ENDLESS = 1 << 30  # attempts of a dead letter
+NEVER = float("inf")  # an instant that does not come
+_until = attrgetter("until")  # in a `map`, which takes no step of ours for each of some hundred blocks
 
 
 class Rules(msgspec.Struct, frozen=True):
@@ -43,6 +47,7 @@ class Rules(msgspec.Struct, frozen=True):
     dead: Ending = "dead"  # how a message ends that has no attempt left
     paused: bool = False
     names_workers: bool = True  # of retries; not in the first format
+    names_holders: bool = True  # of leases; from the fourth format on
     window: float = 0.0  # seconds in which a write may be repeated or arrive late; 0: never
     margin: float = 0.0  # seconds after which an instant of somebody else has certainly come: clocks differ
     own: str = ""  # how the tokens of this process begin
@@ -75,13 +80,15 @@ class Block(msgspec.Struct, frozen=True, gc=False):
     next: int = 0
     gone: int = 0
     skip: int = 0
+    until: float = NEVER  # by the store's clock: after it nobody gets its messages
 
     @classmethod
     def of(
         cls, no: int, key: str, next: int = 0, gone: int = 0, skip: int = 0, *, calendar: Calendar = IN_STEP
     ) -> Block:
         name = parse_block(key)
-        return cls(no, key, name, name.order, due_of(key, calendar), next, gone, skip)
+        until = instant_of(name.expires, calendar) if name.expires else NEVER
+        return cls(no, key, name, name.order, due_of(key, calendar), next, gone, skip, until)
 
     def fresh(self) -> int:
         return bits.span(self.next, self.name.count) & ~self.skip
@@ -105,7 +112,7 @@ class Block(msgspec.Struct, frozen=True, gc=False):
 
     def ready(self, now: float, rules: Rules) -> int:
         """How many fresh messages it can give; what comes back from waiting or leases is only more."""
-        return self.fresh().bit_count() if self.is_due(now, rules) else 0
+        return self.fresh().bit_count() if self.is_due(now, rules) and self.until > now else 0
 
     def limit(self, rules: Rules) -> int:
         if rules.max_attempts == ENDLESS:  # dead letters carry the number of their queue, for the day they are replayed
@@ -123,6 +130,7 @@ class Lease(msgspec.Struct, frozen=True, gc=False):
     attempts: int
     crashed: bool
     claimed: float = 0.0  # when it began; an extension does not change it
+    worker: str | None = None  # who holds them; None: it said nothing, or the store's format has no place for it
 
     def over_at(self, rules: Rules) -> float:
         """When others may take it, by this process's clock."""
@@ -214,6 +222,7 @@ class Beyond(msgspec.Struct, frozen=True):
     purged_at: float = 0.0  # blocks written before are gone
     sessions: dict[str, tuple[int, float]] = {}  # by committer: its last attempt that was applied, and when
     aside: dict[str, float] = {}  # late blocks that nobody absorbs, and when they were written, until they are copied
+    archived: dict[int, int] = {}  # by day: messages that flushes have written into the archive, see `archive_index.py`
 
     @property
     def refused(self) -> set[str]:
@@ -253,6 +262,10 @@ class Head(msgspec.Struct):
 
     def block_at(self, key: str) -> Block | None:
         return next((block for block in self.blocks.values() if block.key == key), None)
+
+    def first_end(self) -> float:
+        """When the first message of its blocks expires, held or not."""
+        return min(map(_until, self.blocks.values()), default=NEVER)
 
     def ticket(self) -> ListTicket:
         """For lists that are made from now on; of a head that was there, not of one that we try to write."""
@@ -312,6 +325,28 @@ class Extend(msgspec.Struct, frozen=True, gc=False):
     seconds: float
 
 
+class TakeBack(msgspec.Struct, frozen=True, gc=False):
+    """End leases now, as if their time had come; `token`, which nobody has, takes the place of their holders'."""
+
+    block: int
+    mask: int
+    token: str
+
+
+class Rewrite(msgspec.Struct, frozen=True, gc=False):
+    """A message that nobody holds waits in a block of its own from now on; `key` is that of the block.
+
+    `delay` and `at` (by the store's clock) say when it is due; neither: as before.
+    """
+
+    block: int
+    mask: int
+    key: str
+    token: str
+    delay: float | None = None
+    at: float | None = None
+
+
 class Remove(msgspec.Struct, frozen=True, gc=False):
     """End messages that nobody holds: as failed with this error, or, without one, without a trace."""
 
@@ -319,6 +354,7 @@ class Remove(msgspec.Struct, frozen=True, gc=False):
     mask: int
     error: str | None = None
     replay: bool = False  # they go back into their queue with the next flush
+    held: bool = False  # also those that somebody holds
 
 
 class Purge(msgspec.Struct, frozen=True, gc=False):
@@ -346,13 +382,14 @@ class Absorb(msgspec.Struct, frozen=True, gc=False):
 
 
 class Expire(msgspec.Struct, frozen=True, gc=False):
-    """End the messages whose lease is over with no attempt left."""
+    """End the messages whose lease is over with no attempt left, and those that nobody holds and that have expired."""
 
 
 class Claim(msgspec.Struct, frozen=True, gc=False):
     token: str
     limit: int
     lease: float
+    worker: str | None = None
 
 
 class Freeze(msgspec.Struct, frozen=True, gc=False):
@@ -407,10 +444,25 @@ class Exhausted(msgspec.Struct, frozen=True, gc=False):
     block: int
     mask: int
     attempts: int
+    lapsed: Block | None = None  # where its own time was over, not a lease: it may have come and gone in one step
 
 
 Intent: TypeAlias = (
-    Settle | Extend | Remove | Purge | Absorb | Expire | Claim | Freeze | Drop | Refreeze | Forget | SetAside | Bury
+    Settle
+    | Extend
+    | TakeBack
+    | Rewrite
+    | Remove
+    | Purge
+    | Absorb
+    | Expire
+    | Claim
+    | Freeze
+    | Drop
+    | Refreeze
+    | Forget
+    | SetAside
+    | Bury
 )
 Result: TypeAlias = int | float | bool | list[Taken] | list[Exhausted] | None
 

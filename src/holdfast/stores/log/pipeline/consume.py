@@ -148,7 +148,8 @@ def _claim(session: Session, owner: Ownership, after: int, limit: int) -> Batch 
     if known.batch(after + 1) is not None:  # what a crash left
         return consumers.batch(known, after + 1)
     seq = known.seq + 1
-    claim = Claim(pipelines.token(owner.consumer, seq), limit, pipelines.FOREVER - _now(session))
+    lease = pipelines.FOREVER - _now(session)
+    claim = Claim(pipelines.token(owner.consumer, seq), limit, lease, _worker(owner))
     _, found = session.do([Expire(), claim])
     count = sum(each.mask.bit_count() for each in cast(list[Taken], found))
     if not count:
@@ -158,6 +159,10 @@ def _claim(session: Session, owner: Ownership, after: int, limit: int) -> Batch 
     return consumers.batch(known, seq)
 
 
+def _worker(owner: Ownership) -> str:
+    return f"spark/{owner.consumer}"
+
+
 def _settle(session: Session, owner: Ownership, known: Consumer, upto: int) -> tuple[Consumer, int]:
     """Complete what the batches still hold: messages may have been settled one by one before."""
     consumers.check_read(known, owner.consumer, upto)
@@ -165,7 +170,7 @@ def _settle(session: Session, owner: Ownership, known: Consumer, upto: int) -> t
     for each in known.open:
         if each.seq <= upto:
             held = pipelines.leases(session.head, owner.consumer, each.seq)
-            worker = f"spark/{owner.consumer}"
+            worker = _worker(owner)
             session.do([Settle(lease.token, lease.block, lease.mask, "complete", worker=worker) for lease in held])
             count += sum(lease.mask.bit_count() for lease in held)
     known = consumers.settled(known, upto)

@@ -11,6 +11,7 @@ import msgspec
 
 from .... import ids
 from ....errors import Damaged
+from ....first_look import known
 from ...batches import Filter, Sizing, Slice, filtered, may_pass
 from ...records import View
 from .. import damage, names, records
@@ -46,6 +47,7 @@ class Part(msgspec.Struct, frozen=True, array_like=True):
     hold: str = ""  # the beginning of their tokens, when they are held by whoever reads them
 
 
+@known
 class _Body(msgspec.Struct, frozen=True, array_like=True):
     root: str
     limit: int

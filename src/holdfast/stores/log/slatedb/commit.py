@@ -135,7 +135,7 @@ class Committer:
             self.clock = SlateClock(opened.latest, opened.apart, given=self._given_clock)
             if opened.is_new:
                 self.made.append("create the SlateDB database")
-            self.format = opened.format
+            self.format, self.store_id = opened.format, opened.store_id
             self.sums.set(opened.format, opened.born)
             self.state = state = State(database, opened)
         try:

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import contextlib
+import secrets
 import shutil
 import time
 from collections.abc import Callable, Coroutine, Iterable
@@ -43,6 +44,7 @@ class Opened(msgspec.Struct):
     is_new: bool
     format: int
     born: int  # the format it was made with
+    store_id: str
 
 
 class Database:
@@ -97,10 +99,13 @@ class Database:
         self._db = await builder.build()
         self._epoch = await _epoch(admin)
         found = await self._read_all()
-        if found.is_new:
+        if found.is_new or not found.store_id:
+            found.store_id = found.store_id or secrets.token_hex(8)
             batch = package.WriteBatch()
-            batch.put(layout.FORMAT_ROW, str(found.format).encode())
-            batch.put(layout.BORN_ROW, str(found.format).encode())
+            batch.put(layout.STORE_ROW, found.store_id.encode())
+            if found.is_new:
+                batch.put(layout.FORMAT_ROW, str(found.format).encode())
+                batch.put(layout.BORN_ROW, str(found.format).encode())
             await self._durable(batch)
         if self._disk is not None:
             self._disk.sync_everything()
@@ -137,7 +142,9 @@ class Database:
         latest = layout.decode_instant(await self._db.get(layout.CLOCK_ROW))
         apart = layout.decode_instant(await self._db.get(layout.APART_ROW))
         born = formats.LOG if is_new else int(await self._db.get(layout.BORN_ROW) or formats.FIRST)
-        return Opened(entries, gone, latest, apart, is_new, formats.LOG if format is None else int(format), born)
+        store_id = (await self._db.get(layout.STORE_ROW) or b"").decode()
+        number = formats.LOG if format is None else int(format)
+        return Opened(entries, gone, latest, apart, is_new, number, born, store_id)
 
     async def _rows(self, prefix: bytes, *, limit: int = _PAGE) -> Any:
         everything = slatedb().KeyRange(start=None, start_inclusive=False, end=None, end_inclusive=False)

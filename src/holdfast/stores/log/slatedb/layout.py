@@ -17,6 +17,7 @@ from .index import Entry
 OBJECTS, GONE = b"k", b"g"
 FORMAT_ROW, CLOCK_ROW = b"mformat", b"mclock"
 BORN_ROW = b"mborn"  # the format it was made with; databases from before this was noted have none
+STORE_ROW = b"mstore"  # the id of the store; the same
 APART_ROW = b"mclock-apart"  # how far the clock was ahead of the wall clock then
 SMALL = 512  # bytes an object keeps beside its key: more would make opening read the messages, too
 LARGEST_KEPT = 1 << 20  # bytes of a head or another object that is replaced again and again

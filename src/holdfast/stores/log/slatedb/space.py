@@ -5,7 +5,7 @@ from __future__ import annotations
 import asyncio
 import os
 import time
-from collections.abc import Callable
+from collections.abc import Callable, Sequence
 from typing import TypeVar
 
 from ....config import StoreOptions
@@ -14,7 +14,7 @@ from ...base import Check
 from ..calendar import Calendar
 from ..folder.commit_thread import CLOSED
 from ..repeat_window import Atomic, Home, RepeatWindow
-from ..space import Buffer, NewFiles, Reading, Transaction
+from ..space import Buffer, NewFiles, Reading, Transaction, Watched
 from ..sums import Sums
 from ..topics import deliver
 from . import doctor
@@ -112,6 +112,14 @@ class SlateSpace:
         topics = self._core.topics
         return await topics.wait(topic, timeout, since=topics.ticket(topic) if since is None else since)
 
+    def tickets(self, topics: Sequence[str]) -> list[int]:
+        self._usable()
+        return [self._core.topics.ticket(topic) for topic in topics]
+
+    async def watch_any(self, watched: Sequence[Watched], timeout: float) -> bool:
+        self._usable()
+        return await self._core.topics.wait_any({each.topic: each.ticket for each in watched}, timeout)
+
     async def sweep(self, older_than: float) -> int:
         return await self.transact(lambda _: self._core.committer.sweep(older_than))
 
@@ -128,6 +136,10 @@ class SlateSpace:
     @property
     def sums(self) -> Sums:
         return self._core.committer.sums
+
+    @property
+    def store_id(self) -> str:
+        return self._core.committer.store_id
 
     @property
     def format(self) -> int:

@@ -2,5 +2,6 @@
 SELECT id::text, 'dead' AS status, payload, content_type, headers::text, 255 - rank, attempts, max_attempts,
     (extract(epoch FROM enqueued_at) * 1000000)::bigint, NULL::bigint AS due, false AS held, false AS crashed,
     (extract(epoch FROM claimed_at) * 1000000)::bigint, (extract(epoch FROM finished_at) * 1000000)::bigint,
-    NULL::bytea AS result, error, worker
+    NULL::bytea AS result, error, worker,
+    (extract(epoch FROM {expires_or_null}) * 1000000)::bigint AS expires
 FROM {d} ORDER BY rank, id

@@ -3,5 +3,6 @@ SELECT id::text, CASE WHEN visible_at <= to_timestamp($1::float8) THEN 'pending'
     content_type, headers::text, 255 - rank, attempts, max_attempts, (extract(epoch FROM enqueued_at) * 1000000)::bigint,
     CASE WHEN visible_at > to_timestamp($1::float8) THEN (extract(epoch FROM visible_at) * 1000000)::bigint END AS due,
     false AS held, recovered AS crashed, NULL::bigint AS claimed_at, NULL::bigint AS finished_at, NULL::bytea AS result,
-    error, worker
+    error, worker,
+    (extract(epoch FROM {expires_or_null}) * 1000000)::bigint AS expires
 FROM {w} ORDER BY id

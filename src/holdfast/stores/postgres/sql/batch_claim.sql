@@ -7,13 +7,13 @@ ready AS MATERIALIZED (
     SELECT q.ctid AS place, q.rank, q.id, q.token, octet_length(q.payload) AS size,
         q.token IS NOT NULL AND (q.attempts >= coalesce(q.max_attempts, queue.max_attempts) OR queue.no_retry) AS spent
     FROM {q} q, queue
-    WHERE q.visible_at <= (SELECT now FROM t)
+    WHERE q.visible_at <= (SELECT now FROM t){q_alive}
     ORDER BY q.rank, q.id LIMIT $2::integer FOR UPDATE OF q SKIP LOCKED
 ),
 taken AS (
     UPDATE {q} q
     SET token = $3::bigint, visible_at = '9999-12-31 00:00+00', attempts = q.attempts + 1,
-        recovered = q.recovered OR c.token IS NOT NULL, claimed_at = t.now
+        recovered = q.recovered OR c.token IS NOT NULL, claimed_at = t.now, worker = 'spark/' || $4::text
     FROM ready c, t
     WHERE q.ctid = c.place AND NOT c.spent
     RETURNING q.rank, q.id, c.size

@@ -11,9 +11,9 @@ due AS (
 ),
 moved AS (
     INSERT INTO {q} (id, enqueued_at, visible_at, token, attempts, max_attempts, rank, recovered, used, content_type,
-        headers, error, worker, payload)
+        headers, error, worker, payload{expires})
     SELECT id, enqueued_at, visible_at, NULL, attempts, max_attempts, rank, recovered, used, content_type, headers, error,
-        worker, payload
+        worker, payload{expires}
     FROM due
 )
 INSERT INTO {schema}.deltas (queue, live, delayed, retry)

@@ -1,7 +1,7 @@
 -- Lease up to n messages, highest priority first, then oldest, in the usual case: nothing is due among the waiting ones
--- and no message found has had a lease that ran out. In any other case nothing is leased, and claim.sql has to be asked.
+-- and no message found has had a lease that ran out, or has expired. In any other case nothing is leased, and claim.sql has to be asked.
 -- The last row is no message: whether that is so, and the time.
--- $1 queue  $2 n  $3 seconds  $4 token  $5 $6 $7 ranges of (rank, id): from, from, before rank
+-- $1 queue  $2 n  $3 seconds  $4 token  $5 $6 $7 ranges of (rank, id): from, from, before rank  $8 worker
 WITH t AS MATERIALIZED (SELECT {schema}.now() AS now),
 queue AS MATERIALIZED (SELECT max_attempts FROM {schema}.queues WHERE name = $1 AND NOT paused),
 ready AS MATERIALIZED (
@@ -10,7 +10,7 @@ ready AS MATERIALIZED (
         SELECT r.*
         FROM unnest($5::smallint[], $6::uuid[], $7::smallint[]) AS range (low_rank, low_id, end_rank), queue,
         LATERAL (
-            SELECT q.ctid AS place, q.token IS NOT NULL OR q.recovered AS lapsed
+            SELECT q.ctid AS place, q.token IS NOT NULL OR q.recovered{or_over} AS lapsed
             FROM {q} q
             WHERE (q.rank, q.id) >= (range.low_rank, range.low_id) AND q.rank < range.end_rank
                 AND q.visible_at <= (SELECT now FROM t)
@@ -25,12 +25,12 @@ unusual AS MATERIALIZED (
 taken AS (
     UPDATE {q} q
     SET token = $4::bigint, visible_at = (SELECT now FROM t) + $3::float8 * interval '1 second', attempts = q.attempts + 1,
-        claimed_at = (SELECT now FROM t)
+        claimed_at = (SELECT now FROM t), worker = $8::text
     WHERE q.ctid = ANY ((SELECT places FROM ready)::tid[]) AND NOT (SELECT so FROM unusual)
     RETURNING q.id, q.rank, q.payload, q.content_type, q.headers, q.attempts,
         coalesce(q.max_attempts, (SELECT max_attempts FROM queue)) AS most,
-        date_part('epoch', q.enqueued_at) AS enqueued_at
+        date_part('epoch', {q_expires}) AS expires, date_part('epoch', q.enqueued_at) AS enqueued_at
 )
-SELECT id, rank, payload, content_type, headers, attempts, most, enqueued_at FROM taken
+SELECT id, rank, payload, content_type, headers, attempts, most, expires, enqueued_at FROM taken
 UNION ALL
-SELECT NULL, so::integer, NULL, NULL, NULL, NULL, NULL, date_part('epoch', t.now) FROM unusual, t
+SELECT NULL, so::integer, NULL, NULL, NULL, NULL, NULL, NULL, date_part('epoch', t.now) FROM unusual, t

@@ -23,6 +23,19 @@ BEGIN
     ) THEN
         GRANT SELECT, INSERT, UPDATE, DELETE ON {schema}.holdfast_schedules TO {role};
     END IF;
+    IF EXISTS (  -- the same
+        SELECT FROM pg_catalog.pg_proc p JOIN pg_catalog.pg_namespace n ON n.oid = p.pronamespace
+        WHERE n.nspname = {schema_text} AND p.proname = 'send'
+    ) THEN
+        GRANT EXECUTE ON FUNCTION
+            {schema}.send(text, jsonb, integer, double precision, timestamptz, jsonb, text, integer) TO {role};
+    END IF;
+    IF EXISTS (  -- the same
+        SELECT FROM pg_catalog.pg_class c JOIN pg_catalog.pg_namespace n ON n.oid = c.relnamespace
+        WHERE n.nspname = {schema_text} AND c.relname = 'holdfast_values'
+    ) THEN
+        GRANT SELECT, INSERT, UPDATE, DELETE ON {schema}.holdfast_values TO {role};
+    END IF;
     FOR own IN
         SELECT c.relname FROM pg_catalog.pg_class c JOIN pg_catalog.pg_namespace n ON n.oid = c.relnamespace,
             {schema}.queues q

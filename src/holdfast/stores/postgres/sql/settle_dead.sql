@@ -10,13 +10,13 @@ input AS MATERIALIZED (
 gone AS (
     DELETE FROM {d} d USING input i, queue
     WHERE i.action = 0 AND d.rank = i.rank AND d.id = i.id AND d.token = i.token
-    RETURNING d.*, i.result, i.worker AS by, coalesce(i.keep, queue.archive) AS keep
+    RETURNING d.*, i.result, coalesce(i.worker, d.worker) AS by, coalesce(i.keep, queue.archive) AS keep
 ),
 kept AS (
     INSERT INTO {a} (id, enqueued_at, finished_at, token, attempts, max_attempts, rank, used, status, content_type, headers,
-        error, worker, result, payload, claimed_at)
+        error, worker, result, payload, claimed_at{expires})
     SELECT id, enqueued_at, t.now, token, attempts, max_attempts, rank, used, 'completed', content_type, headers,
-        error, by, result, payload, tried_at
+        error, by, result, payload, tried_at{expires}
     FROM gone, t WHERE keep
 ),
 forgotten AS (
@@ -26,7 +26,7 @@ forgotten AS (
 stayed AS (
     UPDATE {d} d
     SET token = NULL, visible_at = t.now + i.delay * interval '1 second', error = coalesce(i.error, d.error),
-        worker = i.worker, tries = CASE WHEN i.action = 3 THEN d.tries - 1 ELSE d.tries END,
+        worker = coalesce(i.worker, d.worker), tries = CASE WHEN i.action = 3 THEN d.tries - 1 ELSE d.tries END,
         waits = CASE WHEN i.action = 3 AND d.tries = 1 THEN 'delayed' ELSE 'retry' END,
         used = (coalesce(d.used, '{}') || (d.token * 4 + i.action))[greatest(1, cardinality(d.used) - 14):]
     FROM input i, t

@@ -10,7 +10,7 @@ held AS (
         AS i (id, rank, token, action, delay, error, worker), t
     WHERE q.rank = i.rank AND q.id = i.id AND q.token = i.token AND (NOT $8::boolean OR q.visible_at <= t.now)
         AND ($10::boolean OR (SELECT coalesce(dead_letter, '') = '' FROM queue))
-    RETURNING q.*, i.action, i.delay, i.error AS new_error, i.worker AS by
+    RETURNING q.*, i.action, i.delay, i.error AS new_error, coalesce(i.worker, q.worker) AS by
 ),
 judged AS MATERIALIZED (
     SELECT held.*, coalesce(new_error, held.error) AS last_error, t.now, queue.id AS queue, queue.archive,
@@ -28,31 +28,31 @@ judged AS MATERIALIZED (
 ),
 back AS (
     INSERT INTO {q} (id, enqueued_at, visible_at, attempts, max_attempts, rank, recovered, used, content_type, headers,
-        error, worker, payload)
+        error, worker, payload{expires})
     SELECT id, enqueued_at, now, counted_attempts, max_attempts, rank, recovered, tokens, content_type, headers,
-        last_error, by, payload
+        last_error, by, payload{expires}
     FROM judged WHERE verdict = 'back'
 ),
 waiting AS (
     INSERT INTO {w} (id, enqueued_at, visible_at, attempts, max_attempts, rank, recovered, used, content_type, headers,
-        error, worker, payload, waits)
+        error, worker, payload, waits{expires})
     SELECT id, enqueued_at, now + delay * interval '1 second', counted_attempts, max_attempts, rank, recovered, tokens,
         content_type, headers, last_error, by, payload,
-        CASE WHEN counted_attempts = 0 THEN 'delayed' ELSE 'retry' END
+        CASE WHEN counted_attempts = 0 THEN 'delayed' ELSE 'retry' END{expires}
     FROM judged WHERE verdict = 'wait'
 ),
 dead AS (
     INSERT INTO {d} (id, enqueued_at, visible_at, attempts, max_attempts, rank, recovered, used, content_type, headers,
-        error, worker, payload, finished_at, claimed_at)
+        error, worker, payload, finished_at, claimed_at{expires})
     SELECT id, enqueued_at, now, attempts, max_attempts, rank, recovered, tokens, content_type, headers,
-        coalesce(last_error, 'dead'), by, payload, now, claimed_at
+        coalesce(last_error, 'dead'), by, payload, now, claimed_at{expires}
     FROM judged WHERE verdict = 'dead'
 ),
 failed AS (
     INSERT INTO {a} (id, enqueued_at, finished_at, attempts, max_attempts, rank, used, status, content_type, headers, error,
-        worker, payload, claimed_at)
+        worker, payload, claimed_at{expires})
     SELECT id, enqueued_at, now, attempts, max_attempts, rank, tokens, 'failed', content_type, headers,
-        coalesce(last_error, 'dead'), by, payload, claimed_at
+        coalesce(last_error, 'dead'), by, payload, claimed_at{expires}
     FROM judged WHERE verdict = 'failed' AND archive
 ),
 forgotten AS (

@@ -13,8 +13,9 @@ END $$;
 DROP TABLE IF EXISTS
     {schema}.migrations, {schema}.queues, {schema}.calls, {schema}.settled, {schema}.keys, {schema}.deltas,
     {schema}.consumers, {schema}.batches, {schema}.sinks, {schema}.staged, {schema}.holdfast_schedules,
-    {schema}.holdfast_mark;
+    {schema}.holdfast_values, {schema}.holdfast_mark;
 DROP FUNCTION IF EXISTS
     {schema}.create_queue(text, text, json, integer, boolean, boolean, text), {schema}.drop_queue(text),
     {schema}.make_tables(text), {schema}.make_day(text, date), {schema}.drop_days(text, timestamptz),
-    {schema}.checked_slug(text), {schema}.now();
+    {schema}.checked_slug(text), {schema}.now(), {schema}.new_id(integer, timestamptz),
+    {schema}.send(text, jsonb, integer, double precision, timestamptz, jsonb, text, integer);

@@ -1,0 +1,133 @@
+"""How far the write-ahead log was synced, noted beside the database, so that a log that was cut off is not silent.
+
+SQLite takes a log up to the first frame that does not match its checksum and forgets what was committed behind it. The
+note is written after a commit is on the disk and is not synced itself: after a power cut it may be older than the log,
+never ahead of it.
+"""
+
+from __future__ import annotations
+
+import contextlib
+import os
+import struct
+import time
+import zlib
+from datetime import UTC, datetime
+from typing import TYPE_CHECKING
+
+import apsw
+import msgspec
+
+from ....escaping import logger_named
+from ...base import Check
+from .identity import LOG
+from .wal import FRAME_HEADER_BYTES, HEADER_BYTES, WriteAheadLog, is_sound, salts_of
+
+if TYPE_CHECKING:
+    from pathlib import Path
+
+MARK, CUT = "log-mark", "log-cut"
+_NOTE = struct.Struct("<8s8sQdI")  # what it is, the salts of the log, its frames, the wall clock, a sum
+_MAGIC = b"hf mark1"
+_OPEN = os.O_RDWR | os.O_CREAT | os.O_NOFOLLOW | os.O_CLOEXEC
+_CURE = f"restore a backup, or remove the file {CUT} once nothing is missed"
+_LOG = logger_named("holdfast.stores.log")
+
+
+class Noted(msgspec.Struct, frozen=True):
+    """The last commit that was synced: the log it went to, the frames of that, and when; no frames: it was copied."""
+
+    salts: bytes
+    frames: int
+    at: float
+
+
+class Cut(msgspec.Struct, frozen=True):
+    """What a log has lost: commits, the last of them at this time."""
+
+    commits: int
+    at: float
+    found: float
+
+    def __str__(self) -> str:
+        last, found = (datetime.fromtimestamp(at, UTC).isoformat(" ", "seconds") for at in (self.at, self.found))
+        return f"the write-ahead log was cut off: {self.commits:,} commits up to {last} are lost (found {found})"
+
+
+class LogMark:
+    """The note of one folder, open as long as its database; used under the folder's lock."""
+
+    def __init__(self, inside: int | None) -> None:
+        """`inside` is the descriptor of the folder. Who may not write the note, say since root made it, has none."""
+        self._inside = inside
+        self._fd: int | None = None
+        with contextlib.suppress(OSError):
+            self._fd = os.open(MARK, _OPEN, 0o666, dir_fd=inside)
+
+    def close(self) -> None:
+        fd, self._fd = self._fd, None
+        if fd is not None:
+            os.close(fd)
+
+    def note(self, wal: WriteAheadLog) -> None:
+        """After a commit that was synced. A note that cannot be written leaves an older one, which is no harm."""
+        if self._fd is None:
+            return
+        with contextlib.suppress(OSError):
+            body = _NOTE.pack(_MAGIC, *wal.reached(), time.time(), 0)[:-4]
+            os.pwrite(self._fd, body + zlib.crc32(body).to_bytes(4, "little"), 0)
+
+    def read(self) -> Noted | None:
+        """None: nobody has noted anything, or it cannot be read."""
+        data = os.pread(self._fd, _NOTE.size, 0) if self._fd is not None else b""
+        if len(data) < _NOTE.size or zlib.crc32(data[:-4]) != int.from_bytes(data[-4:], "little"):
+            return None
+        magic, salts, frames, at, _ = _NOTE.unpack(data)
+        return Noted(salts, frames, at) if magic == _MAGIC else None
+
+    def look(self, connection: apsw.Connection) -> Cut | None:
+        """Before anything is written: whether the log has lost synced commits; it is told, and kept for `doctor`."""
+        noted = self.read()
+        cut = _cut(noted, connection, self._inside) if noted is not None and noted.frames else None
+        if cut is not None:
+            _LOG.error("%s; %s", cut, _CURE)
+            with contextlib.suppress(OSError):  # a full disk
+                fd = os.open(CUT, _OPEN | os.O_APPEND, 0o666, dir_fd=self._inside)
+                with open(fd, "ab") as file:
+                    file.write(msgspec.json.encode(cut) + b"\n")
+        return cut
+
+
+def check(folder: Path) -> Check | None:
+    """The line of `doctor`, if a log was ever cut off and nobody has removed what was noted of it."""
+    try:
+        lines = (folder / CUT).read_bytes().splitlines()
+        cuts = [msgspec.json.decode(line, type=Cut) for line in lines]
+    except (OSError, msgspec.MsgspecError):
+        return None
+    return Check("log", "fail", f"{cuts[-1]}; {len(cuts)} times in all; {_CURE}") if cuts else None
+
+
+def _cut(noted: Noted, connection: apsw.Connection, inside: int | None) -> Cut | None:
+    try:
+        fd = os.open(LOG, os.O_RDONLY | os.O_NOFOLLOW | os.O_CLOEXEC, dir_fd=inside)
+    except FileNotFoundError:  # who closed last has copied and removed it
+        return None
+    with open(fd, "rb", buffering=0) as log:
+        header = log.read(HEADER_BYTES)
+        if len(header) < HEADER_BYTES or not any(header):  # it was emptied, and nothing was synced since
+            return None
+        if salts_of(header) != noted.salts and is_sound(header):  # another log: all of the one before was copied
+            return None
+        frames = max(0, connection.wal_checkpoint("main", apsw.SQLITE_CHECKPOINT_NOOP)[0])
+        if frames >= noted.frames:
+            return None
+        page = int(connection.pragma("page_size"))
+        lost = sum(_is_commit(log.fileno(), frame, page, noted.salts) for frame in range(frames, noted.frames))
+    return Cut(max(1, lost), noted.at, time.time())
+
+
+def _is_commit(fd: int, frame: int, page: int, salts: bytes) -> bool:
+    """Whether a transaction ends with this frame of the log."""
+    header = os.pread(fd, FRAME_HEADER_BYTES, HEADER_BYTES + frame * (FRAME_HEADER_BYTES + page))
+    return len(header) == FRAME_HEADER_BYTES and header[8:16] == salts and any(header[4:8])
