@@ -57,10 +57,12 @@ class Recorder:
         self._history.write(*(Acknowledged(now, key, id) for key, id in zip(keys, ids, strict=True)))
         return ids
 
-    async def claim(self, queue: str, limit: int, lease: float, *, wait: float = 0.0) -> Claims:
+    async def claim(
+        self, queue: str, limit: int, lease: float, *, wait: float = 0.0, worker: str | None = None
+    ) -> Claims:
         begun = self._clock()
         with self._noting("claim"):
-            claims = await self._store.claim(queue, limit, lease, wait=wait)
+            claims = await self._store.claim(queue, limit, lease, wait=wait, worker=worker)
         now = self._clock()
         self._history.write(
             *(_claimed(begun, now, lease, message) for message in claims.messages),

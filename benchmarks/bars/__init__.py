@@ -12,7 +12,7 @@ from holdfast.bench.measure import Result
 from holdfast.bench.show import rate
 from holdfast.errors import ConfigError
 
-from . import backlog, blocking, drain, enqueue, nats, pickup, postgres, queues, s3, slate, spark, startup
+from . import backlog, blocking, drain, enqueue, listing, nats, pickup, postgres, queues, s3, slate, spark, startup
 from .context import QUICK, Bench, Line, Scale
 
 
@@ -32,6 +32,7 @@ BARS = {
     "queues": Bar("file", queues.many_queues),
     "waiting": Bar("file", backlog.waiting),
     "retries": Bar("file", backlog.retries),
+    "list": Bar("file", listing.on_file),
     "pickup": Bar("file", pickup.pickup),
     "overhead": Bar("file", drain.overhead_file),
     "overhead-memory": Bar("memory", drain.overhead_memory),
@@ -40,9 +41,11 @@ BARS = {
     "postgres-drain": Bar("postgres", postgres.drains),
     "postgres-staying": Bar("postgres", postgres.stays),
     "postgres-pickup": Bar("postgres", postgres.picks_up),
+    "postgres-list": Bar("postgres", listing.on_postgres),
     "nats-drain": Bar("nats", nats.main_path),
     "nats-other": Bar("nats", nats.off_the_main_path),
     "s3-requests": Bar("s3", s3.requests),
+    "s3-list": Bar("s3", listing.on_bucket),
     "s3-throughput": Bar("s3", s3.far_away),
     "s3-idle": Bar("s3", s3.idle),
     "spark": Bar("spark", spark.spark),

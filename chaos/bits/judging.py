@@ -45,7 +45,7 @@ def judge(kept: Kept, found: Found, kind: str) -> Judged:
     forgot = found.remembered != kept.remembered and not found.errors
     if kind not in WHOLE and not found.goes_on:
         wrong.append("the queue does not go on")
-    is_block = kind in ("block", "delayed block", "retries", "part of a call")
+    is_block = kind in ("block", "delayed block", "retries", "part of a call", "task", "delayed task")
     if is_block and missing:
         wrong.append(f"{len(missing)} messages are neither delivered nor dead")
     effective = bool(wrong or missing or died or any(said.values()) or forgot)

@@ -2,15 +2,22 @@
 
 from __future__ import annotations
 
+import asyncio
 import re
 import shutil
 import sqlite3
-from collections.abc import Iterator
+from collections.abc import Coroutine, Iterator
+from concurrent.futures import ThreadPoolExecutor
 from contextlib import closing, contextmanager
 from pathlib import Path
-from typing import Protocol
+from typing import Any, Protocol, TypeVar
 
+import holdfast
+from holdfast.stores.nats.store import NatsStore
 from tests.servers.bucket import BucketServer, Item
+from tests.servers.nats import Server
+
+T = TypeVar("T")
 
 _KINDS = {
     r"queues/.*": "options",
@@ -29,6 +36,13 @@ _KINDS = {
     r"holdfast\.db": "database pages",
     r"holdfast\.db-wal": "write-ahead log",
     r"(wal|compacted|manifest)/.*": "SlateDB file",
+    r"holdfast\._\.queue\..*": "options",
+    r"holdfast\._\.done\..*": "record",
+    r"holdfast\._\.dead\..*": "dead letter",
+    r"holdfast\._\.key\..*": "dedup key",
+    r"holdfast\._\.tally\..*": "counts",
+    r"holdfast\.jobs\..*\.later": "delayed task",
+    r"holdfast\.jobs\..*": "task",
 }
 WHOLE = frozenset(("options", "head", "identity", "database pages", "write-ahead log", "SlateDB file"))
 """Kinds that a queue cannot do without: there every call may be refused."""
@@ -155,13 +169,63 @@ class Bucket:
             self._server.items[full] = Item(data, f'"{hash(data):x}"', item.written)
 
     def can_vanish(self, key: str) -> bool:
-        """Nothing names an archive file, a dedup key or a head, and of a block that no head has absorbed only its
-        producer knows: without them a bucket looks like one that never had them.
+        """Of a block that no head has absorbed, and of a dedup key, only the producer knows: without them a bucket
+        looks like one that never had them.
         """
         if kind_of(key) in ("block", "delayed block", "retries", "dead letters"):
             heads = [data for each, data in self.objects().items() if each.endswith("/head")]
             return any(key.partition("/")[2].encode() in data for data in heads)
-        return kind_of(key) not in ("archive file", "dedup key", "head", "head of dead letters")
+        return kind_of(key) != "dedup key"
+
+
+class Streams:
+    """`nats://`: what is stored, altered past our sums as another program could; the server's own hold.
+
+    A message that vanishes leaves nothing that knows of it.
+    """
+
+    _STREAMS = ("holdfast=queues", "holdfast=jobs=tasks", "holdfast=jobs=done", "holdfast=jobs=dead")
+
+    def __init__(self, server: Server, root: Path) -> None:
+        self._server = server
+        self._kept = root / "kept"
+        self._thread = ThreadPoolExecutor(1)  # whoever plays a story runs an event loop
+        self.url = server.url
+
+    def keep(self) -> None:
+        self._server.stop()
+        shutil.copytree(self._server.folder / "data", self._kept)
+        self._server.start()
+
+    def reset(self) -> None:
+        self._server.kill()
+        shutil.rmtree(self._server.folder / "data")
+        shutil.copytree(self._kept, self._server.folder / "data")
+        self._server.start()
+
+    def objects(self) -> dict[str, bytes]:
+        return self._run(self._objects())
+
+    async def _objects(self) -> dict[str, bytes]:
+        async with holdfast.connect(self.url) as broker:
+            assert isinstance(broker.store, NatsStore)
+            pages = [await broker.store.reader.run(stream, ">", 1, 1 << 20) for stream in self._STREAMS]
+        return {one.subject: one.stored for page in pages for one in page}
+
+    def write(self, key: str, data: bytes | None) -> None:
+        assert data is not None
+        self._run(self._write(key, data))
+
+    async def _write(self, key: str, data: bytes) -> None:
+        async with holdfast.connect(self.url) as broker:
+            assert isinstance(broker.store, NatsStore)
+            await broker.store.connection.request(key, data)
+
+    def can_vanish(self, key: str) -> bool:
+        return False
+
+    def _run(self, doing: Coroutine[Any, Any, T]) -> T:
+        return self._thread.submit(asyncio.run, doing).result()
 
 
 @contextmanager
@@ -169,5 +233,8 @@ def place(store: str, root: Path) -> Iterator[Place]:
     if store == "s3":
         with BucketServer() as server:
             yield Bucket(server)
+    elif store == "nats":
+        with Server() as streams:
+            yield Streams(streams, root)
     else:
         yield (Slate if store == "slatedb" else Folder)(root)

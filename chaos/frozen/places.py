@@ -171,7 +171,19 @@ def _nats(stack: contextlib.ExitStack) -> Place:
         "slow": _slow(wire),
         "read-only": (lambda: server.reload(_user(denied=_WRITES)), lambda: server.reload(_user(denied=()))),
     }
-    return Place(f"nats://127.0.0.1:{wire.port}", faults | disk)
+    return Place(
+        f"nats://127.0.0.1:{wire.port}", faults | {kind: _until_restart(server, *one) for kind, one in disk.items()}
+    )
+
+
+def _until_restart(server: nats.Server, begin: Callable[[], None], end: Callable[[], None]) -> Fault:
+    """JetStream goes on refusing what it once could not write until the server is started again."""
+
+    def over() -> None:
+        end()
+        _restart(server)
+
+    return begin, over
 
 
 def _user(denied: Sequence[str]) -> str:

@@ -85,6 +85,7 @@ class Caller(threading.Thread):
         self._rare_at = now() + self._chance.expovariate(1 / rare)
         self._held: list[tuple[str, holdfast.sync.Delivery[Any]]] = []
         self._known: list[tuple[str, str]] = []
+        self._changes = all(queue.core.store.capabilities.changes_messages for queue in queues.values())
 
     def run(self) -> None:
         while True:
@@ -104,6 +105,8 @@ class Caller(threading.Thread):
             (38 if held else 0, self._settle_held),
             (5 if known else 0, lambda: self._cancel(*known) if known else None),
             (4 if known else 0, lambda: self._get(*known) if known else None),
+            (4 if known else 0, lambda: self._take_back(*known) if known else None),
+            (5 if known and self._changes else 0, lambda: self._change(*known) if known else None),
             (2, lambda: self._replay(name)),
             (3, self._settle_shared),
             (3, lambda: time.sleep(self._chance.random() * self._scale)),
@@ -220,6 +223,17 @@ class Caller(threading.Thread):
 
     def _cancel(self, name: str, id: str) -> None:
         self.call("cancel", name, lambda: self._queues[name].cancel(id), lambda done: {"number": int(done)}, id=id)
+
+    def _take_back(self, name: str, id: str) -> None:
+        take = lambda: self._queues[name].take_back(id)  # noqa: E731  what is called, as in the others
+        self.call("take_back", name, take, lambda taken: {"number": taken}, id=id)
+
+    def _change(self, name: str, id: str) -> None:
+        terms = Terms(
+            priority=self._chance.choice(PRIORITIES), delay=self._chance.choice((0, 0, 0.3, 0.8)) * self._scale
+        )
+        change = lambda: self._queues[name].change(id, priority=terms.priority, delay=terms.delay)  # noqa: E731
+        self.call("change", name, change, lambda done: {"number": int(done)}, id=id, terms=terms)
 
     def _get(self, name: str, id: str) -> None:
         def show(record: Any) -> dict[str, Any]:

@@ -58,10 +58,16 @@ class Message(msgspec.Struct, kw_only=True):
     deliveries: list[Delivery] = []
     settles: dict[str, list[Call]] = {}  # by token
     cancels: list[Call] = []
+    taken: list[Call] = []  # calls that may have taken it from its holder
+    changes: list[Call] = []  # that may have changed it, and those that were answered with no
     replays: list[Call] = []  # of which it is an original
     ends: list[End] = []
     maybe: list[Call] = []  # what may have ended it
     final: Sighting | None = None
+
+    def changed(self, before: float) -> list[Call]:
+        """What may have changed it until an instant."""
+        return [call for call in self.changes if call.number != 0 and call.began < before]
 
     def of(self, delivery: Delivery) -> list[Call]:
         """What was asked for with the token of a delivery."""
@@ -158,8 +164,8 @@ def _collect(story: Story) -> None:
             _collect_claim(story, call)
         elif call.op in (*SETTLING, "extend"):
             _settle(story, call)
-        elif call.op == "cancel":
-            _message(story, call.id).cancels.append(call)
+        elif call.op in ("cancel", "take_back", "change"):
+            _collect_operation(story, call)
         elif call.op == "replay" and call.may_have_happened:
             for id in call.wanted:
                 _message(story, id).replays.append(call)
@@ -167,6 +173,17 @@ def _collect(story: Story) -> None:
     for each in story.rest.drained:
         _deliver(story, Delivery(each.given, each.began, each.ended, LEASE, each.given.expires - LEASE))
     _see(story)
+
+
+def _collect_operation(story: Story, call: Call) -> None:
+    """By somebody who does not hold the message."""
+    message = _message(story, call.id)
+    if call.op == "cancel":
+        message.cancels.append(call)
+    elif call.op == "change" and call.may_have_happened:
+        message.changes.append(call)
+    elif call.op == "take_back" and call.may_have_happened and call.number != 0:
+        message.taken.append(call)
 
 
 def _collect_claim(story: Story, call: Call) -> None:

@@ -100,10 +100,11 @@ class _Trial:
                 self._command("backup", self._place.url, str(self._target))
                 self._seconds = time.monotonic() - began
         url = _fresh(self._place, self._root, number)
-        if number % 3 == 2:
-            self._kill("restores", "restore", str(self._target), url)
-        self._command("restore", str(self._target), url)
-        self._compare(number, url, load, began)
+        with load.resting():
+            if number % 3 == 2:
+                self._kill("restores", "restore", str(self._target), url)
+            self._command("restore", str(self._target), url)
+            self._compare(number, url, load, began)
         shutil.rmtree(self._root / f"fresh{number}", ignore_errors=True)
 
     # ------------------------------------------------------------------ processes

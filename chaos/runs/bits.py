@@ -16,7 +16,7 @@ from ..bits.spoiling import WAYS, spoiled
 from ..settings import Settings
 from ..verdict import Verdict
 
-STORES = ("file", "slatedb", "s3")
+STORES = ("file", "slatedb", "s3", "nats")
 
 
 async def bits(settings: Settings) -> Verdict:

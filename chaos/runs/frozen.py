@@ -53,8 +53,8 @@ class Row:
     wrong: list[str] = field(default_factory=list)
     lost: list[str] = field(default_factory=list)
     back: float = float("inf")  # seconds until work went on
-    lag: float = 0.0  # seconds, the longest that the event loop itself was late
-    held: float = 0.0  # the same without the time in which the system let others run
+    held: float = 0.0  # seconds, the longest that the event loop was late while it ran, or waited for something
+    starved: float = 0.0  # the longest in which the system let others run instead
 
 
 async def frozen(settings: Settings) -> Verdict:
@@ -174,8 +174,8 @@ async def _tick(row: Row) -> None:
     while True:
         began, queued = time.monotonic(), _queued_seconds()
         await asyncio.sleep(0.01)
-        lag = time.monotonic() - began - 0.01
-        row.lag, row.held = max(row.lag, lag), max(row.held, lag - (_queued_seconds() - queued))
+        lag, starved = time.monotonic() - began - 0.01, _queued_seconds() - queued
+        row.held, row.starved = max(row.held, lag - starved), max(row.starved, starved)
 
 
 def _queued_seconds() -> float:
@@ -191,7 +191,7 @@ def _weigh(row: Row, results: list[Result]) -> None:
     for name, seconds, error in results:
         row.calls += 1
         row.hit += seconds > _TOUCHED or error is not None
-        excess = seconds - _steps(row, name) * TIMEOUT_SECONDS - row.lag  # where the loop itself was late, so were all
+        excess = seconds - _steps(row, name) * TIMEOUT_SECONDS - row.starved  # where the machine was late, so were all
         row.late += [f"{name} ended {excess:.2f} s after its timeout"] * (excess > _ALLOWED_EXCESS)
         if name in STEPWISE:
             row.longest = max(row.longest, (seconds, name))
@@ -276,7 +276,8 @@ def _told(row: Row) -> str:
     return (
         f"{row.calls} verbs, {row.hit} hit, slowest {row.excess:+.2f} s, "
         f"of many steps {row.longest[0]:.1f} s ({row.longest[1]}), wrong errors {len(row.wrong)}, "
-        f"lost {len(row.lost)}, back after {row.back:.1f} s, loop held up {row.held:.2f} s"
+        f"lost {len(row.lost)}, back after {row.back:.1f} s, loop held up {row.held:.2f} s, "
+        f"others ran for {row.starved:.2f} s"
     )
 
 

@@ -5,8 +5,9 @@ from __future__ import annotations
 import asyncio
 import sys
 import tempfile
-from collections.abc import Iterator
+from collections.abc import Iterator, Sequence
 from contextlib import contextmanager
+from pathlib import Path
 
 import msgspec
 import psycopg
@@ -27,6 +28,7 @@ async def soak(settings: Settings) -> Verdict:
     for store in STORES if settings.store == "all" else [settings.store]:
         with _place(store) as url:
             samples = await _samples(url, settings.seconds)
+        _keep(samples, settings.folder, store)
         found = finding(samples)
         verdict.failures += [f"{store}: {failure}" for failure in failures(found, samples)]
         verdict.attempted += samples[-1].sent
@@ -39,6 +41,13 @@ async def soak(settings: Settings) -> Verdict:
             + (f" (the machine was {found.busier:.1f} times as busy then)" if found.busier > 1 else "")
         )
     return verdict
+
+
+def _keep(samples: Sequence[Sample], folder: Path | None, store: str) -> None:
+    """To be judged again, or looked at."""
+    if folder is not None:
+        folder.mkdir(parents=True, exist_ok=True)
+        (folder / f"soak-{store}.jsonl").write_bytes(b"".join(msgspec.json.encode(each) + b"\n" for each in samples))
 
 
 async def _samples(url: str, seconds: float) -> list[Sample]:

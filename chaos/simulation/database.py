@@ -19,7 +19,7 @@ from holdfast.stores.base import Check
 from holdfast.stores.log.calendar import Calendar, Reckoning
 from holdfast.stores.log.memory import _Objects, _View
 from holdfast.stores.log.repeat_window import Atomic, Home, RepeatWindow
-from holdfast.stores.log.space import Found
+from holdfast.stores.log.space import Found, Watched
 from holdfast.stores.log.store import LogStore
 from holdfast.stores.log.sums import Sums
 from holdfast.stores.log.topics import Topics, deliver
@@ -92,6 +92,7 @@ class DatabaseSpace:
     request_costs = False
     format = formats.LOG
     sums = Sums()
+    store_id = ""
 
     def __init__(self, base: OnDatabase, process: Process, options: StoreOptions) -> None:
         self.file_threshold: int | None = base.plan.file_threshold
@@ -124,6 +125,12 @@ class DatabaseSpace:
 
     async def watch(self, topic: str, timeout: float, *, since: int | None = None) -> bool:
         return await self.topics.wait(topic, timeout, since=self.ticket(topic) if since is None else since)
+
+    def tickets(self, topics: Sequence[str]) -> list[int]:
+        return [self.topics.ticket(topic) for topic in topics]
+
+    async def watch_any(self, watched: Sequence[Watched], timeout: float) -> bool:
+        return await self.topics.wait_any({each.topic: each.ticket for each in watched}, timeout)
 
     # Steps.
 

@@ -241,12 +241,19 @@ class Judge:
         released = [each for each in gave_back if each[1].action == "release"]
         if queue == QUEUE and after.claimed.attempt < before.claimed.attempt + 1 - len(released[:1]):
             self.breach(f"miscounted: {before.uid} attempt {before.claimed.attempt}, then {after.claimed.attempt}")
-        unseen = sum(call.kind == "claim" and call.is_unclear and call.began < _taken(after) for call in self.calls)
+        unseen = sum(self._has_unseen(call) and call.began < _taken(after) for call in self.calls)
         if queue == QUEUE and after.claimed.attempt > before.claimed.attempt + 1 + unseen:
             self.breach(
                 f"counted too often: {before.uid} attempt {before.claimed.attempt}, then {after.claimed.attempt}, "
                 f"with {unseen} claims in doubt"
             )
+
+    def _has_unseen(self, call: Call) -> bool:
+        """Whether a claim may have counted an attempt that nobody saw: unclear, or answered after its leases' end."""
+        if call.kind != "claim":
+            return False
+        is_too_late = call.ended is not None and call.ended - call.began > call.args["lease"] - self.slack
+        return call.is_unclear or is_too_late
 
     # Settlements.
 
@@ -403,7 +410,7 @@ class Judge:
                 self._got(call, ended)
             if call.kind == "cancel" and call.is_ok and call.answer:
                 late = [each for each in self.by_id[QUEUE, call.args["id"]] if each.call.began > (call.ended or 0.0)]
-                if late:
+                if late and not self._had_two_lives(late[0].uid):
                     self.breach(f"delivered after it was cancelled: {late[0].uid}")
 
     def _got(self, call: Call, ended: dict[str, float]) -> None:

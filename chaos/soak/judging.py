@@ -25,6 +25,7 @@ class Sample(msgspec.Struct, frozen=True, array_like=True):
     sent: int
     done: int
     machine: float = 0.0  # seconds: what a process beside it takes for the same little work (p99), as busy as all are
+    left: list[str] | None = None  # of the last one: handles that closing the broker has not given back
 
     @property
     def connections(self) -> int:
@@ -51,8 +52,8 @@ def finding(samples: Sequence[Sample]) -> Finding:
     return Finding(
         slope(judged) * 60,
         _more_handles(judged[:third], judged[-third:]),
-        median(each.claim_p99 for each in first),
-        median(each.claim_p99 for each in last),
+        _claims(first),
+        _claims(last),
         samples[-1].memory,
         end - judged[0].at,
         _times(median(each.machine for each in first), median(each.machine for each in last)),
@@ -60,8 +61,16 @@ def finding(samples: Sequence[Sample]) -> Finding:
     )
 
 
+def _claims(some: Sequence[Sample]) -> float:
+    """Seconds, over the samples in which there was a claim."""
+    return median([each.claim_p99 for each in some if each.claim_p99] or [0.0])
+
+
 def _more_handles(first: Sequence[Sample], last: Sequence[Sample]) -> int:
-    """At the least in the end beside the least before; of a pool's connections, which come and go, beside the most."""
+    """At the least in the end beside the least before; of a pool's connections, which come and go, beside the most.
+
+    One connection that is never used again can hide below that: it is found when the broker is closed.
+    """
     was, now = ([each.connections for each in some] for some in (first, last))
     files_was, files_now = ([len(each.handles) - each.connections for each in some] for some in (first, last))
     return min(files_now) - min(files_was) + max(0, min(now) - max(was))
@@ -89,6 +98,10 @@ def failures(found: Finding, samples: Sequence[Sample]) -> list[str]:
         said.append(f"{found.handles} handles more in the end: {', '.join(found.opened)}")
     if found.judged >= ENOUGH_SECONDS and found.last_p99 > CLAIMS_SLOWER * found.busier * found.first_p99:
         said.append(f"claims took {found.first_p99 * 1e3:.1f} ms (p99) at first, {found.last_p99 * 1e3:.1f} in the end")
+    if last.left is None:
+        said.append("the broker was not closed")
+    elif last.left:
+        said.append(f"{len(last.left)} handles left after closing: {', '.join(last.left)}")
     if last.done < last.sent:
         said.append(f"{last.sent - last.done} of {last.sent} messages did not end")
     return said

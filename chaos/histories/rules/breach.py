@@ -23,6 +23,7 @@ KINDS = (
     "one token twice",
     "a late holder was heard",
     "a settle after a cancel was heard",
+    "a settle after a take-back was heard",
     "a live holder was refused",
     "a repeated settle was refused",
     "a repeated settle was refused (not kept)",

@@ -17,6 +17,9 @@ def once(story: Story, message: Message) -> Iterator[Breach]:
     if len({end.token for end in message.ends}) > 1:
         yield Breach("ended twice", f"{message.id}: " + ", ".join(f"{end.kind} by {end.token}" for end in message.ends))
     for end in message.ends:
+        for change in message.changes:
+            if change.ok and change.number and change.began > end.ended:
+                yield Breach("changed after its end", f"{message.id}: {end.kind}, then {change.call}")
         for delivery in message.deliveries:
             if delivery.began > end.ended:
                 yield Breach("delivered after its end", f"{message.id}: {end.kind}, then {delivery.token}")
@@ -91,6 +94,7 @@ def _may_hit(story: Story, message: Message, purge: Call) -> bool:
         return False
     for delivery in message.deliveries:
         freed = [call.began for call in message.of(delivery) if call.op != "extend" and call.may_have_happened]
+        freed += [taken.began for taken in message.taken if taken.ended > delivery.began]
         until = min([delivery.began + delivery.lease - story.doubt.clocks - _DUE, *freed])
         if delivery.ended < purge.began and purge.ended < until:
             return False

@@ -20,7 +20,7 @@ def holders(story: Story, message: Message) -> Iterator[Breach]:
         freed = [call for call in message.of(one) if _frees(call) and call.began < other.ended]
         if freed:
             yield from _early(story, message, freed, other)
-        else:
+        elif not any(taken.began < other.ended and taken.ended > one.began for taken in message.taken):
             yield from _stolen(story, message, one, other)
 
 
@@ -29,7 +29,7 @@ def _frees(call: Call) -> bool:
 
 
 def _early(story: Story, message: Message, freed: list[Call], other: Delivery) -> Iterator[Breach]:
-    if len(freed) == 1 and freed[0].ok and not freed[0].again:
+    if len(freed) == 1 and freed[0].ok and not freed[0].again and not message.changed(other.ended):
         early = freed[0].began + freed[0].delay - other.ended
         if early > _DELAY_TICK + story.doubt.clocks:
             yield Breach("came back before its delay", f"{message.id} after {freed[0].op}, by {early:.3f} s")
@@ -83,6 +83,9 @@ def late_holders(story: Story, message: Message) -> Iterator[Breach]:
                     yield Breach(
                         "a late holder was heard", f"{message.id}: {call.op} of {call.token}, {other.token} is newer"
                     )
+            for taken in message.taken:
+                if taken.ok and delivery.ended < taken.began and taken.ended < call.began:
+                    yield Breach("a settle after a take-back was heard", f"{message.id}: {call.op} of {call.token}")
             for cancel in message.cancels:
                 if cancel.ok and cancel.number and cancel.ended < call.began:
                     yield Breach("a settle after a cancel was heard", f"{message.id}: {call.op}")
@@ -103,6 +106,7 @@ def live_holders(story: Story, message: Message) -> Iterator[Breach]:
         alive = delivery.began + delivery.lease - story.doubt.clocks
         for call in message.of(delivery):
             refused = call.outcome in ("lost", "gone") and call.ended < alive
+            refused &= not any(taken.began < call.ended and taken.ended > delivery.began for taken in message.taken)
             if refused and not _settled_before(message, delivery, call):
                 yield Breach(
                     "a live holder was refused",
@@ -126,5 +130,5 @@ def _went_on(story: Story, message: Message, place: int, call: Call) -> bool:
     """Somebody else has it, or had it, or took it away."""
     others = [other for other in message.deliveries[place + 1 :] if other.began < call.ended]
     cancels = [x for x in message.cancels if x.began < call.ended and (x.outcome == "unknown" or x.number)]
-    taken = [x for x in [*message.replays, *story.purges] if x.began < call.ended]
-    return bool(others or cancels or taken)
+    taken = [x for x in [*message.replays, *story.purges, *message.taken] if x.began < call.ended]
+    return bool(others or cancels or taken or message.changed(call.ended))

@@ -12,12 +12,12 @@ _AROUND = 0.05  # seconds before a cancel in which a lease may have ended
 
 
 def cancels(story: Story, message: Message) -> Iterator[Breach]:
-    """False means that the message was held or had ended."""
-    for call in message.cancels:
+    """False means that the message was held or had ended; the same for a change."""
+    for call in [*message.cancels, *message.changes]:
         if not call.ok or call.number or message.sent is None or message.sent.ended >= call.began:
             continue
         if not _is_busy(story, message, call):
-            yield Breach("cancel said False of a waiting message", f"{message.id} in {call.call}")
+            yield Breach(f"{call.op} said False of a waiting message", f"{message.id} in {call.call}")
 
 
 def _is_busy(story: Story, message: Message, call: Call) -> bool:

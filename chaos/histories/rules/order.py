@@ -20,8 +20,8 @@ def in_the_quiet(story: Story) -> Iterator[Breach]:
     newest: dict[tuple[str, int], tuple[float, int, str]] = {}
     for each in story.rest.drained:
         sent = story.sent.get(each.given.uid)
-        if sent is None or each.given.origin:
-            continue
+        if sent is None or each.given.origin or story.messages[each.given.id].changed(each.began):
+            continue  # what was changed goes before the rest of what it was sent with
         place = sent.uids.index(each.given.uid)
         for who, room in ((sent.process, 0.0), ("", ACROSS + story.doubt.clocks)):
             at, last, call = newest.get((who, each.given.priority), (0.0, 0, ""))

@@ -52,17 +52,29 @@ def values(story: Story) -> Iterator[Breach]:
                 yield Breach("one enqueue, two messages", f"{uid!r} is {message.id} and {used[uid]}")
 
 
+def _line(story: Story, message: Message) -> Iterator[Message]:
+    """A message, the one that it is a replay of, and so on."""
+    seen: set[str] = set()
+    found: Message | None = message
+    while found is not None and found.id not in seen:
+        seen.add(found.id)
+        yield found
+        found = story.messages.get(found.origin)
+
+
 def terms(story: Story, message: Message) -> Iterator[Breach]:
-    """Priority, attempts and delay are those it was sent with."""
+    """Priority, attempts and delay are those it was sent with, or that somebody changed."""
     for delivery in message.deliveries:
         given, sent = delivery.given, story.sent.get(delivery.given.uid)
         if sent is None:
             continue
+        changes = [call for each in _line(story, message) for call in each.changed(delivery.ended)]
         wanted = sent.terms.priority, sent.terms.max_attempts or DEFAULT_ATTEMPTS
-        if (given.priority, given.max_attempts) != wanted:
+        priorities = {wanted[0], *(call.terms.priority for call in changes)}
+        if given.priority not in priorities or given.max_attempts != wanted[1]:
             yield Breach("terms changed", f"{message.id}: {given.priority, given.max_attempts}, sent with {wanted}")
         early = sent.began + sent.terms.delay - delivery.ended
-        if not message.origin and early > _TIMERS + story.doubt.clocks:  # a replay does not wait again
+        if not message.origin and not changes and early > _TIMERS + story.doubt.clocks:  # a replay does not wait again
             yield Breach("delivered before its delay", f"{message.id}, by {early:.3f} s")
 
 
