@@ -1,4 +1,4 @@
-# make setup | run | check | test | docs | bench | chaos | dist | requirements
+# make setup | run | check | test | suites | docs | bench | chaos | dist | requirements
 # The work is done by Python programs in tools/ and src/; this file only names it.
 PYTHON ?= python3
 BIN := .venv/bin
@@ -6,7 +6,7 @@ ARGS ?=
 # Thousands of processes start; without bytecode each compiles what it imports, and takes two or three times as long.
 unexport PYTHONDONTWRITEBYTECODE
 
-.PHONY: setup run check test docs bench chaos dist requirements
+.PHONY: setup run check test suites docs bench chaos dist requirements
 
 setup:
 	@$(PYTHON) tools/setup.py
@@ -22,6 +22,10 @@ check: setup
 test: check
 	@$(BIN)/python tools/programs.py
 	@$(BIN)/python tools/run_tests.py $(ARGS)
+
+# Test suites that others wrote, downloaded from PyPI, on our stores; the table goes to docs/suites.md.
+suites: setup
+	@$(BIN)/python tools/suites.py $(ARGS)
 
 # The documentation as a site in build/site; a dead link or a page that the navigation lacks fails.
 docs: setup

@@ -19,6 +19,7 @@ import pythons
 ROOT = Path(__file__).resolve().parent.parent
 DIST = ROOT / "dist"
 OUR_KINDS = {".py", ".pyi", ".sql", ".css", ".proto", ".properties", ".typed"}
+PAGE, PAGE_KINDS = "server/page", {".html", ".js", ".svg"}  # ours too, in the folder of the page that is served
 VENDORED = "vendored"  # the folder that other people's files lie in, each such folder with their licences
 BESIDE_SOURCE = {"pyproject.toml", "README.md", "CHANGELOG.md", "LICENSE"}
 ADDED_BY_BUILDERS = {"PKG-INFO", ".gitignore"}
@@ -102,7 +103,7 @@ def unlicensed(heads: dict[str, bytes], licences: list[str]) -> list[str]:
     theirs = [
         name
         for name, head in heads.items()
-        if VENDORED in Path(name).parts or Path(name).suffix not in OUR_KINDS or _RIGHTS.search(head)
+        if VENDORED in Path(name).parts or not _is_our_kind(name) or _RIGHTS.search(head)
     ]
     folders = {Path(licence).parent for licence in licences if Path(licence).parent.name == VENDORED}
     return [
@@ -110,6 +111,11 @@ def unlicensed(heads: dict[str, bytes], licences: list[str]) -> list[str]:
         for name in theirs
         if Path("src", name).parent not in folders
     ]
+
+
+def _is_our_kind(name: str) -> bool:
+    kind = Path(name).suffix
+    return kind in OUR_KINDS or (f"/{PAGE}/" in name and kind in PAGE_KINDS)
 
 
 # ---------------------------------------------------------------------- trying them

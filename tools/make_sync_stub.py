@@ -26,10 +26,12 @@ Written by tools/make_sync_stub.py: change the async classes instead.
 
 import builtins
 import os
-from collections.abc import Callable, Iterable, Mapping, Sequence
+from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
 from datetime import datetime
 from types import TracebackType
-from typing import Any, Generic, ParamSpec, Self, TypeVar, overload
+from typing import Any, Generic, Literal, ParamSpec, Self, TypeVar, overload
+
+from msgspec import UNSET, UnsetType
 
 from . import errors as _errors
 from .app import App as _App
@@ -42,15 +44,18 @@ from .config import QueueOptions, StoreOptions
 from .dead_letters import DeadLetters as _DeadLetters
 from .deliveries import Delivery as _Delivery
 from .deliveries import Record
+from .ended import Replayed
 from .events import Callback
 from .messages import Message
 from .queue import Queue as _Queue
+from .queue import State
 from .schedules import Schedule
 from .scheduling import ScheduleInfo
 from .scheduling import Schedules as _Schedules
 from .stores.base import Check, QueueInfo
-from .stores.records import Stats, Status
+from .stores.records import Dedup, Enqueued, Stats, Status
 from .worker import Worker as _Worker
+from .worker.choice import Wanted
 
 NAMES: dict[type, str]
 
@@ -59,7 +64,7 @@ P = ParamSpec("P")
 R = TypeVar("R")
 F = TypeVar("F")
 
-def connect(url: str | os.PathLike[str] | None = None, **options: Any) -> Broker: ...
+def connect(url: str | os.PathLike[str] | None = None, *, pool: Any = None, **options: Any) -> Broker: ...
 def backup(source: Url | Broker, target: Url, *, on_progress: OnProgress | None = None) -> Backup: ...
 def restore(
     target: Url, url: Url, *, prefix: str = "", number: int | None = None, on_progress: OnProgress | None = None
@@ -77,6 +82,7 @@ ATTRIBUTES = {
     (app.App, "handlers"): "dict[str, AppHandler[Any, Any, Any]]",
     (app.App, "schedules"): "dict[str, Schedule]",
     (app.AppHandler, "queue_name"): "str",
+    (app.AppHandler, "queue_names"): "list[str]",
 }
 
 _EXIT = """    def __enter__(self) -> Self: ...
@@ -136,7 +142,8 @@ def _member(core: type, name: str) -> Iterator[str]:
 
 
 def _function(name: str, function: Callable[..., Any]) -> Iterator[str]:
-    signature = str(inspect.signature(function))
+    signature = str(inspect.signature(function)).replace("AsyncIterator[", "Iterator[")
+    signature = re.sub(r"= '(\w+)'", r'= "\1"', signature)  # a default that is text
     # Annotations are text already, and inspect quotes it.
     yield f"    def {name}{re.sub(chr(39), '', signature)}: ..."
 

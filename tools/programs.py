@@ -1,4 +1,4 @@
-"""Make sure that the programs are there which the tests start and PyPI does not have: Java for Spark, Node and Azurite.
+"""Make sure that the programs are there that the tests start and PyPI does not have: Java, Node, Chromium.
 
 As root, or in CI, a missing one is installed from Debian's packages; everybody else is told how.
 """
@@ -35,7 +35,11 @@ JAVA = Program(
 )  # fmt: skip
 NODE = Program(
     "Node", "node", "--version", r"^v(\d+)", 18, ("nodejs", "npm"),
-    "The tests of az:// (Azurite)", "macOS: `brew install node`)",
+    "The tests of az:// (Azurite) and of the page (axe-core)", "macOS: `brew install node`)",
+)  # fmt: skip
+CHROMIUM = Program(
+    "Chromium", "chromium", "--version", r"Chromium (\d+)", 120, ("chromium",),
+    "The tests of the page of `holdfast serve`", "macOS: `brew install --cask chromium`)",
 )  # fmt: skip
 
 
@@ -100,13 +104,14 @@ def ensure(
     return True
 
 
-def has_azurite() -> bool:
-    """Whether Node's part is in the user's cache in the end; a test has not the minute that npm may take."""
+def has_npm_parts() -> bool:
+    """Whether Azurite and axe-core are in the user's cache in the end; a test has not the minute that npm may take."""
     sys.path.append(str(Path(__file__).resolve().parent.parent))
-    from tests.servers import azure
+    from tests.servers import azure, chromium
 
     try:
         azure.program()
+        chromium.axe()
     except (RuntimeError, OSError, subprocess.TimeoutExpired) as error:
         print(error, file=sys.stderr)
         return False
@@ -114,5 +119,5 @@ def has_azurite() -> bool:
 
 
 if __name__ == "__main__":
-    there = [ensure(program, os.environ, root=os.geteuid() == 0) for program in (JAVA, NODE)]
-    sys.exit(0 if all(there) and has_azurite() else 1)
+    there = [ensure(program, os.environ, root=os.geteuid() == 0) for program in (JAVA, NODE, CHROMIUM)]
+    sys.exit(0 if all(there) and has_npm_parts() else 1)
