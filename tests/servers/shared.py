@@ -14,10 +14,12 @@ import time
 from collections.abc import Callable, Iterator
 from contextlib import contextmanager
 from pathlib import Path
+from tempfile import mkstemp
 from typing import Protocol, TypeVar
 
 import pytest
 
+_USER = "user-"  # begins the name of a file that stands for one who uses the server
 _LOOK_S = 0.05  # between two looks whether a process of somebody else is gone
 
 
@@ -70,13 +72,13 @@ def shared(factory: pytest.TempPathFactory, name: str, start: Callable[[], S]) -
     folder.mkdir(exist_ok=True)
     with _locked(folder):
         server = _known(folder) or _started(folder, start)
-        (folder / str(os.getpid())).touch()
+        own = Path(mkstemp(dir=folder, prefix=_USER)[1])  # not by process: one may use the server twice
     try:
         yield server
     finally:
         with _locked(folder):
-            (folder / str(os.getpid())).unlink()
-            if not any(path.name.isdecimal() for path in folder.iterdir()):
+            own.unlink()
+            if not any(folder.glob(f"{_USER}*")):
                 (folder / "server").unlink()
                 server.close()
 

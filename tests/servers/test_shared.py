@@ -62,6 +62,14 @@ def test_the_last_to_leave_stops_it(tmp_path_factory: pytest.TempPathFactory) ->
     assert not server.folder.exists()
 
 
+def test_one_process_may_use_it_twice(tmp_path_factory: pytest.TempPathFactory) -> None:
+    with shared(tmp_path_factory, "twice", lambda: Server().start()) as server:
+        with shared(tmp_path_factory, "twice", lambda: Server().start()) as same:
+            assert same.port == server.port
+        assert listens(server.port)
+    assert not listens(server.port)
+
+
 def test_a_process_of_somebody_else_is_waited_for() -> None:
     child = subprocess.Popen([sys.executable, "-c", "import time; time.sleep(60)"])
     foreign = ForeignProcess(child.pid)

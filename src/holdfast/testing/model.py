@@ -220,7 +220,6 @@ class Model:
             return
         if entry in self._limbo():
             agree(answer is (None if None in self.statuses(id) else False) or answer is False, "change: got", answer)
-            self._bury(entry, "lease expired")
             return
         waiting = entry.place == "live" and not self._held(entry)
         agree(answer is waiting, "change: expected", waiting, "got", answer)
