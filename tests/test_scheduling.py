@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import asyncio
+import time
 from datetime import UTC, datetime
 from pathlib import Path
 from typing import Any
@@ -16,8 +17,7 @@ from holdfast import admin
 from holdfast.broker import Broker
 from holdfast.config import StoreOptions
 from holdfast.errors import ConfigError, QueueNotFound
-from holdfast.stores.log import open_memory
-from holdfast.testing.clock import ManualClock
+from holdfast.stores.log import open_folder, open_memory
 from tests.worker_stores import until
 
 
@@ -70,6 +70,19 @@ async def test_what_is_no_longer_declared_is_an_orphan_and_stays(tmp_path: Path)
             ("warn", True) if len(declared) == 1 else ("ok", False)
         )
         await app.close()
+
+
+async def test_doctor_warns_of_missed_slots(tmp_path: Path) -> None:
+    folder, now = tmp_path / "data", time.time()
+    async with Broker(await open_folder(folder, StoreOptions(), clock=lambda: now)) as broker:
+        await broker.queue("jobs")
+        await broker.schedules.put(holdfast.Schedule(name="a", queue="jobs", every=10, missed="none"))
+        now += 300.0
+        await broker.schedules.tick()
+        missed = (await broker.schedules.get("a")).missed
+    line = {check.name: check for check in await admin.doctor(str(folder))}["schedules"]
+    assert missed > 20
+    assert (line.state, line.detail) == ("warn", f"missed slots: a ({missed})")
 
 
 async def test_two_schedules_of_one_name_are_refused_where_they_are_declared(app: holdfast.App) -> None:
@@ -140,16 +153,23 @@ def test_the_blocking_face_has_the_same_names(tmp_path: Path) -> None:
 
 async def test_clock_steps_of_an_hour() -> None:
     """Forward: `missed` decides. Back: nothing fires again until the clock has come as far."""
-    clock = ManualClock(1_790_000_000.0)
-    broker = Broker(await open_memory(uuid4().hex, StoreOptions(), clock=clock))
+    now = 1_790_000_000.0
+    broker = Broker(await open_memory(uuid4().hex, StoreOptions(), clock=lambda: now))
     await broker.queue("jobs")
     await broker.schedules.put(holdfast.Schedule(name="a", queue="jobs", every=10, missed="latest"))
-    clock.advance(30.0)
+    now += 30.0
     assert await broker.schedules.tick() == 3
-    clock.advance(3600.0)
+    now += 3600.0
     assert await broker.schedules.tick() == 7  # six that are young, and the newest of the missed
     assert (await broker.schedules.get("a")).missed == 360 - 7
-    assert await broker.schedules.tick() == 0
+    last = (await broker.schedules.get("a")).last_slot
+    now -= 3600.0
+    for _ in range(3):
+        assert await broker.schedules.tick() == 0
+        now += 1199.0
+    assert (await broker.schedules.get("a")).last_slot == last
+    now += 13.0
+    assert await broker.schedules.tick() == 1  # the first slot that nobody has seen before
     await broker.close()
 
 
