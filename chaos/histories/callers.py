@@ -19,6 +19,7 @@ from .calls import Answered, Asked, Given, Log, Outcome, Sighting, Terms, now
 R = TypeVar("R")
 PRIORITIES = (0, 0, 1, 7, 255)
 LEASES = (0.6, 1.0, 2.0, 4.0)  # seconds at scale 1
+EXPIRES = (0.3, 1.5, 5.0)  # the same
 KEYS = 12  # dedup keys in use: few enough that they meet
 KEPT = 60  # ids a caller remembers
 MOST_HELD = 12
@@ -139,6 +140,8 @@ class Caller(threading.Thread):
             max_attempts=chance.randint(1, 3) if chance.random() < 0.25 else None,
             dedup_key=f"key{chance.randrange(KEYS)}" if not many and chance.random() < 0.3 else None,
         )
+        if terms.dedup_key is None and chance.random() < 0.2:
+            terms = msgspec.structs.replace(terms, expires=chance.choice(EXPIRES) * self._scale)
         uids = [self._writer.uid() for _ in range(chance.randint(1, 5) if many else 1)]
         given = {name: value for name, value in msgspec.structs.asdict(terms).items() if value is not None}
         if many:

@@ -23,6 +23,7 @@ class Terms(msgspec.Struct, frozen=True, omit_defaults=True):
     delay: float = 0.0
     max_attempts: int | None = None
     dedup_key: str | None = None
+    expires: float | None = None  # seconds after which nobody gets it
 
 
 class Given(msgspec.Struct, frozen=True, omit_defaults=True):

@@ -13,6 +13,7 @@ from .calls import Call, Hurt, read
 from .quiet import Ending, load
 from .rules import breaches
 from .rules.breach import Breach
+from .rules.expiry import EXPIRED
 from .story import Doubt, Story, stories
 
 # Dates on a bucket have whole seconds: clocks differ by up to one, another's lease is over two seconds after its end.
@@ -111,3 +112,4 @@ def _note(verdict: Verdict, judgement: Judgement) -> None:
         verdict.notes[f"drained from {story.name}"] = len(story.rest.drained)
         copies = sum(bool(message.origin) for message in story.messages.values())
         verdict.notes[f"replayed on {story.name}"] = copies
+        verdict.notes[f"expired on {story.name}"] = sum(each.error == EXPIRED for each in story.rest.final.values())

@@ -100,6 +100,17 @@ class Story(msgspec.Struct, kw_only=True):
         original = self.messages.get(message.origin)
         return min((call.began for call in original.replays), default=0.0) if original is not None else 0.0
 
+    def expiry(self, message: Message) -> tuple[float, float] | None:
+        """When it expires, at the earliest and at the latest; None: never, as a copy that a replay has made."""
+        sent = self.sent.get(self.owner.get(message.id, ""))
+        if message.origin or sent is None or sent.terms.expires is None:
+            return None
+        return sent.began + sent.terms.expires - self.doubt.clocks, sent.ended + sent.terms.expires + self.doubt.clocks
+
+    def may_have_expired(self, message: Message, at: float) -> bool:
+        expiry = self.expiry(message)
+        return expiry is not None and expiry[0] < at
+
     def is_unheard(self, began: float, ended: float) -> int:
         """How many claims that nobody told us of touch this time."""
         return sum(1 for start, end in self.unheard if start < ended and end > began)

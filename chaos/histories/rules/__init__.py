@@ -6,7 +6,7 @@ from collections.abc import Callable, Iterator
 from typing import TypeAlias
 
 from ..story import Message, Story
-from . import batches, counts, ends, leases, lookups, order, replays, sending, whole
+from . import batches, counts, ends, expiry, leases, lookups, order, replays, sending, whole
 from .breach import Breach
 
 Rule: TypeAlias = Callable[[Story], Iterator[Breach]]
@@ -18,6 +18,7 @@ OF_A_QUEUE: tuple[Rule, ...] = (
     sending.values,
     sending.dedup,
     lookups.gets,
+    expiry.early,
     replays.copies,
     replays.answers,
     whole.pauses,
@@ -40,6 +41,7 @@ OF_A_MESSAGE: tuple[MessageRule, ...] = (
     ends.once,
     ends.final,
     ends.by_nobody,
+    expiry.late,
     lookups.cancels,
 )
 

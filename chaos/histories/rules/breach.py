@@ -14,6 +14,8 @@ KINDS = (
     "the value changed",
     "terms changed",
     "delivered before its delay",
+    "delivered after it had expired",
+    "expired before its time",
     "dedup: two messages in one window",
     "two holders at once, by the store's clock",
     "two holders at once, by the machine's clock",

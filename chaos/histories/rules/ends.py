@@ -7,6 +7,7 @@ from collections.abc import Iterator
 from ..calls import Call
 from ..story import End, Message, Story
 from .breach import Breach
+from .expiry import EXPIRED
 
 ENDED = ("completed", "failed", "dead")
 _DUE = 0.05  # seconds around a purge in which a lease may have ended
@@ -59,9 +60,11 @@ def _as_acknowledged(story: Story, message: Message, end: End) -> Iterator[Breac
 
 
 def by_nobody(story: Story, message: Message) -> Iterator[Breach]:
-    """What nobody ended has run out of attempts by leases that expired."""
+    """What nobody ended has run out of attempts by leases that expired, or of time."""
     found = message.final
     if found is None or message.ends or message.maybe:
+        return
+    if (found.status, found.error) == ("failed", EXPIRED) and story.expiry(message) is not None:
         return
     if found.status != story.exhausted or found.attempts != found.max_attempts or "expired" not in (found.error or ""):
         said = f"{found.status} after {found.attempts} of {found.max_attempts}, error {found.error!r}"

@@ -121,7 +121,7 @@ def repeats(story: Story, message: Message) -> Iterator[Breach]:
         for call in message.of(delivery):
             if not call.again or call.outcome not in ("lost", "gone") or len(done) != 1 or done[0].op != call.op:
                 continue
-            if not _went_on(story, message, place, call):
+            if not _went_on(story, message, place, call) and not story.may_have_expired(message, call.ended):
                 kept = " (not kept)" if call.keep is False else ""
                 yield Breach(f"a repeated settle was refused{kept}", f"{message.id}: {call.op}, {call.outcome}")
 

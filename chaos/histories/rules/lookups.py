@@ -23,6 +23,8 @@ def cancels(story: Story, message: Message) -> Iterator[Breach]:
 def _is_busy(story: Story, message: Message, call: Call) -> bool:
     if story.is_unheard(call.began, call.ended) or _may_be_purged(story, message, call):
         return True
+    if story.may_have_expired(message, call.ended):
+        return True
     if any(end.began < call.ended for end in message.ends) or any(each.began < call.ended for each in message.maybe):
         return True
     return any(_is_held(story, message, delivery, call) for delivery in message.deliveries)

@@ -194,6 +194,16 @@ GOOD = {
         Tale().sent("a", dedup_key="k").call("purge", 1.0).sent("a", at=10.0, uids=["u-a2"], dedup_key="k")
         .sent("b", at=16.0, dedup_key="k").drained("b", "t9", 100.0)
     ),
+    "expired while it waited": (
+        Tale().sent("a", expires=5.0).asked("cancel", "a", 6.0, 0).ends("a", "failed", attempts=0, error="expired")
+    ),
+    "completed by who had it when it expired": (
+        Tale().sent("a", expires=5.0).got("a", "t1", 1.0).did("complete", "a", "t1", 8.0).ends("a", result="by t1")
+    ),
+    "given back when it had expired": (
+        Tale().sent("a", expires=5.0).got("a", "t1", 1.0).did("release", "a", "t1", 6.0)
+        .did("release", "a", "t1", 7.0, again=True, outcome="gone").ends("a", "failed", error="expired")
+    ),
     "the same dedup key in the next window": (
         Tale().sent("a", dedup_key="k").sent("b", at=20.0, dedup_key="k").drained("a", "t8", 100.0)
         .drained("b", "t9", 101.0)
@@ -216,6 +226,13 @@ BAD: dict[str, Tale] = {
     "the value changed": simple().sent("b").got("a", "t1", 1.0, uid="u-b").drained("b", "t9", 100.0),
     "terms changed": Tale().sent("a", priority=7).drained("a", "t9", 100.0),
     "delivered before its delay": Tale().sent("a", delay=5.0).got("a", "t1", 1.0).did("complete", "a", "t1", 2.0),
+    "delivered after it had expired": (
+        Tale().sent("a", expires=5.0).got("a", "t1", 6.0).did("complete", "a", "t1", 7.0).ends("a", result="by t1")
+    ),
+    "expired before its time": (
+        Tale().sent("a", expires=5.0).ends("a", "failed", attempts=0, error="expired")
+        .asked("get", "a", 3.0, took=0.5)
+    ),
     "dedup: two messages in one window": (
         Tale().sent("a", dedup_key="k").sent("b", at=5.0, dedup_key="k").drained("a", "t8", 100.0)
         .drained("b", "t9", 101.0)
@@ -293,6 +310,7 @@ BAD: dict[str, Tale] = {
     "a list is not in id order": Tale().sent("a").sent("b", at=1.0),
     "a list has one twice": simple(),
 }  # fmt: skip
+BAD["expired before its time"].calls[-1].seen = [Sighting("a", "failed", 0, 4, "u-a", "expired")]
 BAD["error in the quiet at the end"].rest.errors = ["Damaged()"]
 BAD["a list is not in id order"].drained("b", "t8", 100.0).drained("a", "t9", 101.0)
 BAD["a list has one twice"].rest.archive.append("a")
