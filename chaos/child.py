@@ -24,7 +24,8 @@ from .history import History, Started
 from .recorder import KEY, Recorder
 
 QUEUE = "chaos"
-_PAUSE = 0.1  # seconds before a producer that was refused tries again
+_PAUSE = 0.1  # seconds before who was refused tries again
+_AWAY_S = 60.0  # that a server may be away which a process is started beside
 FENCED = 17  # how an owner ends that another has taken the store from
 
 
@@ -65,8 +66,16 @@ def history_path(folder: str | Path, name: str) -> Path:
 
 async def open_recorded(spec: Spec, history: History) -> holdfast.Broker:
     """A broker whose store writes down what it answers."""
-    location = locate(spec.url)
-    store = await open_store(location, store_options({}, location.options, {}))  # a broker that is dropped closes it
+    location, deadline = locate(spec.url), time.monotonic() + _AWAY_S
+    while True:
+        try:
+            # A broker that is dropped closes it.
+            store = await open_store(location, store_options({}, location.options, {}))
+            break
+        except holdfast.Unavailable:
+            if time.monotonic() > deadline:
+                raise
+            await asyncio.sleep(_PAUSE)
     return holdfast.Broker(Recorder(store, history, name=spec.name))
 
 
