@@ -4,6 +4,8 @@ from __future__ import annotations
 
 import io
 import random
+from concurrent.futures import ThreadPoolExecutor
+from zlib import crc32
 import sqlite3
 from pathlib import Path
 
@@ -45,9 +47,20 @@ def test_what_was_stored_comes_back(key: str, data: bytes) -> None:
 def test_a_large_block_is_not_copied_to_be_sealed() -> None:
     """Copying 1 MiB took longer than its sum, and halved the rate of `enqueue_many`."""
     data = b"x" * 1_000_000
-    parts = strict().parts(BLOCK, data)
-    assert parts[0] is data
+    parts = strict().begin(BLOCK, data)
+    assert next(iter(parts)) is data
     assert b"".join(parts) == strict().sealed(BLOCK, data)
+
+
+def test_a_sum_is_worked_out_once_whoever_asks(monkeypatch: pytest.MonkeyPatch) -> None:
+    """While one thread writes the bytes, another one sums them."""
+    worked: list[int] = []
+    parts = strict().begin(BLOCK, b"x" * 5_000_000)
+    monkeypatch.setattr(sums, "crc32", lambda data, start=0: worked.append(len(data)) or crc32(data, start))
+    with ThreadPoolExecutor(4) as pool:
+        found = {pool.submit(parts.sum) for _ in range(8)}
+    assert {each.result() for each in found} == {bytes(list(parts)[1])}
+    assert worked.count(5_000_000) == 1
 
 
 @pytest.mark.parametrize(("key", "data"), CONTENTS)

@@ -10,6 +10,8 @@ An archive file must stay a Parquet file for everybody, so there the sum lies be
 from __future__ import annotations
 
 import struct
+from collections.abc import Iterator
+from threading import Lock
 from typing import Any
 from zlib import crc32
 
@@ -51,9 +53,9 @@ class Sums:
         """The bytes to store under a key."""
         return seal(key, data) if self.written else data
 
-    def parts(self, key: str, data: Buffer) -> tuple[Buffer, ...]:
-        """The same, to be written one after the other: joining a large block takes longer than its sum."""
-        return sealed_parts(key, data) if self.written else (data,)
+    def begin(self, key: str, data: Buffer) -> Sealing:
+        """The same in parts, to be written one after the other: joining a large block takes longer than its sum."""
+        return Sealing(key, data, written=self.written)
 
     def opened(self, key: str, data: bytes) -> bytes:
         """The bytes that were stored; Mismatch."""
@@ -71,18 +73,34 @@ class Sums:
         return data[:at] if behind == len(data) else data[:at] + data[behind:]
 
 
+class Sealing:
+    """An object's bytes in the parts that are stored; its sum is worked out by the thread that comes to it first."""
+
+    __slots__ = ("_footer", "_front", "_key", "_sum", "_turn")
+
+    def __init__(self, key: str, data: Buffer, *, written: bool = True) -> None:
+        at = _place(key, data, len(data))
+        self._key = key
+        self._front, self._footer = (data, b"") if at == len(data) else (data[:at], data[at:])
+        self._sum = None if written else b""
+        self._turn = Lock()
+
+    def sum(self) -> bytes:
+        with self._turn:
+            if self._sum is None:
+                whole = crc32(self._footer, crc32(self._front, crc32(self._key.encode())))
+                self._sum = _SEAL.pack(_CRC32, whole)
+            return self._sum
+
+    def __iter__(self) -> Iterator[Buffer]:
+        yield self._front
+        yield self.sum()
+        yield self._footer
+
+
 def seal(key: str, data: Buffer) -> bytes:
     """The bytes with their sum."""
-    return b"".join(sealed_parts(key, data))
-
-
-def sealed_parts(key: str, data: Buffer) -> tuple[Buffer, ...]:
-    """The same in parts; the first may be the data itself."""
-    at = _place(key, data, len(data))
-    if at == len(data):
-        return data, _SEAL.pack(_CRC32, crc32(data, crc32(key.encode())))
-    front, footer = data[:at], data[at:]
-    return front, _SEAL.pack(_CRC32, crc32(footer, crc32(front, crc32(key.encode())))), footer
+    return b"".join(Sealing(key, data))
 
 
 def is_sealed(key: str, data: bytes) -> bool:

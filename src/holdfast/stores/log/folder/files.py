@@ -85,8 +85,10 @@ class Files:
 
     def write(self, key: str, data: Buffer) -> None:
         """Durable when it returns: the bytes, the name and the directories above it."""
+        self.write_parts(key, self.sums.begin(key, data))
+
+    def write_parts(self, key: str, parts: Iterable[Buffer]) -> None:
         path = self.path(key)
-        parts = self.sums.parts(key, data)
         try:
             self._write(path, parts)
         except FileNotFoundError:  # a sweep took the empty directory away that we remembered

@@ -20,7 +20,7 @@ from .. import names
 from ..calendar import Calendar
 from ..repeat_window import Atomic, Home, RepeatWindow
 from ..space import ORPHAN_SECONDS, Buffer, NewFiles, Reading, Transaction, Watched
-from ..sums import Sums
+from ..sums import Sealing, Sums
 from . import doctor, log_mark
 from .commit import Committer, Reader
 from .commit_thread import CLOSED, Lane, Work
@@ -144,7 +144,11 @@ class FolderSpace:
         within = self._timeout if deadline is None else deadline
         if any(_root(key) not in self._roots for key, _ in files):
             return asyncio.ensure_future(self._transact_there(step, within, files))
-        return self._writes.submit(step, deadline=within, before=self._writer(files), size=_size(files))
+        parts = self._parts(files)
+        written = self._writes.submit(step, deadline=within, before=self._writer(parts), size=_size(files))
+        for _, each in parts:  # while the bytes before it are written
+            self._pool.submit(each.sum)
+        return written
 
     async def _transact_there(self, step: Callable[[Transaction], T], deadline: float, files: NewFiles) -> T:
         for key, _ in files:
@@ -157,7 +161,7 @@ class FolderSpace:
         self._usable()
         if any(_root(key) not in self._roots for key, _ in files):
             return None
-        work = Work(step, None, self._writer(files), _size(files), lasting=lasting)
+        work = Work(step, None, self._writer(self._parts(files)), _size(files), lasting=lasting)
         if not self._writes.ran_here(work):
             return None
         if work.error is not None:
@@ -201,12 +205,15 @@ class FolderSpace:
             await self.transact(lambda view: cast(Writing, view).execute(note, (root,)))
             self._roots.add(root)
 
-    def _writer(self, files: NewFiles) -> Callable[[], None] | None:
+    def _parts(self, files: NewFiles) -> list[tuple[str, Sealing]]:
+        return [(key, self._files.sums.begin(key, data)) for key, data in files]
+
+    def _writer(self, files: list[tuple[str, Sealing]]) -> Callable[[], None] | None:
         return partial(self._write_all, files) if files else None
 
-    def _write_all(self, files: NewFiles) -> None:
-        for key, data in files:
-            self._files.write(key, data)
+    def _write_all(self, files: list[tuple[str, Sealing]]) -> None:
+        for key, parts in files:
+            self._files.write_parts(key, parts)
 
     async def remove(self, keys: list[str]) -> None:
         await self.transact(lambda tx: [tx.delete(key) for key in keys])
