@@ -4,10 +4,10 @@ from __future__ import annotations
 
 import io
 import random
-from concurrent.futures import ThreadPoolExecutor
-from zlib import crc32
 import sqlite3
+from concurrent.futures import ThreadPoolExecutor
 from pathlib import Path
+from zlib import crc32
 
 import pyarrow.parquet as pq
 import pytest
