@@ -31,6 +31,7 @@ create table if not exists samples (
     primary key (store, queue, step, at)
 ) without rowid
 """
+_INDEX = "create index if not exists samples_by_time on samples (store, step, at)"
 
 
 class Sample(msgspec.Struct, frozen=True, array_like=True):
@@ -73,6 +74,7 @@ class History:
         self._db = sqlite3.connect(path, check_same_thread=False, isolation_level=None, timeout=5)
         self._db.execute("pragma synchronous = off")  # a picture of the past: nobody waits for it
         self._db.execute(_SCHEMA)
+        self._db.execute(_INDEX)
 
     def add(self, reports: Sequence[QueueReport], now: float | None = None) -> None:
         """How the queues are now."""
@@ -114,6 +116,25 @@ class History:
             own = self._rows(queue, step, begin)
             looked = {one.at for one in (own if queue == ALL else self._rows(ALL, step, begin))}
         return _filled(own, looked, range(begin + step, end + 1, step))
+
+    def came(self, at: float) -> dict[str, int]:
+        """Queues into which messages came about this instant, and how many at most, as finely as it is kept."""
+        known = "pending + delayed + processing + retry + dead + completed + failed"
+        before = (
+            f"select {known} from samples as older where older.store = newer.store and older.queue = newer.queue"  # nosec B608 - names of ours
+            " and older.step = newer.step and older.at < ? order by older.at desc limit 1"
+        )
+        ask = (
+            f"select queue, max({known}) - coalesce(({before}), 0) from samples as newer"  # nosec B608 - names of ours
+            " where store = ? and step = ? and at between ? and ? group by queue"
+        )
+        for step in STEPS_S:
+            first = int(at) // step * step
+            with self._lock:
+                rows = self._db.execute(ask, (first, self._store, step, first, first + step)).fetchall()
+            if rows:  # at least of all queues together: somebody looked
+                return {queue: count for queue, count in rows if queue != ALL and count > 0}
+        return {}
 
     def _rows(self, queue: str, step: int, begin: int) -> list[Sample]:
         """From `begin` on, and the one before."""
