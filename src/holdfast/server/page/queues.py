@@ -72,7 +72,12 @@ async def _charts(served: Served, queue: str, span: str) -> dict[str, Any] | Non
     if sum(each is not None for each in samples) < 2:
         return None
     since = f"a{'n' if span == 'hour' else ''} {span} ago"
+    timings = await asyncio.to_thread(served.history.timings, queue, SPANS[span])
+    known = [each for each in timings if each is not None and each.count]
     return {
+        "wait": charts.times(timings, "wait", "Seconds until the first attempt", since) if known else None,
+        "run": charts.times(timings, "run", "Seconds from claim to outcome", since) if known else None,
+        "last": known[-1] if known else None,
         "states": charts.states(samples, "Messages by state", since),
         "throughput": charts.throughput(samples, "Messages a second", since),
         "is_kept": served.history.is_kept,
