@@ -16,6 +16,7 @@ from ..metrics import Metrics
 from ..queue import Queue
 from ..stores.base import LOOK_AGAIN_S
 from .audits import Audits
+from .deaths import DeathWatch
 from .history import History
 from .jobs import Jobs
 from .measuring import COSTLY, MEASURE_S, Measuring
@@ -46,6 +47,7 @@ class Served:
         self.metrics = Metrics(broker, {"store": name} if name else None)
         self.settings = settings
         self.watch = Watch(lambda: admin.overview(self.broker))
+        self.deaths = DeathWatch()
         self.history: History | None = None
         self.audits = Audits(None, name)
         self.jobs = Jobs()

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from datetime import UTC, datetime
 from typing import Any
 from urllib.parse import urlencode
 
@@ -10,7 +11,7 @@ from litestar.params import FromQuery
 
 from ...queue_reports import QueueReport
 from ..replies import served_of
-from . import findings, words
+from . import findings, lately, words
 from .frame import ROWS, page, reports_of
 
 _LISTED_ROWS = 100  # of the list of queues: a thousand would be a heavy page, asked for again every five seconds
@@ -22,9 +23,10 @@ async def overview(request: Request[Any, Any, Any]) -> Response[bytes]:
     reports = await reports_of(request)
     if not reports:
         return await page(request, "empty.html", title="No queues yet", here="o")
-    found = findings.of(reports)
-    bad = sum(each.tone == "bad" for each in found)
+    found = await lately.found(request, reports, datetime.now(UTC))
+    bad = sum(each.tone == "bad" for each, _ in found)
     heading = _heading(bad, len(found) - bad)
+    rows = findings.worst_first(reports)[:ROWS]
     return await page(
         request,
         "overview.html",
@@ -32,7 +34,8 @@ async def overview(request: Request[Any, Any, Any]) -> Response[bytes]:
         here="o",
         heading=heading,
         found=found,
-        rows=findings.worst_first(reports)[:ROWS],
+        rows=rows,
+        lately=await lately.rows(request, [each.name for each in rows]),
         queues=len(reports),
         totals=_totals(reports),
         seen=served_of(request).watch.seen_when,
@@ -54,6 +57,7 @@ async def queues(
     heading = words.plural(len(fitting), "queue")
     values = {
         "rows": rows,
+        "lately": await lately.rows(request, [each.name for each in rows]),
         "totals": _totals(fitting),
         "name": name,
         "after": after,

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import asyncio
+from datetime import UTC, datetime
 from typing import Any
 
 import msgspec
@@ -14,7 +15,7 @@ from ...config import QueueOptions
 from ...errors import ConfigError
 from ..replies import audit, served_of
 from ..served import Served
-from . import charts, findings
+from . import charts, lately
 from .frame import page, to
 
 # Of the options, those that a form can change: what they are is said next to them.
@@ -53,7 +54,7 @@ async def show(
         title=queue,
         here="q",
         report=report,
-        found=findings.of([report]),
+        found=await lately.found(request, [report], datetime.now(UTC)),
         ask=ask,
         waiting=stats.pending + stats.delayed + stats.retry,
         settings=_settings(report.options),

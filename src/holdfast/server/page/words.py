@@ -92,6 +92,13 @@ def clock(moment: datetime) -> str:
     return f"{moment.astimezone(UTC):%H:%M:%S}.{moment.microsecond // 1000:03d}"
 
 
+def when(moment: datetime, now: datetime | None) -> str:
+    """The minute, with its day where that is another one."""
+    moment = moment.astimezone(UTC)
+    is_today = now is not None and moment.date() == now.astimezone(UTC).date()
+    return f"{moment:%H:%M}" if is_today else f"{moment:%Y-%m-%d %H:%M}"
+
+
 def plural(count: int, one: str, many: str | None = None) -> str:
     return f"{count:,} {one if count == 1 else many or one + 's'}"
 
