@@ -10,6 +10,7 @@ import pytest
 
 import holdfast
 from holdfast import admin
+from holdfast.server import measuring as module
 from holdfast.server.history import History, Sample, Timing
 from holdfast.server.measuring import Measuring, next_back, timing_of
 from holdfast.server.page import charts
@@ -43,6 +44,7 @@ def test_how_far_back_is_learned() -> None:
     assert next_back(1e6, [], is_full=False) == 86400
     assert next_back(120, [ended(1, 1)], is_full=True) == 60
     assert next_back(1, [], is_full=True) == 5
+    assert next_back(120, [ended(1, 1)] * 80, is_full=True) == 120
 
 
 async def test_work_of_anybody_is_measured_once() -> None:
@@ -51,13 +53,13 @@ async def test_work_of_anybody_is_measured_once() -> None:
         watch, history = Watch(lambda: admin.overview(broker)), History(None)
         measuring = Measuring(lambda: broker, watch, history)
         began = await broker.store.clock()
-        await measuring.measure(began - 60, began)  # what has ended before is not looked at
+        await measuring.measure(began)  # what has ended before is not looked at
         for each in (queue, off):
             await each.enqueue_many(range(20))
             await each.complete_many(await each.dequeue_many(15))
         watch.forget()
         now = await broker.store.clock()
-        await measuring.measure(began, now + 1)
+        await measuring.measure(now + 1)
         [measured] = [each for each in history.timings("jobs", 3600, now + 1) if each is not None]
         assert measured.count == 15
         assert measured.wait_p99 is not None
@@ -66,9 +68,28 @@ async def test_work_of_anybody_is_measured_once() -> None:
         [other] = [each for each in history.timings("off", 3600, now + 1) if each is not None]
         assert (other.count, other.wait_p50) == (0, None)
         watch.forget()
-        await measuring.measure(now + 1, now + 2)
+        await measuring.measure(now + 2)
         [again] = [each for each in history.timings("jobs", 3600, now + 2) if each is not None]
         assert again.count == 15
+
+
+async def test_many_queues_take_their_turns(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(module, "_QUEUES", 2)
+    async with holdfast.connect("memory://") as broker:
+        queues = [await broker.queue(f"q{number}") for number in range(3)]
+        watch, history = Watch(lambda: admin.overview(broker)), History(None)
+        measuring = Measuring(lambda: broker, watch, history)
+        began = await broker.store.clock()
+        await measuring.measure(began)
+        for queue in queues:
+            await queue.enqueue(1)
+            await queue.complete_many(await queue.dequeue_many(1))
+        seen: list[list[bool]] = []
+        for number in (1, 2):
+            watch.forget()
+            await measuring.measure(began + number)
+            seen.append([any(history.timings(queue.name, 3600, began + number)) for queue in queues])
+        assert [sum(each) for each in seen] == [2, 3]
 
 
 def test_ten_minutes_are_the_mean_of_theirs_and_survive(tmp_path: Path) -> None:

@@ -1,4 +1,4 @@
-"""How long messages wait and run: once a minute, from the newest archived records of every queue that completed some.
+"""How long messages wait and run: from the newest archived records of every queue that completed some.
 
 It does not depend on who did the work. A store keeps the archive in the order of the ids, which say when a message was
 made: how far back the newest records lie is learned from those that were seen before.
@@ -16,13 +16,14 @@ from .. import ids
 from ..broker import Broker
 from ..errors import HoldfastError, QueueNotFound
 from ..queue_reports import QueueReport
-from ..stores.base import PAGE_ROWS
 from ..stores.records import Stored
 from .history import History, Timing
 from .watch import Watch
 
-MEASURE_S = 60.0  # between two measurements
-COSTLY = 10  # times as rare at a store that pays for requests
+MEASURE_S = 10.0  # between two measurements: work of others is to be seen soon
+COSTLY_S = 600.0  # the same at a store that pays for requests
+_ROWS = 160  # of a queue and measurement: at most 1,000 a minute
+_QUEUES = 100  # of one measurement, the longest not measured first: a thousand busy ones take their turns
 _AT_ONCE = 4  # queues that are read: others have their turn in between
 _BACK_S = 120.0  # how far back the first look goes
 _LEAST_BACK_S, _MOST_BACK_S = 5.0, 86400.0
@@ -35,63 +36,68 @@ class Measuring:
         self._broker = broker  # the one that is open now
         self._watch = watch
         self._history = history
-        self._ended: dict[str, int] = {}  # messages that had ended at the last look
+        self._ended: dict[str, tuple[int, float]] = {}  # messages that had ended at the last look, and when that was
         self._back_s: dict[str, float] = {}
 
     async def keep(self, every: float) -> None:
         """Measure now and then, for ever; a store that is away leaves a gap."""
-        began = time.time()
         while True:
             await asyncio.sleep(every - time.time() % every)
-            now = time.time()
             try:
-                await self.measure(began, now)
-                began = now
+                await self.measure(time.time())
             except (HoldfastError, TimeoutError) as error:
                 self._watch.note_away(error)
 
-    async def measure(self, since: float, now: float) -> None:
-        """What ended between these instants, of every queue."""
+    async def measure(self, now: float) -> None:
+        """What has ended since the last look, of as many queues as one look reads."""
         reports, turns = await self._watch.reports(), asyncio.Semaphore(_AT_ONCE)
+        chosen = self._chosen(reports, now)
 
-        async def one(report: QueueReport) -> tuple[str, Timing] | None:
-            async with turns:
-                return await self._measured(report, since, now)
+        async def one(report: QueueReport) -> Timing:
+            timing = Timing()
+            if report.name in chosen:
+                async with turns:
+                    timing = await self._timed(report.name, chosen[report.name], now)
+            return msgspec.structs.replace(timing, oldest=report.stats.oldest_age)
 
-        found = await asyncio.gather(*map(one, reports))
-        await asyncio.to_thread(self._history.measured, dict(filter(None, found)), now)
+        found = dict(zip((each.name for each in reports), await asyncio.gather(*map(one, reports)), strict=True))
+        known = {name: timing for name, timing in found.items() if timing != Timing()}
+        await asyncio.to_thread(self._history.measured, known, now)
 
-    async def _measured(self, report: QueueReport, since: float, now: float) -> tuple[str, Timing] | None:
-        """None: there is nothing to say of this minute."""
-        name, stats = report.name, report.stats
-        ended = stats.completed + stats.failed
-        before = self._ended.get(name, ended)
-        self._ended[name] = ended
-        timing = Timing(oldest=stats.oldest_age)
-        if ended > before and report.options.archive:
-            timing = msgspec.structs.replace(await self._timed(name, since, now), oldest=stats.oldest_age)
-        return (name, timing) if timing != Timing() else None
+    def _chosen(self, reports: Sequence[QueueReport], now: float) -> dict[str, float]:
+        """Queues to read, and since when messages of them have ended."""
+        busy: dict[str, float] = {}
+        ended = {each.name: each.stats.completed + each.stats.failed for each in reports}
+        for report in reports:
+            before, at = self._ended.get(report.name, (ended[report.name], now))
+            if ended[report.name] > before and report.options.archive:
+                busy[report.name] = at
+            else:
+                self._ended[report.name] = ended[report.name], now
+        chosen = dict(sorted(busy.items(), key=lambda each: each[1])[:_QUEUES])
+        self._ended.update((name, (ended[name], now)) for name in chosen)
+        return chosen
 
     async def _timed(self, name: str, since: float, now: float) -> Timing:
         back = self._back_s.get(name, _BACK_S)
         after = ids.text(ids.named(max(0.0, now - back), 0, 0))
         try:
-            records = await self._broker().store.scan(name, "archive", after=after, limit=PAGE_ROWS)
+            records = await self._broker().store.scan(name, "archive", after=after, limit=_ROWS)
         except QueueNotFound:
             return Timing()
         fresh = [each for each in records if since <= (each.finished_at or 0.0)]
-        self._back_s[name] = next_back(back, fresh, is_full=len(records) == PAGE_ROWS)
+        self._back_s[name] = next_back(back, fresh, is_full=len(records) == _ROWS)
         return timing_of(fresh)
 
 
 def next_back(back: float, fresh: Sequence[Stored], *, is_full: bool) -> float:
-    """How far back the next look goes: later where a page was full, earlier where it had nothing new. Pure."""
+    """How far back the next look goes: less where a page was full of old ones, more where nothing was new. Pure."""
     if is_full:
-        wanted = back / 2
+        wanted = back if 2 * len(fresh) >= _ROWS else back / 2
     elif not fresh:
         wanted = back * 4
     else:
-        wanted = max(_BACK_S, MEASURE_S + 2 * max((each.finished_at or 0.0) - each.enqueued_at for each in fresh))
+        wanted = max(_BACK_S, 60 + 2 * max((each.finished_at or 0.0) - each.enqueued_at for each in fresh))
     return min(_MOST_BACK_S, max(_LEAST_BACK_S, wanted))
 
 

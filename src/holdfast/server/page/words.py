@@ -32,6 +32,8 @@ _DONE = {  # what an action says once it is done; `{}` is how many
     "stopped": "Stopped: what was done stays done.",
     "set": "The settings are changed; they hold from the next claim on.",
     "triggered": "Its message is enqueued.",
+    "backfilled": "{} slots have their messages now.",
+    "forgotten": "The schedule is deleted; its messages stay.",
 }
 
 
