@@ -27,6 +27,7 @@ from tests.stores.postgres.fixtures import Database
 TINY = bars.Scale(
     repeats=1, bulk=2000, classic=400, drain=200, together=300, single=20, queues=20, waiting=2000, retries=1500,
     latency=5, idle=0.2, overhead=400, starts=1, batch=500, postgres=1000, settled=2000, picked_up=8,
+    http=1000, bucket=400, far_turns=1, page_queues=3, archived=30, page_seen=0.0, page_rest=0.0,
 )  # fmt: skip
 
 

@@ -12,7 +12,23 @@ from holdfast.bench.measure import Result
 from holdfast.bench.show import rate
 from holdfast.errors import ConfigError
 
-from . import backlog, blocking, drain, enqueue, listing, nats, pickup, postgres, queues, s3, slate, spark, startup
+from . import (
+    backlog,
+    blocking,
+    drain,
+    enqueue,
+    http,
+    listing,
+    nats,
+    page,
+    pickup,
+    postgres,
+    queues,
+    s3,
+    slate,
+    spark,
+    startup,
+)
 from .context import QUICK, Bench, Line, Scale
 
 
@@ -37,16 +53,21 @@ BARS = {
     "overhead": Bar("file", drain.overhead_file),
     "overhead-memory": Bar("memory", drain.overhead_memory),
     "full-drain": Bar("file", drain.full_size),
+    "http": Bar("file", http.on_file),
+    "page": Bar("file", page.on_file),
     "slate": Bar("slatedb", slate.slate),
     "postgres-drain": Bar("postgres", postgres.drains),
     "postgres-staying": Bar("postgres", postgres.stays),
     "postgres-pickup": Bar("postgres", postgres.picks_up),
     "postgres-list": Bar("postgres", listing.on_postgres),
+    "postgres-http": Bar("postgres", http.on_postgres),
+    "postgres-page": Bar("postgres", page.on_postgres),
     "nats-drain": Bar("nats", nats.main_path),
     "nats-other": Bar("nats", nats.off_the_main_path),
     "s3-requests": Bar("s3", s3.requests),
     "s3-list": Bar("s3", listing.on_bucket),
     "s3-throughput": Bar("s3", s3.far_away),
+    "s3-producers": Bar("s3", http.producers),
     "s3-idle": Bar("s3", s3.idle),
     "spark": Bar("spark", spark.spark),
     "import": Bar("start-up", startup.imports),

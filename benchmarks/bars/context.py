@@ -41,6 +41,11 @@ class Scale(msgspec.Struct, frozen=True, kw_only=True):
     lone: int = 5
     idle_bucket: float = 300.0  # seconds, before and while requests are counted
     spark: int = 1_000_000
+    http: int = 100_000
+    page_queues: int = 1000
+    archived: int = 1_000_000  # in all of them
+    page_seen: float = 20.0  # seconds, until a server has seen the last message: two of its looks
+    page_rest: float = 2.0  # between two pages: for as long it shows what it has just seen
     concurrency: int = 1000  # of the worker that drains: its best setting, as every peer gets its own
 
 
@@ -48,6 +53,7 @@ QUICK = Scale(
     bulk=50_000, classic=100_000, drain=10_000, together=20_000, single=500, queues=2000, waiting=100_000,
     retries=20_000, latency=100, idle=3.0, overhead=20_000, starts=5, postgres=4000, settled=50_000, picked_up=80,
     nats=4000, bucket=4000, far=1000, far_turns=1, lone=1, idle_bucket=30.0, spark=50_000,
+    http=20_000, page_queues=100, archived=20_000,
 )  # fmt: skip
 
 

@@ -151,5 +151,10 @@ class Emitter:
 
 def _tell_log(event: Event) -> None:
     told = sorted(event.items(), key=lambda field: field[0] == "error")  # it may be long, so it is the last
-    said = " ".join(f"{key}={value}" for key, value in told if key not in _UNLOGGED)
+    said = " ".join(f"{key}={_written(value)}" for key, value in told if key not in _UNLOGGED)
     _LOG.log(LEVELS[event.name], "%s %s", event.name, said)
+
+
+def _written(value: object) -> object:
+    """Seconds to the millisecond."""
+    return f"{value:.3f}" if isinstance(value, float) else value

@@ -16,8 +16,10 @@ from ..metrics import Metrics
 from ..queue import Queue
 from ..stores.base import LOOK_AGAIN_S
 from .audits import Audits
+from .deaths import DeathWatch
 from .history import History
 from .jobs import Jobs
+from .measuring import COSTLY_S, MEASURE_S, Measuring
 from .settings import ServerSettings
 from .watch import Watch
 
@@ -45,10 +47,11 @@ class Served:
         self.metrics = Metrics(broker, {"store": name} if name else None)
         self.settings = settings
         self.watch = Watch(lambda: admin.overview(self.broker))
+        self.deaths = DeathWatch()
         self.history: History | None = None
         self.audits = Audits(None, name)
         self.jobs = Jobs()
-        self._keeping: asyncio.Future[None] | None = None
+        self._keeping: list[asyncio.Future[None]] = []
         self.id = uuid4().hex  # of this process, see `wire.Hello`
         self._closing: asyncio.Event | None = None
         self._waits = 0
@@ -85,14 +88,19 @@ class Served:
         self.history = History(path, self.name, every=every)
         self.audits.close()
         self.audits = Audits(path, self.name)
-        self._keeping = asyncio.ensure_future(self.watch.keep(self.history, every))
+        measuring = Measuring(lambda: self.broker, self.watch, self.history)
+        seldom = MEASURE_S if every == SAMPLE_S else COSTLY_S
+        self._keeping = [
+            asyncio.ensure_future(self.watch.keep(self.history, every)),
+            asyncio.ensure_future(measuring.keep(seldom)),
+        ]
 
     async def end(self) -> None:
         """Give the store back."""
         await self.jobs.end()
-        if self._keeping is not None:
-            self._keeping.cancel()
-            await asyncio.wait([self._keeping])
+        for each in self._keeping:
+            each.cancel()
+        await asyncio.gather(*self._keeping, return_exceptions=True)
         if self.history is not None:
             self.history.close()
         self.audits.close()

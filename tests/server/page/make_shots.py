@@ -12,7 +12,7 @@ from pathlib import Path
 import holdfast
 from holdfast.config import QueueOptions
 from holdfast.queue_reports import QueueReport
-from holdfast.server.history import History
+from holdfast.server.history import History, Timing
 from holdfast.stores.records import Stats
 from holdfast.stores.worker_reports import ProcessReport, RunningMessage, WorkerReport
 from tests import ROOT
@@ -75,8 +75,16 @@ def remember(path: Path) -> None:
             pending=max(0, waiting), delayed=6, processing=3, retry=round(8 * (1 - left)),
             dead=round(18 * max(0.0, 0.4 - left)), completed=done,
         )  # fmt: skip
-        history.add([QueueReport("payments", False, datetime.now(UTC), QueueOptions(), stats)], at)
+        emails = Stats(pending=round(240 * max(0.0, 1 - 2 * left)), delayed=30)
+        history.add([_report("payments", stats), _report("emails", emails)], at)
+        if at % 60 < STEP_S:
+            wait, run = 0.4 + 0.2 * math.sin(at / 240) + 2 * max(0.0, 0.25 - left), 0.2 + 0.05 * math.sin(at / 500)
+            history.measured({"payments": Timing(40, wait, 3 * wait, 5 * wait, run, 2 * run, 3 * run, wait)}, at)
     history.close()
+
+
+def _report(name: str, stats: Stats) -> QueueReport:
+    return QueueReport(name, False, datetime.now(UTC), QueueOptions(), stats)
 
 
 def main() -> None:

@@ -4,12 +4,15 @@ from __future__ import annotations
 
 import asyncio
 import re
+from typing import Any
 from urllib.parse import urlencode
 
 import holdfast
 from holdfast.causes import cause
+from tests.server.fixtures import Http
 from tests.server.page.conftest import Told
 from tests.server.page.story import ERROR, TRACE
+from tests.servers.serving import ServerThread
 
 FORM = {"Content_Type": "application/x-www-form-urlencoded"}
 
@@ -40,3 +43,23 @@ def test_a_reason_is_counted_previewed_and_replayed(told: Told) -> None:
 async def _dead(url: str) -> int:
     async with holdfast.connect(url) as broker:
         return (await (await broker.queue("payments")).stats()).dead
+
+
+def test_many_queues_and_reasons_are_not_all_on_one_page() -> None:
+    async def fill(broker: holdfast.Broker) -> None:
+        for number in range(60):
+            queue: holdfast.Queue[Any] = await broker.queue(f"tenant-{number:02d}", max_attempts=1)
+            await queue.enqueue(number)
+            for each in await queue.dequeue_many(1):
+                await each.fail("ValueError: nothing")
+
+    with ServerThread("memory://") as server:
+        server.inside(fill(server.serving.application.served[""].broker))
+        page = bytes(Http(server.address).get("/dead").body).decode()
+        assert "60 dead letters, 60 reasons" in page
+        assert "the 50 reasons with the most letters, of 60" in page
+        assert "40 other queues" in page
+        assert page.count("<article") == 50
+        chosen = bytes(Http(server.address).get("/dead?queue=tenant-59").body).decode()
+        assert "1 dead letter, 1 reason" in chosen
+        assert chosen.count("<article") == 1

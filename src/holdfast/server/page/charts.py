@@ -3,11 +3,12 @@ its size; one stretched SVG inside holds the paths. Pure."""
 
 from __future__ import annotations
 
-from collections.abc import Sequence
+from collections.abc import Callable, Sequence
+from typing import Literal
 
 from markupsafe import Markup, escape
 
-from ..history import Sample, rates
+from ..history import Sample, Timing, rates
 from . import words
 
 _WIDTH = 600  # of the stretched inside
@@ -38,6 +39,18 @@ def throughput(samples: Sequence[Sample | None], title: str, since: str) -> Mark
     return _plot(lines, f"{title}: now {came} in, {went} out", since)
 
 
+TIMES = ("p50", "p95", "p99")
+
+
+def times(timings: Sequence[Timing | None], of: Literal["wait", "run"], title: str, since: str) -> Markup:
+    """Seconds, one line for each percentile."""
+    lines: list[tuple[str, Line]] = [
+        (name, [None if each is None else getattr(each, f"{of}_{name}") for each in timings]) for name in TIMES
+    ]
+    said = ", ".join(f"{name} {words.duration(_end(line))}" for name, line in lines)
+    return _plot(lines, f"{title}: {said}", since, written=words.duration)
+
+
 def spark(line: Line, tone: str, label: str) -> Markup:
     """A hint of a line, without axes."""
     top = max((each for each in line if each is not None), default=0.0) or 1.0
@@ -50,7 +63,10 @@ def spark(line: Line, tone: str, label: str) -> Markup:
     ).format(tone, label, Markup(drawn))  # nosec B704 - numbers of ours
 
 
-def _plot(lines: Sequence[tuple[str, Line]], label: str, since: str, height: int = 180) -> Markup:
+def _plot(
+    lines: Sequence[tuple[str, Line]], label: str, since: str, *, written: Callable[[float], str] | None = None
+) -> Markup:
+    height = 180
     top = _top(max((each for _, line in lines for each in line if each is not None), default=0.0))
     plot = height - 20
     drawn = [f'<svg class="plot" height="{height}" role="img" aria-label="{escape(label)}">']
@@ -64,18 +80,17 @@ def _plot(lines: Sequence[tuple[str, Line]], label: str, since: str, height: int
         paths = _paths(line, top, _WIDTH, _HEIGHT, 0)
         drawn.append(f'<g class="{tone}">' + "".join(f'<path class="line" d="{each}"/>' for each in paths) + "</g>")
     drawn.append("</svg>")
+    written = written or (words.number if top >= 10 else words.rate)
     for share in (0.5, 1.0):
         y = plot - share * (plot - 14) - 4
-        drawn.append(
-            f'<text x="0" y="{y:.1f}">{words.number(top * share) if top >= 10 else words.rate(top * share)}</text>'
-        )
+        drawn.append(f'<text x="0" y="{y:.1f}">{written(top * share)}</text>')
     for anchor, x, text in (("start", "0%", since), ("end", "100%", "now")):
         drawn.append(f'<text x="{x}" y="{height - 3}" text-anchor="{anchor}">{escape(text)}</text>')
     return Markup("".join(drawn) + "</svg>")  # nosec B704 - numbers of ours, and a label that is escaped
 
 
 def _paths(line: Line, top: float, width: float, bottom: float, above: float) -> list[str]:
-    """One for each stretch without a gap."""
+    """One for each stretch without a gap; a lone value is a dash."""
     step = width / max(1, len(line) - 1)
     parts: list[list[str]] = [[]]
     for index, value in enumerate(line):
@@ -83,14 +98,16 @@ def _paths(line: Line, top: float, width: float, bottom: float, above: float) ->
             parts.append([])
         else:
             parts[-1].append(f"{index * step:.1f} {bottom - value / top * (bottom - above):.1f}")
-    return [f"M{'L'.join(part)}" for part in parts if len(part) > 1]
+    return [f"M{'L'.join(part)}" if len(part) > 1 else f"M{part[0]}h2" for part in parts if part]
 
 
 def _top(value: float) -> float:
     """The next round number."""
     if value <= 0:
         return 1.0
-    size = 10.0 ** len(str(int(value))) if value >= 1 else 1.0
+    if value < 1:  # seconds, mostly: down to a millisecond
+        return next((part for part in (0.001, 0.002, 0.005, 0.01, 0.02, 0.05, 0.1, 0.2, 0.5) if part >= value), 1.0)
+    size = 10.0 ** len(str(int(value)))
     return next(size * part for part in (0.1, 0.2, 0.5, 1.0) if size * part >= value)
 
 

@@ -66,7 +66,7 @@ def root_of(request: Request[Any, Any, Any], served: Served) -> str:
 async def reports_of(request: Request[Any, Any, Any]) -> list[QueueReport]:
     """The queues that the caller may look at."""
     holder = holder_of(request)
-    return [each for each in await served_of(request).watch.reports() if holder.reaches(each.name)]
+    return [each for each in await served_of(request).watch.recent() if holder.reaches(each.name)]
 
 
 async def page(
@@ -118,9 +118,12 @@ def _sprite(request: Request[Any, Any, Any]) -> str:
     return f"{base_of(request)}/static/sprite.svg?{assets.version()}"
 
 
-def to(request: Request[Any, Any, Any], path: str, did: str = "", count: int | None = None) -> Response[bytes]:
-    """Back to a page of this store, which says what was done."""
-    served_of(request).watch.forget()
+def to(
+    request: Request[Any, Any, Any], path: str, did: str = "", count: int | None = None, *, forget: bool = True
+) -> Response[bytes]:
+    """Back to a page of this store, which says what was done; without `forget` nothing was."""
+    if forget:
+        served_of(request).watch.forget()
     where, _, query = path.partition("?")
     said = urlencode({key: value for key, value in (("did", did), ("count", count)) if value not in ("", None)})
     more = "&".join(filter(None, (query, said)))

@@ -19,8 +19,10 @@ from ...stores.base import PAGE_ROWS
 from ..replies import audit, served_of
 from ..search import LOOKED_AT, LOOKING_S
 from . import words
-from .frame import page, reports_of, sees, to
+from .frame import ROWS, page, reports_of, sees, to
 from .messages import SAMPLES, Row, row
+
+_CHIPS = 20  # queues to choose from: those with the most
 
 
 class Group(msgspec.Struct):
@@ -45,14 +47,23 @@ class Looked(msgspec.Struct):
 @get("/dead", opt={"role": "read"})
 async def show(request: Request[Any, Any, Any], queue: FromQuery[str] = "") -> Response[bytes]:
     """By reason, the most first."""
-    reports = [each for each in await reports_of(request) if each.stats.dead]
+    dead = [each for each in await reports_of(request) if each.stats.dead]
+    reports = sorted(dead, key=lambda each: (-each.stats.dead, each.name))
     chosen = [each.name for each in reports if queue in ("", each.name)]
     looked = await _look(request, chosen)
     total = sum(each.stats.dead for each in reports if each.name in chosen)
     heading = words.plural(total, "dead letter")
     if looked.groups:
         heading += f", {words.plural(len(looked.groups), 'reason')}"
-    values = {"heading": heading, "groups": looked.groups, "looked": looked, "reports": reports, "queue": queue}
+    chips = sorted(reports, key=lambda each: (each.name != queue, -each.stats.dead, each.name))[:_CHIPS]
+    values = {
+        "heading": heading,
+        "groups": looked.groups[:ROWS],
+        "looked": looked,
+        "chips": sorted(chips, key=lambda each: each.name),
+        "queues": len(reports),
+        "queue": queue,
+    }
     return await page(request, "dead.html", title=heading, here="d", **values)
 
 

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import asyncio
+from collections.abc import Sequence
 from datetime import datetime
 from typing import Annotated, Any
 
@@ -14,14 +15,14 @@ from msgspec import UNSET
 from ... import admin
 from ...deliveries import Record
 from ...errors import ConfigError, MessageNotFound
-from ...ids import is_id
+from ...ids import born_at, is_id, number
+from ...queue_reports import QueueReport
 from .. import jobs, search
 from ..bodies import Shown
 from ..replies import audit, served_of
-from . import contents, filters, words
+from . import contents, filters, finding, words
 from .frame import ROWS, page, reports_of, sees, to
 
-_FINDING_S = 2.0  # for a search through all queues; then it says so
 SAMPLES = 5  # of what a preview would touch
 
 After = Annotated[str | None, QueryParameter(required=False)]
@@ -46,30 +47,29 @@ class Step(msgspec.Struct, frozen=True):
 
 
 @get("/messages", opt={"role": "read"})
-async def choose(request: Request[Any, Any, Any], text: FromQuery[str] = "") -> Response[bytes]:
-    """Which queue, or which id: an id is looked for in every queue."""
+async def choose(
+    request: Request[Any, Any, Any], text: FromQuery[str] = "", long: FromQuery[bool] = False
+) -> Response[bytes]:
+    """Which queue, or which id: an id is looked for in every queue, with `long` for as long as that takes."""
     text = text.strip()
     reports = await reports_of(request)
-    found = await _find(request, text, [each.name for each in reports]) if text else []
-    if len(found) == 1:
-        return to(request, f"/queues/{found[0]}/messages/{text}")
-    values = {"text": text, "is_id": is_id(text), "found": found, "rows": sorted(reports, key=lambda one: one.name)}
+    found = await _find(request, text, reports, long=long) if is_id(text) else None
+    if found is not None and found.queue is not None:
+        return to(request, f"/queues/{found.queue}/messages/{text}", forget=False)
+    rows = sorted(reports, key=lambda one: one.name)[:ROWS]
+    values = {"text": text, "found": found, "rows": rows, "queues": len(reports)}
     return await page(request, "find.html", title="Messages", here="m", **values)
 
 
-async def _find(request: Request[Any, Any, Any], id: str, names: list[str]) -> list[str]:
-    """The queues that know this id, as far as they were asked in time."""
-    if not is_id(id):
-        return []
-    served, found = served_of(request), []
-    try:
-        async with asyncio.timeout(_FINDING_S):
-            for name in names:
-                if await (await served.queue(name)).get(id) is not None:
-                    found.append(name)  # noqa: PERF401 - what was found in time stays
-    except TimeoutError:
-        pass
-    return found
+async def _find(
+    request: Request[Any, Any, Any], id: str, reports: Sequence[QueueReport], *, long: bool
+) -> finding.Found:
+    served = served_of(request)
+    came: dict[str, int] = {}
+    if served.history is not None:
+        came = await asyncio.to_thread(served.history.came, born_at(number(id) or 0))
+    seconds = finding.PATIENT_S if long else finding.FINDING_S
+    return await finding.find(served.broker.store, id, finding.likely(id, reports, came), seconds=seconds)
 
 
 @get("/queues/{queue:str}/messages", opt={"role": "read"})

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import asyncio
+from datetime import UTC, datetime
 from typing import Any
 
 import msgspec
@@ -14,7 +15,7 @@ from ...config import QueueOptions
 from ...errors import ConfigError
 from ..replies import audit, served_of
 from ..served import Served
-from . import charts, findings
+from . import charts, lately
 from .frame import page, to
 
 # Of the options, those that a form can change: what they are is said next to them.
@@ -53,7 +54,7 @@ async def show(
         title=queue,
         here="q",
         report=report,
-        found=findings.of([report]),
+        found=await lately.found(request, [report], datetime.now(UTC)),
         ask=ask,
         waiting=stats.pending + stats.delayed + stats.retry,
         settings=_settings(report.options),
@@ -72,7 +73,12 @@ async def _charts(served: Served, queue: str, span: str) -> dict[str, Any] | Non
     if sum(each is not None for each in samples) < 2:
         return None
     since = f"a{'n' if span == 'hour' else ''} {span} ago"
+    timings = await asyncio.to_thread(served.history.timings, queue, SPANS[span])
+    known = [each for each in timings if each is not None and each.count]
     return {
+        "wait": charts.times(timings, "wait", "Seconds until the first attempt", since) if known else None,
+        "run": charts.times(timings, "run", "Seconds from claim to outcome", since) if known else None,
+        "last": known[-1] if known else None,
         "states": charts.states(samples, "Messages by state", since),
         "throughput": charts.throughput(samples, "Messages a second", since),
         "is_kept": served.history.is_kept,

@@ -32,6 +32,8 @@ _DONE = {  # what an action says once it is done; `{}` is how many
     "stopped": "Stopped: what was done stays done.",
     "set": "The settings are changed; they hold from the next claim on.",
     "triggered": "Its message is enqueued.",
+    "backfilled": "{} slots have their messages now.",
+    "forgotten": "The schedule is deleted; its messages stay.",
 }
 
 
@@ -90,6 +92,13 @@ def iso(moment: datetime) -> str:
 
 def clock(moment: datetime) -> str:
     return f"{moment.astimezone(UTC):%H:%M:%S}.{moment.microsecond // 1000:03d}"
+
+
+def when(moment: datetime, now: datetime | None) -> str:
+    """The minute, with its day where that is another one."""
+    moment = moment.astimezone(UTC)
+    is_today = now is not None and moment.date() == now.astimezone(UTC).date()
+    return f"{moment:%H:%M}" if is_today else f"{moment:%Y-%m-%d %H:%M}"
 
 
 def plural(count: int, one: str, many: str | None = None) -> str:

@@ -1,0 +1,83 @@
+"""Where a message is, by its id alone. No store knows it without its queue: the likely ones are asked first."""
+
+from __future__ import annotations
+
+import asyncio
+from collections.abc import Iterator, Mapping, Sequence
+
+import msgspec
+
+from ... import ids
+from ...errors import QueueNotFound
+from ...queue_reports import QueueReport
+from ...stores.base import CALLS_AT_ONCE, Store
+
+FINDING_S = 2.0  # what somebody who waits for a page can wait for
+PATIENT_S = 30.0  # for those who ask for all queues
+
+
+class Found(msgspec.Struct, frozen=True):
+    """The queue that knows the message; None: none of those that were asked."""
+
+    queue: str | None
+    asked: int
+    queues: int
+
+    @property
+    def is_whole(self) -> bool:
+        """Whether there is nothing left to ask."""
+        return self.queue is not None or self.asked == self.queues
+
+
+def likely(id: str, reports: Sequence[QueueReport], came: Mapping[str, int]) -> list[str]:
+    """All queues. First those into which messages came when this one was made, by how many (`came`, as the history of
+    the page knows it); then those that are older than the message, the busiest first; last those that hold nothing or
+    were made later: a message can get there by a restored backup. Pure."""
+    number = ids.number(id)
+    born = ids.born_at(number) if number is not None else 0.0
+
+    def rank(report: QueueReport) -> tuple[int, int, str]:
+        stats = report.stats
+        if report.name in came:
+            return 0, -came[report.name], report.name
+        is_unlikely = not stats.total or report.created_at.timestamp() > born
+        return 2 if is_unlikely else 1, -(stats.total + stats.completed), report.name
+
+    return [each.name for each in sorted(reports, key=rank)]
+
+
+async def find(store: Store, id: str, names: Sequence[str], *, seconds: float) -> Found:
+    """Ask these queues in their order, some at a time, until one knows the message or the time is over."""
+    turns = _Turns(iter(names))
+    asking = [asyncio.ensure_future(_ask(store, id, turns)) for _ in range(min(CALLS_AT_ONCE, len(names)))]
+    try:
+        if asking:
+            done, _ = await asyncio.wait(asking, timeout=seconds, return_when=asyncio.FIRST_EXCEPTION)
+            for each in done if turns.found is None else ():
+                each.result()  # the store's errors
+    finally:
+        for each in asking:
+            each.cancel()
+        await asyncio.gather(*asking, return_exceptions=True)
+    return Found(turns.found, turns.asked, len(names))
+
+
+class _Turns(msgspec.Struct):
+    """What those who ask share."""
+
+    names: Iterator[str]
+    asked: int = 0
+    found: str | None = None
+
+
+async def _ask(store: Store, id: str, turns: _Turns) -> None:
+    for name in turns.names:
+        try:
+            [one] = await store.get(name, [id])
+        except QueueNotFound:  # it was deleted since somebody listed it
+            one = None
+        turns.asked += 1
+        if one is not None:
+            turns.found = turns.found or name
+        if turns.found is not None:
+            return
