@@ -78,9 +78,13 @@ def test_a_reject_is_a_dead_letter_and_a_requeue_comes_again(url: str) -> None:
         taken = Taken(connection, JOBS)
         with taken.consumer:
             taken.until(1)
-            taken.messages.pop().requeue()
+            first = taken.messages.pop()
+            assert not first.delivery_info.get("redelivered")
+            first.requeue()
             taken.until(1)
-            taken.messages.pop().reject()
+            again = taken.messages.pop()
+            assert again.delivery_info["redelivered"], "whoever gets it must see that it came before"
+            again.reject()
         after = stats(connection, "jobs")
         assert (after.pending, after.processing, after.dead) == (0, 0, 1)
 

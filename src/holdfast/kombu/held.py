@@ -11,12 +11,13 @@ from ..deliveries import Delivery
 from ..errors import HoldfastError
 from ..escaping import logger_named
 from ..queue import Queue
+from .requeue import requeue
 
 if TYPE_CHECKING:
     from .link import Link
 
 _LOG = logger_named("holdfast.kombu")
-Word: TypeAlias = Literal["ack", "release", "kill"]
+Word: TypeAlias = Literal["ack", "release", "requeue", "kill"]
 _RENEWALS = 6  # of a lease within its time: several may fail
 _TRY_AGAIN_S = 0.5  # after a settlement that did not go through
 _REJECTED = "rejected by its consumer"
@@ -124,4 +125,6 @@ async def _said(queue: Queue[bytes], deliveries: list[Delivery[bytes]], word: Wo
         return await queue.complete_many(deliveries, keep=False)
     if word == "release":
         return await queue.release_many(deliveries)
+    if word == "requeue":
+        return await requeue(queue, deliveries)
     return await queue.kill_many(deliveries, _REJECTED)
