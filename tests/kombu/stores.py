@@ -23,17 +23,17 @@ def nats_server(tmp_path_factory: pytest.TempPathFactory) -> Iterator[Server]:
 @pytest.fixture(params=["memory", "file", "postgresql", "s3", "nats"])
 def url(request: pytest.FixtureRequest, tmp_path: Path) -> Iterator[str]:
     """On every kind of store."""
-    yield f"holdfast+{_url(request.param, request, tmp_path)}"
+    yield f"holdfast+{url_of(request.param, request, tmp_path)}"
     close_all()
 
 
 @pytest.fixture
-def file_url(tmp_path: Path) -> Iterator[str]:
+def fileurl_of(tmp_path: Path) -> Iterator[str]:
     yield f"holdfast+file://{tmp_path / 'store'}"
     close_all()
 
 
-def _url(kind: str, request: pytest.FixtureRequest, folder: Path) -> str:
+def url_of(kind: str, request: pytest.FixtureRequest, folder: Path) -> str:
     if kind == "memory":
         return f"memory://m{uuid4().hex}"
     if kind == "file":
