@@ -29,6 +29,7 @@ _MODES = ("immediate", "on_commit", "transaction")
 _OPTIONS = {"URL", "ENQUEUE", "DATABASE", "MAX_ATTEMPTS", "LEASE", "RESULT_DAYS"}
 _LEAST_PRIORITY = 100  # Django's go from -100 to 100, ours from 0 up
 _DAY_S = 86400.0
+_MADE_FIRST = re.compile(r"[0-9a-f]{8}(-[0-9a-f]{4}){3}-[0-9a-f]{12}")  # an id of ours that no store has made
 _PATH = re.compile(r"[A-Za-z_][\w.]*")
 
 
@@ -176,9 +177,7 @@ class HoldfastBackend(api.BaseTaskBackend):
         return [(name, result_id) for name in sorted(queues)] if is_id(result_id) else []
 
     def _kept(self, id: str) -> _Place | None:
-        broker = self.broker
-        values = broker.core.store.values
-        if values is None or not id or len(id) > 64 or "\0" in id:
+        if not _MADE_FIRST.fullmatch(id) or (values := self.broker.core.store.values) is None:
             return None
         [found] = portal().run(values.get([_key(id)]))
         return None if found is None else _read_place(found.data)

@@ -9,7 +9,7 @@ from typing import Any
 from kombu.utils.json import dumps, loads
 
 from ..deliveries import Delivery
-from ..errors import MessageNotFound
+from ..errors import HoldfastError
 from ..queue import Queue
 
 _MARKING_S = 2.0  # it waits so long to be marked: who dies meanwhile leaves it to come again without the mark
@@ -31,7 +31,7 @@ async def _mark(queue: Queue[bytes], delivery: Delivery[bytes]) -> None:
     mark_redelivered(message)
     try:
         await queue.change(delivery.id, delay=0, value=dumps(message).encode())
-    except MessageNotFound:  # an operator was faster
+    except HoldfastError:  # it has ended, or the store is away: it comes again without the mark
         pass
 
 
