@@ -117,7 +117,8 @@ def write(rows: Sequence[str]) -> None:
     """Into the page, with what is left out and why."""
     before, _, rest = PAGE.read_text().partition(BEGIN)
     made, _, after = rest.partition(END)
-    known = [line for line in made.splitlines() if line.startswith(tuple(f"| {name} " for name in SUITES)) and "`" not in line]
+    counted = tuple(f"| {suite.name} {version(suite.name)} |" for suite in SUITES.values())
+    known = [line for line in made.splitlines() if line.startswith(counted)]
     reasons = [f"| {name} | `{part}` | {why} |" for name, parts in LEFT_OUT.items() for part, why in parts.items()]
     lines = [*HEAD, *merged(known, rows), "", "| suite | left out | why |", "|---|---|---|", *reasons]
     PAGE.write_text("\n".join([f"{before}{BEGIN}", *lines, f"{END}{after}"]))

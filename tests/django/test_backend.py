@@ -5,6 +5,7 @@ from __future__ import annotations
 import subprocess
 import sys
 import time
+from concurrent.futures import ThreadPoolExecutor
 from datetime import UTC, datetime, timedelta
 from typing import Any
 
@@ -99,8 +100,8 @@ def test_on_commit_waits_for_the_commit(backend: HoldfastBackend, monkeypatch: p
     monkeypatch.setattr(backend, "_send", away)
     with transaction.atomic():
         lost = tasks.add.enqueue(5, 6)
-    with pytest.raises(Unavailable, match="away"):
-        backend.get_result(lost.id)
+    with ThreadPoolExecutor(1) as another, pytest.raises(Unavailable, match="away"):
+        another.submit(tasks.add.get_result, lost.id).result()
 
 
 @pytest.mark.parametrize("options", [{"ENQUEUE": "on_commit"}])

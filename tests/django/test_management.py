@@ -63,7 +63,9 @@ def test_a_worker_starts_again_when_code_changes(tmp_path: Path) -> None:
         assert next(lines), "it did not start again"
         ask = "from shop_tasks import charge; print(charge.enqueue(20).id)"
         shell = [sys.executable, "manage.py", "shell", "--verbosity", "0", "-c", ask]
-        asked = subprocess.run(shell, cwd=project, env={**os.environ, **place}, capture_output=True, text=True, check=True)
+        asked = subprocess.run(
+            shell, cwd=project, env={**os.environ, **place}, capture_output=True, text=True, check=True
+        )
         with holdfast.sync.connect(place["SHOP_STORE"]) as broker:
             assert broker.queue("default").wait(asked.stdout.split()[-1], timeout=60).result == "billed 20"
     finally:

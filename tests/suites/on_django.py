@@ -46,7 +46,9 @@ class Dummy(OnStore):
     @property
     def results(self) -> list[Any]:
         """What waits, in the order in which it came."""
-        found = [each for info in self.broker.queues() for each in self.broker.queue(info.name, Call).list("ready", PAGE)]
+        found = [
+            each for info in self.broker.queues() for each in self.broker.queue(info.name, Call).list("ready", PAGE)
+        ]
         return [self.get_result(each.id) for each in sorted(found, key=lambda each: each.id)]
 
 

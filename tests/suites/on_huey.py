@@ -65,7 +65,8 @@ class HoldfastStorage(BaseStorage):
         self._schedule.enqueue(data, headers={"due": ts.isoformat()})
 
     def _scheduled(self) -> list[tuple[datetime, bytes, str]]:
-        return sorted((datetime.fromisoformat(each.headers["due"]), each.value, each.id) for each in every(self._schedule))
+        waiting = every(self._schedule)
+        return sorted((datetime.fromisoformat(each.headers["due"]), each.value, each.id) for each in waiting)
 
     def read_schedule(self, ts: datetime) -> list[bytes]:
         due = [(data, id) for at, data, id in self._scheduled() if at <= ts]

@@ -38,7 +38,8 @@ class AckQueue:
         self._queue: sync.Queue[bytes] = BROKER.queue(place, bytes, max_attempts=ATTEMPTS, archive=True)
         self._serializer = serializer
         self._held: dict[int, tuple[Delivery[bytes], Any]] = {}  # by number
-        self._last = max((number_of(each) for state in ("ready", "processing") for each in self._listed(state)), default=0)
+        known = [*self._listed("ready"), *self._listed("processing")]
+        self._last = max(map(number_of, known), default=0)
         self._ids: dict[int, str] = {}
         if auto_resume:
             self.resume_unack_tasks()

@@ -1,4 +1,4 @@
-"""Which suites there are, and how one of them runs on one kind of store: pytest in its source, with a plugin of ours."""
+"""Which suites there are, and how one runs on one kind of store: pytest in its source, with a plugin of ours."""
 
 from __future__ import annotations
 
@@ -113,9 +113,7 @@ def source(name: str) -> Path:
     return found
 
 
-def run(
-    suite: Suite, kind: str, report: Path, *, tests: Sequence[str] = (), python: str = sys.executable
-) -> Outcome:
+def run(suite: Suite, kind: str, report: Path, *, tests: Sequence[str] = (), python: str = sys.executable) -> Outcome:
     """pytest's own output is shown; `tests` instead of all."""
     folder = source(suite.name)
     command = [python, "-m", "pytest", "-v", "-p", "tests.suites.plugin", f"--rootdir={folder}"]

@@ -5,7 +5,7 @@ from __future__ import annotations
 import re
 from datetime import UTC, datetime
 from functools import partial
-from typing import Any
+from typing import Any, ClassVar
 from uuid import uuid4
 
 import msgspec
@@ -63,6 +63,9 @@ class HoldfastBackend(api.BaseTaskBackend):
     supports_async_task = True
     supports_get_result = True
     supports_priority = True
+    _failed: ClassVar[
+        dict[str, HoldfastError]
+    ] = {}  # what could not be enqueued after its commit; threads have a backend each
 
     def __init__(self, alias: str, params: dict[str, Any]) -> None:
         super().__init__(alias, params)
@@ -81,7 +84,6 @@ class HoldfastBackend(api.BaseTaskBackend):
         }
         for name in self.queues:
             queue_name(name)
-        self._failed: dict[str, HoldfastError] = {}  # by id: what could not be enqueued after its commit
 
     @property
     def broker(self) -> sync.Broker:
