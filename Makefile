@@ -21,6 +21,7 @@ check: setup
 # What failed runs once more, alone, and must pass then; the last line names it.
 test: check
 	@$(BIN)/python tools/programs.py
+	@$(BIN)/python tools/suites.py --get
 	@$(BIN)/python tools/run_tests.py $(ARGS)
 
 # Test suites that others wrote, downloaded from PyPI, on our stores; the table goes to docs/suites.md.

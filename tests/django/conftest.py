@@ -29,6 +29,8 @@ if not settings.configured:
     )
     django.setup()
 
+from django.test import override_settings
+
 from holdfast.django import api
 from holdfast.django.backend import HoldfastBackend
 from holdfast.django.stores import close_all
@@ -42,9 +44,8 @@ def options() -> dict[str, Any]:
 
 @pytest.fixture
 def backend(tmp_path: Path, options: dict[str, Any]) -> Iterator[HoldfastBackend]:
+    """Threads of workers have one of their own, from the same settings."""
     params = {"QUEUES": ["default", "mail"], "OPTIONS": {"URL": f"file://{tmp_path / 'jobs'}", **options}}
-    made = HoldfastBackend("default", params)
-    api.task_backends["default"] = made
-    yield made
-    del api.task_backends["default"]
+    with override_settings(TASKS={"default": {"BACKEND": "holdfast.django.HoldfastBackend", **params}}):
+        yield api.task_backends["default"]
     close_all()

@@ -33,3 +33,18 @@ def attempts(context: Any, least: int) -> int:
     if context.attempt < least:
         raise holdfast.Retry(0)
     return int(context.attempt)
+
+
+@task(takes_context=True)
+def own_id(context: Any) -> str:
+    return str(context.task_result.id)
+
+
+@task()
+def ends() -> None:
+    raise SystemExit("enough")
+
+
+@task()
+def not_json() -> object:
+    return object()

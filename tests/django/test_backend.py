@@ -5,6 +5,7 @@ from __future__ import annotations
 import subprocess
 import sys
 import time
+from concurrent.futures import ThreadPoolExecutor
 from datetime import UTC, datetime, timedelta
 from typing import Any
 
@@ -16,6 +17,7 @@ from holdfast.django import api
 from holdfast.django.backend import Call, HoldfastBackend
 from holdfast.django.running import run
 from holdfast.errors import Unavailable
+from holdfast.loop_thread import portal
 from tests import ROOT
 from tests.django import tasks
 
@@ -39,6 +41,7 @@ def test_a_task_runs_and_its_result_is_found_by_its_id(backend: HoldfastBackend)
     assert (result.status, result.args, result.kwargs) == (Status.READY, [1], {"y": 2})
     found = tasks.add.get_result(result.id)
     assert (found.status, found.task.func) == (Status.READY, tasks.add.func)
+    assert result.enqueued_at == found.enqueued_at
     done = finished(result, backend)
     assert (done.status, done.return_value, done.attempts) == (Status.SUCCESSFUL, 3, 1)
     assert done.enqueued_at <= done.started_at <= done.finished_at
@@ -97,8 +100,38 @@ def test_on_commit_waits_for_the_commit(backend: HoldfastBackend, monkeypatch: p
     monkeypatch.setattr(backend, "_send", away)
     with transaction.atomic():
         lost = tasks.add.enqueue(5, 6)
-    with pytest.raises(Unavailable, match="away"):
-        backend.get_result(lost.id)
+    with ThreadPoolExecutor(1) as another, pytest.raises(Unavailable, match="away"):
+        another.submit(tasks.add.get_result, lost.id).result()
+
+
+@pytest.mark.parametrize("options", [{"ENQUEUE": "on_commit"}])
+def test_an_id_that_was_made_first_is_the_tasks_and_survives_who_enqueued_it(backend: HoldfastBackend) -> None:
+    with transaction.atomic():
+        result = tasks.own_id.using(run_after=datetime.now(UTC) + timedelta(seconds=1)).enqueue()
+    portal().run(backend.broker.core.store.values.delete([f"django/{result.id}"]))  # as if it had died after the send
+    with pytest.raises(api.TaskResultDoesNotExist):
+        backend.get_result(result.id)
+    with backend.broker.worker(run, ["default"], Call):
+        deadline = time.monotonic() + 60
+        while (found := known(backend, result.id)) is None or not found.is_finished:
+            assert time.monotonic() < deadline, found
+            time.sleep(0.02)
+    assert (found.id, found.return_value) == (result.id, result.id)
+
+
+def known(backend: HoldfastBackend, id: str) -> Any:
+    try:
+        return backend.get_result(id)
+    except api.TaskResultDoesNotExist:
+        return None
+
+
+def test_what_is_no_json_is_refused_and_an_exit_ends_the_task_alone(backend: HoldfastBackend) -> None:
+    with pytest.raises(TypeError, match="Unsupported type"):
+        tasks.add.enqueue(datetime.now(UTC), 1)
+    done = [finished(each.enqueue(), backend) for each in (tasks.not_json, tasks.ends)]
+    assert [each.errors[0].exception_class for each in done] == [TypeError, SystemExit]
+    assert finished(tasks.add.enqueue(1, 2), backend).return_value == 3
 
 
 @pytest.mark.parametrize("options", [{"ENQUEUE": "later"}, {"URI": "memory://"}])

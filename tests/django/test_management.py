@@ -3,12 +3,14 @@
 from __future__ import annotations
 
 import os
+import shutil
 import subprocess
 import sys
 from pathlib import Path
 
 import pytest
 
+import holdfast
 from tests import ROOT
 
 pytest.importorskip("django", reason="the extra django is not installed")
@@ -43,6 +45,32 @@ def test_the_example_project_runs(tmp_path: Path) -> None:
     finally:
         worker.terminate()
         assert worker.wait(40) == 0
+
+
+@pytest.mark.timeout(180)
+def test_a_worker_starts_again_when_code_changes(tmp_path: Path) -> None:
+    project = tmp_path / "project"
+    shutil.copytree(PROJECT, project, ignore=shutil.ignore_patterns("__pycache__"))
+    place = {"SHOP_STORE": f"file://{tmp_path / 'jobs'}", "SHOP_DB": str(tmp_path / "shop.db")}
+    command = [sys.executable, "-u", "manage.py", "holdfast_worker", "--reload"]
+    worker = subprocess.Popen(command, cwd=project, env={**os.environ, **place}, stdout=subprocess.PIPE, text=True)
+    try:
+        assert worker.stdout is not None
+        lines = (line for line in worker.stdout if line.startswith("working on"))
+        assert next(lines)
+        code = project / "shop_tasks.py"
+        code.write_text(code.read_text().replace("charged", "billed"))
+        assert next(lines), "it did not start again"
+        ask = "from shop_tasks import charge; print(charge.enqueue(20).id)"
+        shell = [sys.executable, "manage.py", "shell", "--verbosity", "0", "-c", ask]
+        asked = subprocess.run(
+            shell, cwd=project, env={**os.environ, **place}, capture_output=True, text=True, check=True
+        )
+        with holdfast.sync.connect(place["SHOP_STORE"]) as broker:
+            assert broker.queue("default").wait(asked.stdout.split()[-1], timeout=60).result == "billed 20"
+    finally:
+        worker.terminate()
+        worker.wait(40)
 
 
 @pytest.mark.timeout(180)

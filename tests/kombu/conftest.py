@@ -6,4 +6,4 @@ import pytest
 
 pytest.importorskip("celery", reason="the extra celery is not installed")
 
-from tests.kombu.stores import file_url, nats_server, url  # noqa: F401 - fixtures
+from tests.kombu.stores import file_url, nats_server, served, url  # noqa: F401 - fixtures

@@ -11,6 +11,7 @@ import pytest
 import holdfast.kombu  # noqa: F401 - makes the URLs known
 from holdfast.kombu.link import close_all
 from tests.servers.nats import Server
+from tests.servers.serving import ServerThread
 from tests.servers.shared import shared
 
 
@@ -20,10 +21,17 @@ def nats_server(tmp_path_factory: pytest.TempPathFactory) -> Iterator[Server]:
         yield server
 
 
-@pytest.fixture(params=["memory", "file", "postgresql", "s3", "nats"])
+@pytest.fixture
+def served(tmp_path: Path) -> Iterator[ServerThread]:
+    with ServerThread(f"file://{tmp_path / 'served'}") as server:
+        yield server
+        close_all()  # before its server
+
+
+@pytest.fixture(params=["memory", "file", "postgresql", "s3", "nats", "http"])
 def url(request: pytest.FixtureRequest, tmp_path: Path) -> Iterator[str]:
     """On every kind of store."""
-    yield f"holdfast+{_url(request.param, request, tmp_path)}"
+    yield f"holdfast+{url_of(request.param, request, tmp_path)}"
     close_all()
 
 
@@ -33,7 +41,7 @@ def file_url(tmp_path: Path) -> Iterator[str]:
     close_all()
 
 
-def _url(kind: str, request: pytest.FixtureRequest, folder: Path) -> str:
+def url_of(kind: str, request: pytest.FixtureRequest, folder: Path) -> str:
     if kind == "memory":
         return f"memory://m{uuid4().hex}"
     if kind == "file":
@@ -42,5 +50,7 @@ def _url(kind: str, request: pytest.FixtureRequest, folder: Path) -> str:
         return str(request.getfixturevalue("postgres").url)
     if kind == "s3":
         return str(request.getfixturevalue("s3").url)
+    if kind == "http":
+        return str(request.getfixturevalue("served").address)
     server = request.getfixturevalue("nats_server")
     return f"{server.url}?prefix=k{uuid4().hex[:12]}"

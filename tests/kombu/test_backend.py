@@ -5,13 +5,17 @@ from __future__ import annotations
 import pickle
 import threading
 import time
+from concurrent.futures import ThreadPoolExecutor
 from typing import Any
+from uuid import uuid4
 
 import pytest
 from celery import Celery, states
 from celery.exceptions import TimeoutError as NotInTime
 
 from holdfast.kombu.backend import Backend
+from holdfast.kombu.chords import LEAF_PARTS
+from holdfast.kombu.link import link_to
 
 pytestmark = pytest.mark.timeout(180)  # the first test of a store starts its server
 
@@ -71,24 +75,138 @@ class Part:
         self.id, self.group, self.chord = id, "chord", chord
 
 
-def test_a_part_that_runs_twice_counts_once_and_a_chord_is_joined_once(app: Celery) -> None:
-    @app.task(name="body")
-    def body(values: list[int]) -> int:
-        return sum(values)
+class Header:
+    """A chord that was sent; `called` are the calls of its body."""
 
-    called: list[Any] = []
-    app.tasks["body"].apply_async = lambda args=None, *more, **options: called.append(args)
-    results = [app.AsyncResult(f"part {number}") for number in range(3)]
-    app.GroupResult("chord", results).save()
-    signature = {**body.s(), "chord_size": 3}
-    for number in (0, 1, 1, 0):
-        app.backend.store_result(f"part {number}", number, states.SUCCESS)
-        app.backend.on_chord_part_return(Part(f"part {number}", signature), states.SUCCESS, number)
-    assert called == []
-    app.backend.store_result("part 2", 2, states.SUCCESS)
-    for _ in range(2):
-        app.backend.on_chord_part_return(Part("part 2", signature), states.SUCCESS, 2)
-    assert called == [([0, 1, 2],)]
+    def __init__(self, app: Celery, size: int) -> None:
+        @app.task(name=f"body {uuid4()}")
+        def body(values: list[int]) -> int:
+            return sum(values)
+
+        self.called: list[Any] = []
+        self._app = app
+        self._ids = [f"part {number}" for number in range(size)]
+        body.apply_async = lambda args=None, *more, **options: self.call(args)
+        self._signature = {**body.s(), "chord_size": size}
+        self.send()
+
+    def send(self) -> None:
+        app: Any = self._app
+        app.backend.apply_chord(("chord", [app.AsyncResult(id) for id in self._ids]), self._signature)
+
+    def call(self, args: Any) -> None:
+        self.called.append(args)
+
+    def store(self, *numbers: int) -> None:
+        for number in numbers:
+            self._app.backend.store_result(self._ids[number], number, states.SUCCESS)
+
+    def returns(self, *numbers: int) -> None:
+        for number in numbers:
+            part = Part(self._ids[number], self._signature)
+            self._app.backend.on_chord_part_return(part, states.SUCCESS, number)
+
+
+class Nested(Header):
+    """Its second part is a group of two, whose tasks return to the chord; its size is not in the message."""
+
+    def send(self) -> None:
+        app: Any = self._app
+        first, *others = [app.AsyncResult(id) for id in self._ids]
+        self._signature["chord_size"] = None
+        app.backend.apply_chord(("chord", [first, app.GroupResult("inner", others)]), self._signature)
+
+
+def test_tasks_of_a_group_within_a_chord_are_waited_for(app: Celery) -> None:
+    header = Nested(app, 3)
+    header.store(0, 1)
+    header.returns(0, 1)
+    assert header.called == [], "the last one may need the process that would wait for it"
+    header.store(2)
+    header.returns(2)
+    assert header.called == [([0, [1, 2]],)]
+
+
+def test_a_part_that_runs_twice_counts_once_and_a_chord_is_joined_once(app: Celery) -> None:
+    joined_once(app, 3)
+
+
+def test_a_chord_with_leaves_is_joined_once(file_url: str) -> None:
+    joined_once(Celery("tests", broker=file_url, backend=file_url), LEAF_PARTS + 8)
+
+
+def joined_once(app: Any, size: int) -> None:
+    header = Header(app, size)
+    header.store(*range(size))
+    header.returns(*range(size - 1), 0, size - 2)
+    assert header.called == []
+    header.send()  # whoever sent it was killed, and does it again
+    header.returns(size - 1, size - 1, 0)
+    header.send()
+    header.returns(0, size - 1)
+    assert header.called == [(list(range(size)),)]
+    assert not any(app.backend.mget([f"chord-unlock-chord/{number}" for number in range(2)]))
+
+
+@pytest.mark.parametrize("size", [3, LEAF_PARTS + 8])
+def test_another_part_that_runs_again_meanwhile_does_not_call_the_body_too(file_url: str, size: int) -> None:
+    header = Header(Celery("tests", broker=file_url, backend=file_url), size)
+
+    def call(args: Any) -> None:
+        header.called.append(args)
+        header.returns(0)
+
+    header.call = call  # type: ignore[method-assign] # in the middle of which a part comes again
+    header.store(*range(size))
+    header.returns(*range(size))
+    assert len(header.called) == 1
+
+
+@pytest.mark.parametrize("size", [3, LEAF_PARTS + 8])
+def test_a_part_that_is_killed_while_it_calls_the_body_calls_it_when_it_runs_again(file_url: str, size: int) -> None:
+    class Killed(BaseException):
+        """As if its process were gone."""
+
+    header = Header(Celery("tests", broker=file_url, backend=file_url), size)
+    header.store(*range(size))
+    header.returns(*range(size - 1))
+    with pytest.MonkeyPatch.context() as patch:
+        patch.setattr("holdfast.kombu.backend.KeyValueStoreBackend.on_chord_part_return", raising(Killed))
+        with pytest.raises(Killed):
+            header.returns(size - 1)
+    header.returns(0)  # it is not this one that calls it
+    assert header.called == []
+    header.returns(size - 1)
+    assert len(header.called) == 1
+
+
+def raising(kind: type[BaseException]) -> Any:
+    def fail(*given: Any, **options: Any) -> None:
+        raise kind
+
+    return fail
+
+
+def test_parts_of_a_large_chord_return_from_everywhere_and_write_little(monkeypatch: pytest.MonkeyPatch) -> None:
+    url, size, written = f"holdfast+memory://{uuid4().hex}", 1000, []
+    header = Header(Celery("tests", broker=url, backend=url), size)
+    values = link_to(url.removeprefix("holdfast+")).values
+    put = type(values).put
+
+    async def counted(self: Any, key: str, data: bytes, **options: Any) -> str | None:
+        if key.startswith("chord-unlock"):
+            written.append(len(data))
+        return await put(self, key, data, **options)
+
+    def part(number: int) -> None:
+        header.store(number)
+        header.returns(number, number - 1)
+
+    monkeypatch.setattr(type(values), "put", counted)
+    with ThreadPoolExecutor(4) as threads:
+        list(threads.map(part, range(size)))
+    assert header.called == [(list(range(size)),)]
+    assert sum(written) < size * LEAF_PARTS * 16  # a leaf for each part; some wrote again since another was faster
 
 
 def test_a_backend_travels_by_its_url_and_hides_the_password(app: Celery) -> None:

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import time
 from datetime import UTC, datetime, timedelta
+from pathlib import Path
 from typing import Any
 
 import kombu
@@ -12,8 +13,9 @@ from kombu.exceptions import ChannelError, OperationalError
 
 import holdfast
 from holdfast.errors import ConfigError
-from holdfast.kombu.link import link_to
+from holdfast.kombu.link import ATTEMPTS, close_all, link_to
 from holdfast.kombu.names import queue_name
+from tests.servers.serving import ServerProcess
 
 pytestmark = pytest.mark.timeout(180)  # the first test of a store starts its server
 
@@ -78,9 +80,13 @@ def test_a_reject_is_a_dead_letter_and_a_requeue_comes_again(url: str) -> None:
         taken = Taken(connection, JOBS)
         with taken.consumer:
             taken.until(1)
-            taken.messages.pop().requeue()
+            first = taken.messages.pop()
+            assert not first.delivery_info.get("redelivered")
+            first.requeue()
             taken.until(1)
-            taken.messages.pop().reject()
+            again = taken.messages.pop()
+            assert again.delivery_info["redelivered"], "whoever gets it must see that it came before"
+            again.reject()
         after = stats(connection, "jobs")
         assert (after.pending, after.processing, after.dead) == (0, 0, 1)
 
@@ -183,6 +189,24 @@ def test_what_a_gone_holder_had_comes_again_after_its_lease(file_url: str) -> No
             taken.until(1)
             assert taken.messages[0].delivery_info["redelivered"] is True
             taken.messages[0].ack()
+
+
+def test_an_ack_is_said_again_until_the_store_is_back(tmp_path: Path) -> None:
+    with ServerProcess(f"file://{tmp_path / 'store'}") as server:
+        url = f"{server.address}?operation_timeout=1"
+        with holdfast.sync.connect(url) as broker:
+            broker.queue("jobs", bytes, lease=0.5, max_attempts=ATTEMPTS, archive=False)
+        with kombu.Connection(f"holdfast+{url}", transport_options={"lease": 60.0}) as connection:
+            publish(connection, JOBS, "done")
+            taken = Taken(connection, JOBS)
+            with taken.consumer:
+                taken.until(1)
+                server.kill()
+                taken.messages[0].ack()
+                time.sleep(2)  # several times the queue's own lease, for which it is said at least
+                server.start()
+                assert stats(connection, "jobs").total == 0
+        close_all()  # before its server
 
 
 def test_a_store_that_is_not_there_is_a_connection_error() -> None:

@@ -1,4 +1,4 @@
-"""kombu's own integration tests, unchanged, on every kind of store; `make suites` downloads them."""
+"""kombu's own integration tests, unchanged: on a folder as part of `make test`, on every store by `make suites`."""
 
 from __future__ import annotations
 
@@ -8,15 +8,11 @@ from typing import Any
 import kombu
 import pytest
 
-from tests import ROOT
-
-FOUND = sorted((ROOT / "build" / "suites").glob("kombu-*/t/integration/common.py"))
-if not FOUND:
-    pytest.skip("make suites downloads it", allow_module_level=True)
+from tests.suites.running import source
 
 
 def _common() -> Any:
-    spec = importlib.util.spec_from_file_location("kombu_common", FOUND[-1])
+    spec = importlib.util.spec_from_file_location("kombu_common", source("kombu") / "t" / "integration" / "common.py")
     assert spec is not None
     assert spec.loader is not None
     module = importlib.util.module_from_spec(spec)

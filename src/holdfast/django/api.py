@@ -24,3 +24,5 @@ task_enqueued: Any = _of(".signals", "task_enqueued")
 task_started: Any = _of(".signals", "task_started")
 task_finished: Any = _of(".signals", "task_finished")
 task_backends: Any = _of("", "task_backends")
+_JSON = "django.utils.json" if PACKAGE == "django.tasks" else "django_tasks.utils"
+normalize_json: Any = importlib.import_module(_JSON).normalize_json

@@ -3,21 +3,24 @@
 from __future__ import annotations
 
 import re
+from datetime import UTC, datetime
 from functools import partial
-from typing import Any
+from typing import Any, ClassVar
 from uuid import uuid4
 
 import msgspec
 from django.core.exceptions import ImproperlyConfigured
 from django.db import DEFAULT_DB_ALIAS, connections, transaction
+from django.utils import timezone
 from django.utils.module_loading import import_string
 
 from .. import sync
 from ..config import queue_name
 from ..errors import ConfigError, HoldfastError, QueueNotFound
 from ..escaping import logger_named
-from ..ids import is_id
+from ..ids import born_at, is_id, number
 from ..loop_thread import portal
+from ..stores.values import Values
 from . import api
 from .stores import store_of
 
@@ -25,6 +28,8 @@ _LOG = logger_named("holdfast.django")
 _MODES = ("immediate", "on_commit", "transaction")
 _OPTIONS = {"URL", "ENQUEUE", "DATABASE", "MAX_ATTEMPTS", "LEASE", "RESULT_DAYS"}
 _LEAST_PRIORITY = 100  # Django's go from -100 to 100, ours from 0 up
+_DAY_S = 86400.0
+_MADE_FIRST = re.compile(r"[0-9a-f]{8}(-[0-9a-f]{4}){3}-[0-9a-f]{12}")  # an id of ours that no store has made
 _PATH = re.compile(r"[A-Za-z_][\w.]*")
 
 
@@ -38,6 +43,7 @@ class Call(msgspec.Struct):
     priority: int = 0
     queue: str = "default"
     takes_context: bool = False
+    id: str | None = None  # that the caller has, where it was made before the message; None: the message's
 
 
 class _Place(msgspec.Struct, array_like=True):
@@ -57,6 +63,9 @@ class HoldfastBackend(api.BaseTaskBackend):
     supports_async_task = True
     supports_get_result = True
     supports_priority = True
+    _failed: ClassVar[
+        dict[str, HoldfastError]
+    ] = {}  # what could not be enqueued after its commit; threads have a backend each
 
     def __init__(self, alias: str, params: dict[str, Any]) -> None:
         super().__init__(alias, params)
@@ -75,7 +84,6 @@ class HoldfastBackend(api.BaseTaskBackend):
         }
         for name in self.queues:
             queue_name(name)
-        self._failed: dict[str, HoldfastError] = {}  # by id: what could not be enqueued after its commit
 
     @property
     def broker(self) -> sync.Broker:
@@ -91,13 +99,18 @@ class HoldfastBackend(api.BaseTaskBackend):
     def enqueue(self, task: Any, args: Any, kwargs: Any) -> Any:
         self.validate_task(task)
         call = Call(
-            task.module_path, list(args), dict(kwargs), self.alias, task.priority, task.queue_name, task.takes_context
-        )
+            task.module_path, api.normalize_json(list(args)), api.normalize_json(dict(kwargs)), self.alias,
+            task.priority, task.queue_name, task.takes_context,
+        )  # fmt: skip
         if self.mode == "on_commit" and transaction.get_connection(self.database).in_atomic_block:
-            result = self._result(task, call, f"{uuid4()}")
-            transaction.on_commit(partial(self._after_commit, task, call, result.id), using=self.database)
+            self._values  # noqa: B018 - while the caller can still be told that there are none
+            call.id = f"{uuid4()}"
+            result = self._result(task, call, call.id)
+            transaction.on_commit(partial(self._after_commit, task, call, call.id), using=self.database)
         else:
-            result = self._result(task, call, self._send(task, call))
+            id = self._send(task, call)
+            result = self._result(task, call, id)
+            object.__setattr__(result, "enqueued_at", _enqueued_at(id))
         api.task_enqueued.send(type(self), task_result=result)
         return result
 
@@ -122,19 +135,28 @@ class HoldfastBackend(api.BaseTaskBackend):
     def _after_commit(self, task: Any, call: Call, id: str) -> None:
         """The caller has its id: what goes wrong is logged, and raised by `get_result`."""
         try:
-            place = _Place(task.queue_name, self._send(task, call))
-            self._keep(id, place)
+            message_id = self._send(task, call)
+            waits_s = 0.0 if task.run_after is None else (task.run_after - timezone.now()).total_seconds()
+            self.keep_place(id, task.queue_name, message_id, waits_s=max(waits_s, 0.0))
         except HoldfastError as error:
             self._failed[id] = error
             _LOG.exception("the task %s of %s could not be enqueued after the commit", id, call.task)
 
-    def _keep(self, id: str, place: _Place) -> None:
-        broker = self.broker
-        values = broker.core.store.values
+    def keep_place(self, id: str, queue: str, message_id: str, *, waits_s: float = 0.0) -> None:
+        """Where the message of an id is that was made before it, as long as its result is kept.
+
+        A worker says it again when the task begins: the process that enqueued it may have died in between.
+        """
+        lives_s = waits_s + float(self._queue_options["archive_days"]) * _DAY_S
+        place = msgspec.json.encode(_Place(queue, message_id))
+        portal().run(self._values.put(_key(id), place, expires_in=lives_s))
+
+    @property
+    def _values(self) -> Values:
+        values = self.broker.core.store.values
         if values is None:
             raise ConfigError('this store keeps no values, which ENQUEUE "on_commit" needs')
-        days = float(self._queue_options["archive_days"])
-        portal().run(values.put(_key(id), msgspec.json.encode(place), expires_in=days * 86400))
+        return values
 
     # Results.
 
@@ -157,9 +179,7 @@ class HoldfastBackend(api.BaseTaskBackend):
         return [(name, result_id) for name in sorted(queues)] if is_id(result_id) else []
 
     def _kept(self, id: str) -> _Place | None:
-        broker = self.broker
-        values = broker.core.store.values
-        if values is None or not id or len(id) > 64 or "\0" in id:
+        if not _MADE_FIRST.fullmatch(id) or (values := self.broker.core.store.values) is None:
             return None
         [found] = portal().run(values.get([_key(id)]))
         return None if found is None else _read_place(found.data)
@@ -177,7 +197,7 @@ class HoldfastBackend(api.BaseTaskBackend):
         result = self._result(task_of(call), call, id)
         changes = {
             "status": status,
-            "enqueued_at": record.enqueued_at,
+            "enqueued_at": _enqueued_at(record.id),
             "started_at": record.claimed_at,
             "last_attempted_at": record.claimed_at,
             "finished_at": record.finished_at,
@@ -211,6 +231,11 @@ def _errors(text: str | None) -> list[Any]:
     if not rest or not _PATH.fullmatch(path):
         path, rest = "holdfast.errors.LeaseLost", text or ""
     return [api.TaskError(exception_class_path=path, traceback=rest)]
+
+
+def _enqueued_at(id: str) -> datetime:
+    """As the store made the id, so that whoever enqueues knows it without asking."""
+    return datetime.fromtimestamp(born_at(number(id) or 0), UTC)
 
 
 def _key(id: str) -> str:

@@ -28,16 +28,18 @@ def run(call: Call, context: Context) -> Any:
 
 def _called(backend: HoldfastBackend, call: Call, context: Context) -> Any:
     task = task_of(call)
-    result = backend._result(task, call, context.message_id)
+    if call.id is not None:
+        backend.keep_place(call.id, call.queue, context.message_id)
+    result = backend._result(task, call, call.id or context.message_id)
     _set(result, status=api.TaskResultStatus.RUNNING, started_at=timezone.now(), last_attempted_at=timezone.now())
     result.worker_ids.extend([context.worker_id] * context.attempt)
     api.task_started.send(type(backend), task_result=result)
     args = [api.TaskContext(task_result=result), *call.args] if call.takes_context else call.args
     try:
-        value = task.call(*args, **call.kwargs)
+        value = api.normalize_json(task.call(*args, **call.kwargs))
     except Retry:
         raise
-    except Exception as error:
+    except (Exception, SystemExit) as error:  # `exit()` ends the task, as in Django's own backends, and not the worker
         text = _text(error)
         path, _, trace = text.partition("\n")
         result.errors.append(api.TaskError(exception_class_path=path, traceback=trace))
@@ -54,7 +56,7 @@ def _set(result: Any, **changes: Any) -> None:
         object.__setattr__(result, name, value)
 
 
-def _text(error: Exception) -> str:
+def _text(error: BaseException) -> str:
     kind = type(error)
     lines = "".join(traceback.format_exception(error))
     return f"{kind.__module__}.{kind.__qualname__}\n{lines[-_TRACEBACK_CHARS:]}"

@@ -5,21 +5,19 @@ from __future__ import annotations
 import threading
 import time
 from collections.abc import Callable, Sequence
-from hashlib import blake2b
 from typing import Any
 
 from celery import states
 from celery.backends.base import KeyValueStoreBackend
 from celery.exceptions import TimeoutError as NotInTime
+from celery.result import GroupResult
 from kombu.utils.encoding import bytes_to_str, ensure_bytes
 from kombu.utils.url import maybe_sanitize_url
 
 from ..errors import StoreError, Unavailable
+from .chords import LEAF_PARTS, Chord, joined
 from .link import Link, link_to
-from .routing import changed
 
-_PART_BYTES = 8  # of a chord's part: enough to tell a million of them apart
-_JOINED = b"joined"  # in place of the parts: its body was called
 _FIRST_LOOK_S = 0.01  # after which a result is looked for again; then less and less often
 
 
@@ -35,7 +33,7 @@ class Backend(KeyValueStoreBackend):
         super().__init__(app, url=url, **options)
         self.url = str(url or "").removeprefix("holdfast+")
         self.connection_errors = (Unavailable, StoreError)
-        self._part = threading.local()  # the part of a chord that returns in this thread
+        self._calling = threading.local()  # the size of the chord whose body this thread calls
 
     def as_uri(self, include_password: bool = False) -> str:
         return f"holdfast+{self.url if include_password else maybe_sanitize_url(self.url)}"
@@ -62,39 +60,46 @@ class Backend(KeyValueStoreBackend):
         link.run(link.values.put(bytes_to_str(key), ensure_bytes(value), expires_in=self.expires or None))
 
     def delete(self, key: str | bytes) -> None:
-        if ensure_bytes(key).startswith(ensure_bytes(self.chord_keyprefix)):
-            return self.set(key, _JOINED)  # a part that runs again must not join it again
         link = self._link
-        link.run(link.values.delete([bytes_to_str(key)]))
-        return None
+        if ensure_bytes(key).startswith(ensure_bytes(self.chord_keyprefix)):
+            # A part that runs again must not join it again.
+            link.run(joined(link, bytes_to_str(key), expires_in=self.chord_expires or None))
+        else:
+            link.run(link.values.delete([bytes_to_str(key)]))
 
     def cleanup(self) -> None:
         """What Celery's `backend_cleanup` calls once a day; the transport's processes do it too."""
         link = self._link
         link.run(link.values.sweep())
 
-    # Chords: the parts that have returned are a set, so that one that runs twice counts once.
+    # Chords: the parts are counted in chords.py; the rest, when all are there, is Celery's own.
+
+    def _apply_chord_incr(self, header_result_args: Any, body: Any, **options: Any) -> None:
+        group, results = header_result_args[0], list(header_result_args[1])
+        super()._apply_chord_incr((group, results), body, **options)
+        if len(results) > LEAF_PARTS and not any(isinstance(each, GroupResult) for each in results):
+            self._link.run(self._chord(group, len(results)).plan([str(each.id) for each in results]))
 
     def on_chord_part_return(self, request: Any, state: str, result: Any, **options: Any) -> None:
-        if not request.group or self.get(self.get_key_for_chord(request.group)) == _JOINED:
+        if not request.group:
             return
-        self._part.id = str(request.id)
-        super().on_chord_part_return(request, state, result, **options)
+        size = request.chord.get("chord_size")
+        if size is None:
+            restored = GroupResult.restore(request.group, backend=self)
+            size = 0 if restored is None else _parts(restored)  # of one that is gone, Celery says so
+            request.chord["chord_size"] = size or None
+        chord = self._chord(request.group, size)
+        if self._link.run(chord.returned(str(request.id))):
+            self._calling.size = size
+            super().on_chord_part_return(request, state, result, **options)
+
+    def _chord(self, group: str, size: int) -> Chord:
+        key = bytes_to_str(self.get_key_for_chord(group))
+        return Chord(self._link, key, size, expires_in=self.chord_expires or None)
 
     def incr(self, key: str | bytes) -> int:
-        part = blake2b(self._part.id.encode(), digest_size=_PART_BYTES).digest()
-        count = 0
-
-        def add(data: bytes | None) -> bytes | None:
-            nonlocal count
-            parts = [] if data is None else [data[at : at + _PART_BYTES] for at in range(0, len(data), _PART_BYTES)]
-            is_new = part not in parts
-            count = len(parts) + is_new
-            return b"".join([*parts, part]) if is_new else None
-
-        link = self._link
-        link.run(changed(link, bytes_to_str(key), add, expires_in=self.chord_expires or None))
-        return count
+        """Celery asks it only for a part that calls the body: all have returned."""
+        return int(self._calling.size)
 
     # Waiting: soon at first, then less and less often.
 
@@ -133,6 +138,11 @@ class Backend(KeyValueStoreBackend):
 
     def __reduce__(self, args: Any = (), kwargs: Any = None) -> Any:
         return super().__reduce__(args, {**(kwargs or {}), "url": self.url})
+
+
+def _parts(result: Any) -> int:
+    """Tasks that return to the chord: a group among its parts is all of its own."""
+    return sum(map(_parts, result.results)) if isinstance(result, GroupResult) else 1
 
 
 class _Pauses:

@@ -6,8 +6,6 @@ import os
 import select
 import threading
 
-_READ_BYTES = 4096  # of rings at a time: each is one byte
-
 
 class Bell:
     """`ring` from any thread."""
@@ -33,7 +31,7 @@ class Bell:
     def hush(self) -> None:
         """What rang until now was heard."""
         try:
-            while os.read(self._out, _READ_BYTES):
+            while os.read(self._out, select.PIPE_BUF):
                 pass
         except BlockingIOError:
             pass

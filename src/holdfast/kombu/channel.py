@@ -15,6 +15,7 @@ from ..errors import QueueNotFound
 from ..queue import Queue
 from .feed import Feed
 from .held import Word
+from .requeue import mark_redelivered
 from .routing import Binding
 
 if TYPE_CHECKING:
@@ -33,7 +34,7 @@ class QoS(virtual.QoS):
         super().ack(delivery_tag)
 
     def reject(self, delivery_tag: str, requeue: bool = False) -> None:
-        self.channel.say(delivery_tag, "release" if requeue else "kill")
+        self.channel.say(delivery_tag, "requeue" if requeue else "kill")
         self._quick_ack(delivery_tag)
 
     def restore_unacked(self) -> list[Any]:
@@ -219,7 +220,7 @@ class Channel(virtual.Channel):
             self.say(tag, "ack")
             return None
         if delivery.attempt > 1:
-            message["redelivered"] = properties["delivery_info"]["redelivered"] = True
+            mark_redelivered(message)
         return message
 
     def _get(self, queue: str, timeout: float | None = None) -> dict[str, Any]:

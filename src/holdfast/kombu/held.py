@@ -8,15 +8,17 @@ from collections import defaultdict
 from typing import TYPE_CHECKING, Literal, TypeAlias
 
 from ..deliveries import Delivery
-from ..errors import HoldfastError
+from ..errors import Damaged, HoldfastError, QueueNotFound, StoreError
 from ..escaping import logger_named
 from ..queue import Queue
+from .requeue import requeue
 
 if TYPE_CHECKING:
     from .link import Link
 
 _LOG = logger_named("holdfast.kombu")
-Word: TypeAlias = Literal["ack", "release", "kill"]
+Word: TypeAlias = Literal["ack", "release", "requeue", "kill"]
+Said: TypeAlias = tuple[Queue[bytes], Delivery[bytes], Word]
 _RENEWALS = 6  # of a lease within its time: several may fail
 _TRY_AGAIN_S = 0.5  # after a settlement that did not go through
 _REJECTED = "rejected by its consumer"
@@ -27,9 +29,10 @@ class Held:
 
     def __init__(self) -> None:
         self._leases: dict[str, tuple[Queue[bytes], Delivery[bytes], float]] = {}
-        self._words: list[tuple[Queue[bytes], Delivery[bytes], Word]] = []
+        self._words: list[Said] = []
         self._news: asyncio.Event | None = None
         self._idle: asyncio.Event | None = None
+        self._is_away = False  # the store has not answered the last time
 
     def begin(self, link: Link) -> None:
         """From any thread."""
@@ -55,9 +58,14 @@ class Held:
             self._news.set()
 
     async def settled(self) -> None:
-        """Everything that was said until now is done."""
-        if self._idle is not None:
-            await self._idle.wait()
+        """Everything that was said until now is done, or the store has not answered for the time of a lease."""
+        if self._idle is None:
+            return
+        longest = max((lease for _, _, lease in self._leases.values()), default=_TRY_AGAIN_S)
+        try:
+            await asyncio.wait_for(self._idle.wait(), longest)
+        except TimeoutError:
+            _LOG.error("the store does not answer: messages that are not settled come again when their leases end")
 
     async def _settle(self) -> None:
         self._news, self._idle = asyncio.Event(), asyncio.Event()
@@ -69,28 +77,40 @@ class Held:
             await self._news.wait()
             self._news.clear()
             words, self._words = self._words, []
-            groups: dict[tuple[int, Word], list[tuple[Queue[bytes], Delivery[bytes]]]] = defaultdict(list)
-            for queue, delivery, word in words:
-                groups[id(queue), word].append((queue, delivery))
-            await asyncio.gather(*(self._say(word, pairs) for (_, word), pairs in groups.items()))
+            groups: dict[tuple[int, Word], list[Said]] = defaultdict(list)
+            for said in words:
+                groups[id(said[0]), said[2]].append(said)
+            left = await asyncio.gather(*(self._say(group) for group in groups.values()))
+            again = [said for group in left for said in group]
+            self._is_away = bool(again)
+            if again:
+                self._words = again + self._words
+                self._news.set()
+                await asyncio.sleep(_TRY_AGAIN_S)
 
-    async def _say(self, word: Word, pairs: list[tuple[Queue[bytes], Delivery[bytes]]]) -> None:
-        queue, deliveries = pairs[0][0], [delivery for _, delivery in pairs]
-        until = time.monotonic() + queue.options.lease
-        while True:
-            try:
-                done = await _said(queue, deliveries, word)
-                break
-            except HoldfastError as error:
-                if time.monotonic() >= until:
-                    _LOG.error("%s: %d messages could not be settled: %s", queue.name, len(deliveries), error)
-                    done = [True] * len(deliveries)
-                    break
-            await asyncio.sleep(_TRY_AGAIN_S)
+    async def _say(self, group: list[Said]) -> list[Said]:
+        """Of one queue and one word; what is to be said again. It is, as long as the store may come back.
+
+        Until then the leases are renewed, or are lost; the store knows which, and refuses a word that comes too late.
+        """
+        queue, word = group[0][0], group[0][2]
+        deliveries = [delivery for _, delivery, _ in group]
+        try:
+            done = await _said(queue, deliveries, word)
+        except QueueNotFound:
+            done = [True] * len(group)  # it was deleted with all that was in it
+        except HoldfastError as error:
+            if isinstance(error, StoreError) and not isinstance(error, Damaged):
+                if not self._is_away:  # once is enough
+                    _LOG.warning("%s: %d messages could not be settled yet: %s", queue.name, len(group), error)
+                return group
+            _LOG.error("%s: %d messages could not be settled and will come again: %s", queue.name, len(group), error)
+            done = [True] * len(group)
         for delivery, is_done in zip(deliveries, done, strict=True):
             self._leases.pop(delivery.token, None)
             if not is_done:
                 _LOG.warning("%s: the lease of %s was lost before its %s", queue.name, delivery.id, word)
+        return []
 
     async def _renew(self) -> None:
         renewed: dict[str, float] = {}  # by token: when
@@ -124,4 +144,6 @@ async def _said(queue: Queue[bytes], deliveries: list[Delivery[bytes]], word: Wo
         return await queue.complete_many(deliveries, keep=False)
     if word == "release":
         return await queue.release_many(deliveries)
+    if word == "requeue":
+        return await requeue(queue, deliveries)
     return await queue.kill_many(deliveries, _REJECTED)
