@@ -79,6 +79,8 @@ def fields_of(type_: Any) -> dict[str, Any] | None:
     """The fields of a record type by the names they have on the wire, or None."""
     if isinstance(type_, type) and issubclass(type_, msgspec.Struct):
         return {field.encode_name: field.type for field in msgspec.structs.fields(type_)}
+    if getattr(type_, "__pydantic_root_model__", False):
+        return None  # it is written as what is in it
     if isinstance(type_, type) and hasattr(type_, "model_fields"):  # pydantic
         own = type_.model_fields.items()
         return {field.serialization_alias or field.alias or name: field.annotation for name, field in own}

@@ -2,22 +2,18 @@
 
 from __future__ import annotations
 
-import threading
 from pathlib import Path
 from typing import Any
 
-import msgspec
 import pytest
 from pyspark.sql import SparkSession
 
 import holdfast
 from holdfast.spark import jobs
-from holdfast.spark.lake import LakeConflict
-from holdfast.spark.lake.adding import TypedTable
 from holdfast.spark.lake.delta import opened
 from holdfast.spark.lake.place import open_place
-from tests.spark.jobs.table_types import Later, Order, Reading
-from tests.spark.test_streaming import stats, without_keys
+from tests.spark.jobs.table_types import Order
+from tests.spark.test_streaming import stats
 
 pytestmark = pytest.mark.timeout(240)
 FORMATS = pytest.mark.parametrize("format", ["delta", "parquet"])

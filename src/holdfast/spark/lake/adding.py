@@ -99,10 +99,8 @@ class TableTask:
             raise CodecError(f"message {messages['id'][at]}: {reason}")
         receipts, queues = messages[RECEIPT].to_pylist(), messages["queue"].to_pylist()
         rows = [(receipts[at], queues[at], reason) for at, reason in bad]
-        at = link(self._url)
-        return sum(
-            at.run(settled(at, "dead", rows[start : start + PAGE_ROWS])) for start in range(0, len(rows), PAGE_ROWS)
-        )
+        store, pages = link(self._url), range(0, len(rows), PAGE_ROWS)
+        return sum(store.run(settled(store, "dead", rows[start : start + PAGE_ROWS])) for start in pages)
 
 
 class _Known:

@@ -258,6 +258,16 @@ def opened(place: Place, version: int | None = None) -> DeltaTable | None:
         raise ConfigError(f"{place.shown} has no version {version}: {error}") from error
 
 
+def table_at(place: Place) -> Table | None:
+    """The table that lies there, with the columns it has."""
+    delta = opened(place)
+    if delta is None:
+        return None
+    fields = msgspec.json.decode(str(delta.schema().to_json()))["fields"]
+    partitions = tuple(delta.metadata().partition_columns)
+    return Table(place, Spec(tuple((field["name"], field["type"]) for field in fields), partitions))
+
+
 def name_of(version: int) -> str:
     return f"{LOG}/{version:020d}.json"
 

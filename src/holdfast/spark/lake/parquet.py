@@ -13,7 +13,7 @@ import msgspec
 
 from ...errors import StoreError
 from .delta import Bounds, Change, File, LakeConflict, Spec
-from .place import Place, open_place
+from .place import Place
 
 _COMMITS, _STAGED = "_holdfast/commits", "_holdfast/staged"  # readers of Parquet leave out what begins with _
 _NUMBER = re.compile(r"\d{20}(?=\.json$)")
@@ -48,7 +48,7 @@ class ParquetState:
 
     def bounds(self, column: str) -> list[Bounds]:
         """Nobody has noted any: the files themselves know."""
-        return [Bounds(name) for name in self._place.names("") if _is_data(name)]
+        return [Bounds(name) for name in self._place.names("") if is_data(name)]
 
 
 class ParquetTable:
@@ -112,12 +112,8 @@ def is_one(place: Place) -> bool:
     return bool(place.names(_COMMITS))
 
 
-def staging(text: str, folder: str) -> Place:
-    """Where a task writes the files of a commit to come."""
-    return open_place(text).below(folder)
-
-
-def _is_data(name: str) -> bool:
+def is_data(name: str) -> bool:
+    """Whether a file of the folder is one of the table."""
     return name.endswith(".parquet") and not name.startswith("_holdfast/")
 
 

@@ -20,13 +20,13 @@ from .. import schema, shapes
 from ..portable import Portable
 from ..values import Rows
 from .delta import Spec
+from .lake import DAY
 from .writing import MESSAGE_ID
 
 if TYPE_CHECKING:
     import pyarrow as pa
 
 PREFIX = "message_"
-DAY = "message_day"  # UTC day on which it was enqueued: what the files are divided by, if anything
 KEPT = ("enqueued_at",)  # unless somebody says what
 _CAN_KEEP = tuple(name for name in BASE if name not in ("id", "value", "content_type"))
 _NOT_IN_NAMES = " ,;{}()\n\t="  # what neither Delta nor Spark's Parquet takes
@@ -93,7 +93,7 @@ class Layout:
                 to_arrow_schema(self.columns, timezone="UTC"),
             )
         values, errors = self._reader.of(batch["value"].to_pylist(), batch["content_type"].to_pylist(), [])
-        good = pa.array([error is None for error in errors])
+        good = pa.array([error is None for error in errors], pa.bool_())
         fields = values.filter(good)
         own = {PREFIX + name: batch[name].filter(good) for name in self.keep}
         if self.by_day:
