@@ -13,6 +13,7 @@ import threading
 import time
 from collections.abc import Callable, Iterator
 from contextlib import contextmanager
+from functools import partial
 from pathlib import Path
 from typing import Any
 
@@ -21,7 +22,9 @@ from pyspark.sql import SparkSession
 
 from holdfast import ConfigError
 from holdfast.spark import jobs, register
-from holdfast.spark.lake import LakeConflict
+from holdfast.spark.lake import Lake, LakeConflict
+from holdfast.spark.lake.place import open_place
+from tests.spark.lake.engines import counts_of
 
 from .driver import session
 
@@ -85,7 +88,7 @@ class Jobs:
             self._thread(lambda: self.table(ORDERS, TABLE, consumer="two")),
             self._thread(lambda: self.table(PARCELS, PARQUET, format="parquet")),
         ]
-        others = [self._thread(lambda name=name: self.compact(name)) for name in (TABLE, LAKE, TABLE, LAKE)]
+        others = [self._thread(partial(self.compact, name)) for name in (TABLE, LAKE, TABLE, LAKE)]
         others.append(self._thread(self.lake))
         for thread in writers:
             thread.join()
@@ -112,20 +115,21 @@ def below(place: str, name: str) -> str:
     return f"{path}/{name}{question}{query}"
 
 
-def counted(spark: SparkSession, place: str) -> dict[str, tuple[int, int]]:
-    """Rows and different messages, by Spark."""
+def counted(spark: SparkSession, place: str) -> dict[str, dict[str, tuple[int, int]]]:
+    """Rows and different messages, by table and engine."""
     from pyspark.sql import functions as F
 
     register(spark)
     reader = spark.read.format("holdfast")
+    lake, table = Lake(below(place, LAKE)), open_place(below(place, TABLE))
+    found = {LAKE: counts_of(lake.messages.place, "id"), TABLE: counts_of(table, "message_id")}
     frames = {
-        TABLE: (reader.option("table", below(place, TABLE)).load(), "message_id"),
-        LAKE: (spark.read.format("holdfast").option("lake", below(place, LAKE)).load(), "id"),
+        TABLE: (reader.option("table", table.text).load(), "message_id"),
+        LAKE: (spark.read.format("holdfast").option("lake", lake.text).load(), "id"),
     }
-    found = {}
     for name, (frame, id) in frames.items():
         row = frame.agg(F.count("*"), F.countDistinct(id)).collect()[0]
-        found[name] = (row[0], row[1])
+        found[name]["spark"] = (row[0], row[1])
     return found
 
 
@@ -145,7 +149,7 @@ def maintain(spark: SparkSession, place: str) -> dict[str, Any]:
             thread.start()
         for thread in threads:
             thread.join()
-    told = {name: sum(getattr(each, name) for each in done) for name in ("merged", "into", "swept", "dropped")}
+    told = {name: sum(getattr(each, name) for each in done) for name in ("merged", "into", "swept")}
     return {"before": before, "after": counted(spark, place), **told, "conflicts": len(failed)}
 
 
@@ -155,18 +159,17 @@ def parser() -> argparse.ArgumentParser:
         made.add_argument(f"--{name}", required=True)
     made.add_argument("--master", default="local[2,4]")
     made.add_argument("--limit", type=int, default=10_000, help="messages of one commit")
-    made.add_argument("--maintain", default="", help="only maintain and count, and write what was found there")
+    made.add_argument("--told", required=True, help="the file for what was counted at the end")
     return made
 
 
 def main() -> int:
     asked = parser().parse_args()
     spark = session(asked.master, Path(asked.scratch))
-    if asked.maintain:
-        Path(asked.maintain).write_bytes(msgspec.json.encode(maintain(spark, asked.place)))
-        return 0
     made = Jobs(spark, asked.url, asked.place, asked)
     made.run()
+    if not made.failures:
+        Path(asked.told).write_bytes(msgspec.json.encode(maintain(spark, asked.place)))
     print("\n".join(made.failures), file=sys.stderr)
     sys.stderr.flush()
     os._exit(1 if made.failures else 0)  # threads of Spark may hang on
