@@ -23,7 +23,8 @@ def counts_of(place: Place, id: str) -> dict[str, tuple[int, int]]:
     by_polars = polars.scan_delta(place.shown, storage_options=place.storage).select(id).collect()[id]
     delta: Any = opened(place)
     dataset = delta.to_pyarrow_dataset()
-    by_duckdb = duckdb.sql(f"select count(*), count(distinct {id}) from dataset").fetchall()[0]
+    counted: Any = duckdb.sql(f"select count(*), count(distinct {id}) from dataset")
+    by_duckdb = counted.fetchall()[0]
     by_arrow = dataset.to_table(columns=[id])[id]
     by_pandas = dataset.to_table(columns=[id]).to_pandas()[id]
     return {
