@@ -32,6 +32,7 @@ from .slate import slate
 from .soak import soak
 from .spark import spark_process
 from .spark_copy import spark
+from .spark_lake import spark_lake
 from .stop import stop
 from .upgrade import upgrade
 
@@ -180,5 +181,9 @@ RUNS = (
     Run(
         "spark", "R13", spark, Settings(messages=200_000, kills=5, producer_kills=5, deadline=1800),
         Settings(messages=400, kills=1, producer_kills=1, deadline=300, quiet=True),
+    ),
+    Run(
+        "spark-lake", "", spark_lake, Settings(messages=200_000, kills=5, producer_kills=5, deadline=1800),
+        Settings(messages=400, kills=0, producer_kills=1, deadline=300, strict=False, quiet=True),
     ),
 )  # fmt: skip

@@ -48,7 +48,9 @@ COMMANDS = {
     "archive": ["list", "replay", "purge"],
     "schedule": ["list", "show", "put", "pause", "resume", "trigger", "backfill", "preview", "delete", "tick"],
     "worker": ["run"],
-    "pipeline": ["ingest", "process", "lake", "report", "replay", "consumers", "release", "compact", "convert"],
+    "pipeline": [
+        *("ingest", "process", "lake", "table", "report", "replay", "consumers", "release", "compact", "convert"),
+    ],
     "bench": ["queue", "store", "latency", "compare"],
 }
 ALONE = [name for name in CONTRACT if name not in COMMANDS]

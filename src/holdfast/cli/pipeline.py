@@ -168,6 +168,39 @@ def lake(
     told(shell, f"added {done.added:,} messages to {done.lake}, which now has {done.rows:,}", done)
 
 
+@command(app, "table")
+def table(
+    shell: Shell,
+    queue: QueueName,
+    table: Annotated[str, typer.Argument(metavar="TABLE", help="The folder or bucket of the table.")],
+    type: Annotated[str, typer.Option(metavar="MODULE:TYPE", help="What every value is: its fields are the columns.")],
+    format: Annotated[str, typer.Option(help="delta or parquet.")] = "delta",
+    keep: Annotated[list[str] | None, typer.Option(metavar="COLUMN", help="Of the message; repeatable.")] = None,
+    by_day: Annotated[bool, typer.Option("--by-day", help="Divide the files by day (UTC).")] = False,
+    consumer: Annotated[str | None, typer.Option(help="A name for two jobs at once on one table.")] = None,
+    batch: Annotated[int | None, typer.Option(min=1, help="Messages of one commit, at most.")] = None,
+    tasks: Annotated[int | None, typer.Option(min=1, help="Tasks at once, where there is work for them.")] = None,
+    seconds: Annotated[str | None, typer.Option(metavar="SECONDS", help="Stop after so long, such as 10m.")] = None,
+    forever: Annotated[bool, typer.Option("--forever", help="Go on when the queue is empty.")] = False,
+    master: Master = None,
+    conf: Conf = None,
+) -> None:
+    """Make a table of a queue: a row for each message, a column for each field of its type.
+
+    Each message once; messages that cannot be read become dead letters with the reason.
+    """
+    from ..spark import jobs
+
+    given = {"keep": keep, "batch": batch, "seconds": None if seconds is None else values.seconds(seconds)}
+    said: dict[str, Any] = {name: value for name, value in given.items() if value is not None}
+    with spark_for(shell, "table", master, conf) as (spark, tell):
+        done = jobs.table(
+            spark, queue, table, type, url=shell.url, format=format, by_day=by_day, consumer=consumer,  # type: ignore[arg-type]  # of the format: it is checked there
+            tasks=tasks, forever=forever, tell=tell, **said,
+        )  # fmt: skip
+    told(shell, f"added {done.rows:,} rows to {done.table}, {done.dead:,} messages could not be read", done)
+
+
 @command(app, "report")
 def report(
     shell: Shell,

@@ -17,12 +17,13 @@ except ImportError as error:
 
 from .receipts import settle
 from .source import HoldfastSource
+from .tables import table_sink
 from .values import pack, unpack
 
 if TYPE_CHECKING:
     from pyspark.sql import SparkSession
 
-__all__ = ["DefaultSource", "HoldfastSource", "pack", "register", "settle", "unpack"]
+__all__ = ["DefaultSource", "HoldfastSource", "pack", "register", "settle", "table_sink", "unpack"]
 
 DefaultSource = HoldfastSource
 

@@ -46,6 +46,7 @@ STREAM = (
     "withReceipts",
 )
 LAKE = ("lake", "path", "queue", "versionAsOf", "finishedSince", "finishedUntil")
+TABLE = ("table", "versionAsOf")
 WRITE = (*_WHERE, "idempotencyKey")
 # Spark hands a stream's own settings over among the options of its sink.
 STREAM_WRITE = (*_WHERE, "checkpointLocation", "queryName", "outputMode")
@@ -120,6 +121,19 @@ def lake_reading(options: Mapping[str, str]) -> LakeReading:
         None if queues is None else tuple(config.queue_name(each.strip()) for each in queues.split(",")),
         *(None if at is None else at / 1e6 for at in times),
     )
+
+
+class TableReading(msgspec.Struct, frozen=True):
+    """A read of a Delta table."""
+
+    table: str
+    version: int | None
+
+
+def table_reading(options: Mapping[str, str]) -> TableReading:
+    """What `spark.read.option("table", …)` was told; ConfigError."""
+    given = Given(options, TABLE, "read a table")
+    return TableReading(given.text("table") or "", given.parsed("versionAsOf", int, "a whole number"))
 
 
 class Streaming(msgspec.Struct, frozen=True):

@@ -79,8 +79,11 @@ def fields_of(type_: Any) -> dict[str, Any] | None:
     """The fields of a record type by the names they have on the wire, or None."""
     if isinstance(type_, type) and issubclass(type_, msgspec.Struct):
         return {field.encode_name: field.type for field in msgspec.structs.fields(type_)}
+    if getattr(type_, "__pydantic_root_model__", False):
+        return None  # it is written as what is in it
     if isinstance(type_, type) and hasattr(type_, "model_fields"):  # pydantic
-        return {field.alias or name: field.annotation for name, field in type_.model_fields.items()}
+        own = type_.model_fields.items()
+        return {field.serialization_alias or field.alias or name: field.annotation for name, field in own}
     if dataclasses.is_dataclass(type_):
         hints = typing.get_type_hints(type_)
         return {field.name: hints[field.name] for field in dataclasses.fields(type_)}
@@ -93,7 +96,9 @@ def plainer(spark_type: sql.DataType) -> Plain:
     """A function from a value as JSON knows it (numbers, text, lists, dicts) to what Arrow puts in such a column."""
     if isinstance(spark_type, sql.StructType):
         parts = [(field.name, plainer(field.dataType)) for field in spark_type.fields]
-        return _optional(lambda value: {name: part(value.get(name)) for name, part in parts})
+        return _optional(
+            lambda value: {name: part(_member(value, name, at)) for at, (name, part) in enumerate(parts, -len(parts))}
+        )
     if isinstance(spark_type, sql.ArrayType):
         part = plainer(spark_type.elementType)
         return _optional(lambda value: [part(each) for each in value])
@@ -107,6 +112,11 @@ def plainer(spark_type: sql.DataType) -> Plain:
     if isinstance(spark_type, sql.TimestampType):
         return _optional(_in_utc)
     return lambda value: value
+
+
+def _member(value: Any, name: str, at: int) -> Any:
+    """Of an object, or of a record that is written as a list: its fields in order, after its tag where it has one."""
+    return value[at] if isinstance(value, list) else value.get(name)
 
 
 def _optional(function: Plain) -> Plain:

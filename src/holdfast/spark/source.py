@@ -18,7 +18,7 @@ from ..errors import ConfigError, HoldfastError
 from . import options, schema
 from .error_text import in_worker, plain
 from .lake import source as lake
-from .lake import tables
+from .lake import table_source, tables
 from .lake.reading import Chosen
 from .reading import check, reader
 from .streaming import Refused, StreamReader
@@ -43,6 +43,8 @@ class HoldfastSource(DataSource):
             chosen = _chosen(self.options)
             lake.check(chosen)
             return lake.of_view(chosen.view)
+        if "table" in self.options:
+            return table_source.columns(options.table_reading(self.options))
         read = options.reading(self.options)
         check(read.place)  # here, so that load() says what is wrong, not the first action
         return schema.of_stats() if read.stats else schema.of_view(read.view)
@@ -51,6 +53,8 @@ class HoldfastSource(DataSource):
     def reader(self, schema: StructType) -> DataSourceReader:
         if "lake" in self.options:
             return lake.LakeReader(_chosen(self.options), schema)
+        if "table" in self.options:
+            return table_source.TableReader(options.table_reading(self.options), schema)
         return reader(options.reading(self.options), schema)
 
     @plain

@@ -102,7 +102,7 @@ class _Unpacking:
         from pyspark.sql.pandas.types import to_arrow_schema
 
         arrow = to_arrow_schema(self._schema, timezone="UTC")
-        rows = _Rows(self._portable.type, keeps=self._keeps)
+        rows = Rows(self._portable.type, keeps=self._keeps)
         for batch in batches:
             payloads, kinds = batch["value"].to_pylist(), batch["content_type"].to_pylist()
             ids = batch["id"].to_pylist() if "id" in batch.schema.names else []
@@ -120,7 +120,7 @@ class _Unpacking:
             )
 
 
-class _Rows:
+class Rows:
     """Payloads as an array of structs, and what is wrong with those that cannot be one."""
 
     def __init__(self, type: Any, *, keeps: bool) -> None:

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import json
 import tempfile
 from pathlib import Path
 
@@ -52,6 +53,20 @@ def test_ingest_and_process(cli: Cli, tmp_path: Path) -> None:
     )
     done = cli.json("pipeline", "process", "orders", f"{HANDLERS}:ship", "--tasks", "1", "--timeout", "10s")
     assert (done["completed"], done["dead"], done["left"]) == (1, 1, 0)  # 5 always fails
+
+
+def test_table(cli: Cli, tmp_path: Path) -> None:
+    story(tmp_path, count=2)
+    cli("queue", "create", "orders")
+    for number in (1, 2, "x"):
+        cli("message", "send", "orders", json.dumps({"n": number}))
+    table = ["pipeline", "table", "orders", str(tmp_path / "table"), "--type", "tests.spark.jobs.table_types:Order"]
+    told = cli.out(*table, "--by-day", "--keep", "priority").splitlines()[0]
+    assert told == f"added 2 rows to {tmp_path / 'table'}, 1 messages could not be read"
+    again = cli.json(*table, "--by-day", "--keep", "priority")
+    assert (again["rows"], again["dead"], again["batches"]) == (0, 0, 0)
+    assert "is not a table of this type" in cli.error(*table)
+    assert "unknown format" in cli.error(*table, "--format", "orc")
 
 
 def test_what_is_wrong_is_one_line(cli: Cli, tmp_path: Path) -> None:

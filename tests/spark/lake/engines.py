@@ -7,20 +7,26 @@ from typing import Any
 
 from holdfast.spark.lake import Lake
 from holdfast.spark.lake.delta import opened
+from holdfast.spark.lake.place import Place
 
 
 def counts(lake: Lake, table: str = "messages") -> dict[str, tuple[int, int]]:
     """Rows and different ids, by engine: all of them should say the same."""
+    return counts_of(lake.table(table).place, "id")
+
+
+def counts_of(place: Place, id: str) -> dict[str, tuple[int, int]]:
+    """The same of any Delta table; `id` is the column that says which message a row is of."""
     import duckdb
     import polars
 
-    place = lake.table(table).place
-    by_polars = polars.scan_delta(place.shown, storage_options=place.storage).select("id").collect()["id"]
+    by_polars = polars.scan_delta(place.shown, storage_options=place.storage).select(id).collect()[id]
     delta: Any = opened(place)
     dataset = delta.to_pyarrow_dataset()
-    by_duckdb = duckdb.sql("select count(*), count(distinct id) from dataset").fetchall()[0]
-    by_arrow = dataset.to_table(columns=["id"])["id"]
-    by_pandas = dataset.to_table(columns=["id"]).to_pandas()["id"]
+    counted: Any = duckdb.sql(f"select count(*), count(distinct {id}) from dataset")
+    by_duckdb = counted.fetchall()[0]
+    by_arrow = dataset.to_table(columns=[id])[id]
+    by_pandas = dataset.to_table(columns=[id]).to_pandas()[id]
     return {
         "polars": (by_polars.len(), by_polars.n_unique()),
         "duckdb": (int(by_duckdb[0]), int(by_duckdb[1])),

@@ -12,6 +12,7 @@ from .release import ReleaseSummary, release
 from .replay import ReplaySummary, replay
 from .report import ReportSummary, report
 from .session import session
+from .table import TableSummary, table
 
 __all__ = [
     "CompactSummary",
@@ -23,6 +24,7 @@ __all__ = [
     "ReleaseSummary",
     "ReplaySummary",
     "ReportSummary",
+    "TableSummary",
     "compact",
     "convert",
     "ingest",
@@ -32,4 +34,5 @@ __all__ = [
     "replay",
     "report",
     "session",
+    "table",
 ]

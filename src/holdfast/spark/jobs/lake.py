@@ -14,8 +14,8 @@ import msgspec
 from ... import config
 from ...errors import ConfigError
 from ..lake import Change, File, Lake, LakeConflict, State, compacting, reading, tables, writing
+from ..lake.lake import Alone, marked
 from ..lake.lake import floor as floor_of_state
-from ..lake.lake import marked
 from . import source
 from .progress import Tell, silent, tasks
 from .store import place_of, queues_of
@@ -79,10 +79,10 @@ def lake(
     return _summary(place, files, dropped, time.monotonic() - started)
 
 
-def drop_before(place: Lake, day: str) -> int:
+def drop_before(place: Lake | Alone, day: str) -> int:
     """Drop what finished before a day, for good; how many messages."""
     dropped = 0
-    for table in (place.messages, place.replayed):
+    for table in place.parts:
         for attempt in range(1, JOB_TRIES + 1):
             base = table.state()
             change = compacting.expired(table, base, day) if base.version >= 0 else None
@@ -94,7 +94,7 @@ def drop_before(place: Lake, day: str) -> int:
                 if attempt == JOB_TRIES:
                     raise
                 continue
-            dropped += sum(file.rows for file in change.remove) if table is place.messages else 0
+            dropped += sum(file.rows for file in change.remove) if table is place.parts[0] else 0
             break
     return dropped
 

@@ -12,7 +12,7 @@ import msgspec
 
 from . import tables
 from .delta import CHECKPOINT_COMMITS, LOG, Change, File, State, Table, name_of, opened
-from .lake import Lake, floor, floor_mark
+from .lake import DAY, Alone, Lake, floor, floor_mark
 from .place import open_place
 from .reading import COPIED_ROWS, SMALL_FILE_BYTES
 from .writing import FILES, Writer, file_rows
@@ -77,19 +77,19 @@ def expired(table: Table, state: State, day: str) -> Change | None:
     """The change that drops everything that finished before a day; None: there is nothing to change."""
     start = datetime.fromisoformat(day).replace(tzinfo=UTC).timestamp()
     gone = tuple(file for file in state.files if _is_before(file, day, start))
-    if not gone and (floor(state) >= day or table.spec != tables.spec(tables.MESSAGES)):
-        return None
-    return Change("DELETE", remove=gone, marks=floor_mark(day))
+    if table.spec != tables.spec(tables.MESSAGES):
+        return Change("DELETE", remove=gone) if gone else None
+    return None if not gone and floor(state) >= day else Change("DELETE", remove=gone, marks=floor_mark(day))
 
 
 def _is_before(file: File, day: str, start: float) -> bool:
-    own = file.partition.get("day")
+    own = file.partition.get("day") or file.partition.get(DAY)
     return own < day if own is not None else file.last is not None and file.last < start
 
 
-def sweep(lake: Lake, *, keep_versions: float) -> int:
+def sweep(lake: Lake | Alone, *, keep_versions: float) -> int:
     """Delete files that went more than so many seconds ago, and what no commit ever named; how many."""
-    return sum(_swept(table, keep_versions) for table in (lake.messages, lake.replayed))
+    return sum(_swept(table, keep_versions) for table in lake.parts)
 
 
 def _swept(table: Table, keep: float) -> int:

@@ -13,7 +13,7 @@ import secrets
 import time
 from collections.abc import Iterator, Sequence
 from datetime import UTC, date, datetime
-from typing import TYPE_CHECKING, Any, Literal, TypeAlias
+from typing import TYPE_CHECKING, Any, Literal, NamedTuple, TypeAlias
 
 import msgspec
 
@@ -104,6 +104,14 @@ class Change(msgspec.Struct, frozen=True):
         )
 
 
+class Bounds(NamedTuple):
+    """The least and the greatest value of a column in a file; None where nobody has noted them."""
+
+    path: str
+    least: str | None = None
+    most: str | None = None
+
+
 class State:
     """One version of a table, complete; `version` is -1 before the first."""
 
@@ -119,6 +127,15 @@ class State:
     @property
     def rows(self) -> int:
         return sum(file.rows for file in self.files)
+
+    def bounds(self, column: str) -> list[Bounds]:
+        """Of a column of text, in each file."""
+        import pyarrow as pa
+
+        if self._delta is None:
+            return []
+        rows = pa.table(self._delta.get_add_actions(flatten=True)).to_pylist()
+        return [Bounds(row["path"], row.get(f"min.{column}"), row.get(f"max.{column}")) for row in rows]
 
     @property
     def schema(self) -> str:
@@ -239,6 +256,16 @@ def opened(place: Place, version: int | None = None) -> DeltaTable | None:
         if version is None:
             raise StoreError(f"{place.shown} cannot be read: {error}") from error
         raise ConfigError(f"{place.shown} has no version {version}: {error}") from error
+
+
+def table_at(place: Place) -> Table | None:
+    """The table that lies there, with the columns it has."""
+    delta = opened(place)
+    if delta is None:
+        return None
+    fields = msgspec.json.decode(str(delta.schema().to_json()))["fields"]
+    partitions = tuple(delta.metadata().partition_columns)
+    return Table(place, Spec(tuple((field["name"], field["type"]) for field in fields), partitions))
 
 
 def name_of(version: int) -> str:

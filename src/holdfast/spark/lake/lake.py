@@ -10,11 +10,12 @@ from typing import NamedTuple
 
 from ...errors import ConfigError
 from . import tables
-from .delta import State, Table
-from .place import open_place
+from .delta import State, Table, table_at
+from .place import Place, open_place
 
 NOTED, SENT = 1, 2  # versions of a replay's mark
 OLD = "_versions"  # the folder of lakes of 0.1.0, before they were Delta tables
+DAY = "message_day"  # what the files of a table of fields are divided by, if anything
 _FLOOR = "holdfast/retention"  # its version is a day: those before it were dropped and do not come back
 
 
@@ -55,6 +56,10 @@ class Lake:
         )
 
     @property
+    def parts(self) -> tuple[Table, ...]:
+        return (self.messages, self.replayed)
+
+    @property
     def text(self) -> str:
         """What opens it again, elsewhere."""
         return self.place.text
@@ -88,6 +93,27 @@ class Lake:
 
     def __repr__(self) -> str:
         return f"Lake({self.shown!r})"
+
+
+class Alone:
+    """A Delta table that is no part of a lake, as far as maintenance goes."""
+
+    def __init__(self, table: Table) -> None:
+        self.parts = (table,)
+        self.shown = table.place.shown
+
+    def state(self) -> State:
+        return self.parts[0].state()
+
+    @property
+    def has_days(self) -> bool:
+        return DAY in self.parts[0].spec.partitions
+
+
+def alone(place: Place) -> Alone | None:
+    """The table at a place, where one lies there by itself."""
+    found = table_at(place)
+    return None if found is None else Alone(found)
 
 
 def marked(store: str, queue: str) -> str:

@@ -58,6 +58,9 @@ class Place(Protocol):
 
     def delete(self, name: str) -> None: ...
 
+    def move(self, name: str, new: str) -> None:
+        """Durable when it returns. Nothing happens when there is no such file: it was moved before."""
+
 
 def open_place(given: str | os.PathLike[str]) -> Place:
     """A path, file:// or the URL of a bucket; ConfigError. Nothing is made."""
@@ -127,6 +130,16 @@ class Folder:
 
     def delete(self, name: str) -> None:
         (self.path / name).unlink(missing_ok=True)
+
+    def move(self, name: str, new: str) -> None:
+        path = self.path / new
+        path.parent.mkdir(parents=True, exist_ok=True)
+        try:
+            os.replace(self.path / name, path)
+        except FileNotFoundError:
+            return
+        for each in (path.parent, path.parent.parent):
+            _sync(each)
 
     def __repr__(self) -> str:
         return f"Folder({self.text!r})"
@@ -217,6 +230,16 @@ class Bucket:
 
         try:
             with self._plainly():
+                obstore.delete(self._bucket, name)
+        except FileNotFoundError:
+            return
+
+    def move(self, name: str, new: str) -> None:
+        import obstore
+
+        try:
+            with self._plainly():
+                obstore.copy(self._bucket, name, new)
                 obstore.delete(self._bucket, name)
         except FileNotFoundError:
             return

@@ -48,14 +48,22 @@ class Piece(msgspec.Struct, frozen=True):
     number: int = 0
     of: int = 1
 
+    def groups(self, total: int) -> list[int]:
+        """Which of a file's row groups are its."""
+        return list(range(total * self.number // self.of, total * (self.number + 1) // self.of))
+
 
 def plan(chosen: Chosen) -> list[list[Piece]]:
     """What each task reads. Opens the table: on a worker or the driver, never before a fork."""
     state = Lake(chosen.lake).table(chosen.view).state(chosen.version)
-    found = [file for file in state.files if chosen.may_hold(file)]
+    return shared_out([file for file in state.files if chosen.may_hold(file)])
+
+
+def shared_out(files: Sequence[File]) -> list[list[Piece]]:
+    """Files as tasks of about one size."""
     tasks: list[list[Piece]] = []
     room = 0
-    for file in sorted(found, key=lambda one: -one.size):
+    for file in sorted(files, key=lambda one: -one.size):
         parts = -(-file.size // SMALL_FILE_BYTES)
         if parts > 1:
             tasks += [[Piece(file.path, file.partition, number, parts)] for number in range(parts)]
@@ -79,13 +87,12 @@ def _piece(place: Place, piece: Piece, chosen: Chosen, names: Sequence[str]) -> 
     import pyarrow.parquet as pq
 
     with pq.ParquetFile(place.source(piece.path), page_checksum_verification=True, pre_buffer=True) as file:
-        total = file.num_row_groups
-        groups = range(total * piece.number // piece.of, total * (piece.number + 1) // piece.of)
+        groups = piece.groups(file.num_row_groups)
         if not groups:
             return
         there = set(file.schema_arrow.names)
         wanted = {*names, *_filtered(chosen)} & there
-        for batch in file.iter_batches(COPIED_ROWS, row_groups=list(groups), columns=sorted(wanted) or ["id"]):
+        for batch in file.iter_batches(COPIED_ROWS, row_groups=groups, columns=sorted(wanted) or ["id"]):
             rows = _passing(batch, chosen)
             if rows.num_rows:
                 yield _whole(rows, piece, chosen.view, names)
@@ -124,15 +131,20 @@ def _whole(rows: pa.RecordBatch, piece: Piece, view: str, names: Sequence[str]) 
     for name in names:
         kind = schema.field(name).type
         if name in piece.partition:
-            value: Any = piece.partition[name]
-            if value is not None and pa.types.is_date(kind):
-                value = date.fromisoformat(value)
-            columns.append(pa.repeat(pa.scalar(value, kind), rows.num_rows))
+            columns.append(constant(piece.partition[name], kind, rows.num_rows))
         elif name in rows.schema.names:
             columns.append(rows[name].cast(kind))
         else:
             columns.append(pa.nulls(rows.num_rows, kind))
     return pa.RecordBatch.from_arrays(columns, names=list(names))
+
+
+def constant(value: str | None, kind: Any, count: int) -> pa.Array:
+    """The column of a partition, or of a file that is older than the column."""
+    import pyarrow as pa
+
+    read: Any = date.fromisoformat(value) if value is not None and pa.types.is_date(kind) else value
+    return pa.repeat(pa.scalar(read, pa.string() if isinstance(read, str) else kind), count).cast(kind)
 
 
 def frame(

@@ -21,7 +21,8 @@ FILES = "file string"  # what tasks answer: a file each, as JSON
 FILE_ROWS = 2_000_000  # of a full file, however small the messages
 FILE_BYTES = 512 << 20  # the usual size of a Parquet file in a lake
 GROUP_BYTES = 32 << 20  # in memory, of a part that readers can skip: smaller ones compress badly
-_TEXTS = ("id", "message_id", "status")  # short, and asked for: their bounds are worth a place in the log
+MESSAGE_ID = "message_id"  # of a table that is made of a queue's fields
+_TEXTS = ("id", MESSAGE_ID, "status")  # short, and asked for: their bounds are worth a place in the log
 _REPETITIVE = (
     *("queue", "status", "content_type", "priority", "attempts", "max_attempts", "worker", "error"),
     *("kind", "reason", "fingerprint"),
@@ -102,9 +103,12 @@ class _Open:
         group = pa.concat_tables(self._held)
         if self._writer is None:
             self._path = self._stack.enter_context(self._place.writing(self._name))
-            repetitive = [name for name in _REPETITIVE if name in group.schema.names]
             self._writer = pq.ParquetWriter(
-                self._path, group.schema, compression="zstd", use_dictionary=repetitive, write_page_checksum=True
+                self._path,
+                group.schema,
+                compression="zstd",
+                use_dictionary=_repetitive(group.schema.names),
+                write_page_checksum=True,
             )
         self._writer.write_table(group, row_group_size=group.num_rows)
         self._held, self._held_bytes = [], 0
@@ -126,6 +130,11 @@ class _Open:
             self._writer.close()
         self._stack.close()
         self._place.delete(self._name)
+
+
+def _repetitive(names: list[str]) -> bool | list[str]:
+    """The columns that are worth a dictionary; of somebody's own fields each is tried."""
+    return MESSAGE_ID in names or [name for name in _REPETITIVE if name in names]
 
 
 def _size(path: str) -> int:
