@@ -33,6 +33,12 @@ EXPECTED = {
         "compacted: True",
         "report of 200 messages: report.html",
     ],
+    "read_the_lake.py": [
+        "Spark 120, polars 120, pyarrow 120",
+        "DuckDB 120, pandas 120",
+        "after compact: Spark 120, DuckDB 120",
+    ],
+    "fan_out.py": ["failed half way, and started again", "mails: 100", "customs: 25", "rows of the table: 100"],
     "redrive_dead_letters.py": ["would replay 30", "replayed 30", "once more: 0", "30 wait, 10 stay dead"],
 }
 
