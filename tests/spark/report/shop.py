@@ -57,9 +57,11 @@ async def _store(url: str) -> None:
     """What waits now: payments that nobody works on, and what is to be tried again."""
     async with holdfast.connect(url) as broker:
         payments = await broker.queue("payments", max_attempts=5, retry=holdfast.Fixed(3600))
-        await payments.enqueue_many([{"order": 4000 + number} for number in range(212)])
+        await payments.enqueue_many([{"order": 4000 + number} for number in range(232)])
         for each in await payments.dequeue_many(14):
             await each.fail(TRACE.format(51))
+        for each in await payments.dequeue_many(20):
+            await each.kill(TRACE.format(54))
         emails = await broker.queue("emails")
         await emails.enqueue_many([{"to": f"{number}@example.com"} for number in range(3)])
         await emails.dequeue_many(3, lease=600)

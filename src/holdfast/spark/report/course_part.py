@@ -147,7 +147,7 @@ def latencies(figures: Figures, period: Period) -> str:
         if "wait" in known
         else note("The store does not say when a message was claimed: wait and run are not known.")
     )
-    body = f'<div class="body">{lacks}<div class="trio">{panels}</div></div>{_by_queue(figures, known)}'
+    body = f'<div class="body">{lacks}<div class="spans">{panels}</div></div>{_by_queue(figures, known)}'
     keys = " · ".join(_POINTS)
     return card("How long it took", Html(body), note=f"{keys}; one scale, logarithmic", id="latency")
 

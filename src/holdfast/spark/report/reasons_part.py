@@ -30,10 +30,9 @@ def _reason(one: Reason, figures: Figures) -> str:
     earlier = words.number(one.before) if one.before else "none"
     before = f", {earlier} in the period before" if figures.before_is_whole else ""
     times = f"first {words.exact(one.first)}, last {words.exact(one.last)} UTC{before}"
-    kind = f'<span class="pill {tone}">{safe(one.kind)}</span> ' if one.kind else ""
     return (
         f'<div class="reason"><div class="what"><p class="count {tone}"><strong>{words.number(one.count)}</strong> '
-        f"{safe(one.status)} in <b>{safe(one.queue)}</b></p><h3>{kind}{safe(one.reason)}</h3>"
+        f"{safe(one.status)} in <b>{safe(one.queue)}</b></p><h3>{safe(one.reason)}</h3>"
         f'<p class="sub">{safe(times)}</p></div><div class="stack">{_sample(one)}{_again(one, figures)}</div></div>'
     )
 
@@ -118,7 +117,10 @@ def _by_attempts(figures: Figures) -> str:
         return '<p class="body">Every message ended at its first attempt.</p>'
     most = min(max(one.attempts for one in figures.tries), 5)
     heads = [Head("completed at attempt"), *(Head(str(each), "n" if each < 3 else "n mid") for each in range(1, most))]
-    heads += [Head(f"{most} or later" if most == 5 else str(most), "n"), Head("died or failed", "n")]
+    heads += [
+        Head(f"{most} or later" if most == 5 else str(most), "n mid" if most > 2 else "n"),
+        Head("died or failed", "n"),
+    ]
     rows: list[list[Cell]] = []
     for name in names:
         own = [one for one in figures.tries if one.queue == name]
