@@ -22,19 +22,20 @@ def with_spark(spark: SparkSession, lake: str) -> int:
 
 def with_polars(lake: str) -> int:
     messages = polars.scan_delta(f"{lake}/messages")
-    return messages.filter(polars.col("status") == "completed").select(polars.len()).collect().item()
+    return int(messages.filter(polars.col("status") == "completed").select(polars.len()).collect().item())
 
 
 def with_pyarrow(lake: str) -> int:
     messages = DeltaTable(f"{lake}/messages").to_pyarrow_dataset()
-    return messages.to_table(columns=["status"]).column("status").to_pylist().count("completed")
+    return int(messages.to_table(columns=["status"]).column("status").to_pylist().count("completed"))
 
 
 def with_duckdb(lake: str) -> int:
-    messages = DeltaTable(f"{lake}/messages").to_pyarrow_dataset()  # noqa: F841 - DuckDB finds it by its name
-    found = duckdb.sql("select count(*) from messages where status = 'completed'").fetchone()
-    assert found is not None
-    return int(found[0])
+    messages = DeltaTable(f"{lake}/messages").to_pyarrow_dataset()
+    with duckdb.connect() as connection:
+        connection.register("messages", messages)
+        [(count,)] = connection.execute("select count(*) from messages where status = 'completed'").fetchall()
+    return int(count)
 
 
 def with_pandas(lake: str) -> int:

@@ -67,3 +67,13 @@ def test_every_spark_example_is_run() -> None:
     assert {path.name for path in EXAMPLES.glob("*.py")} == set(EXPECTED)
     for path in EXAMPLES.glob("*.py"):
         assert re.search(rf"\b{path.name}\b", path.read_text().splitlines()[0]), path
+
+
+@pytest.mark.parametrize(("guide", "name"), [("delta.md", "read_the_lake.py"), ("fan-out.md", "fan_out.py")])
+def test_guides_show_what_the_examples_run(guide: str, name: str) -> None:
+    """Their blocks are not programs of their own, but every line of them is one of the example."""
+    blocks = re.findall(r"^```python no-run\n(.*?)^```$", (ROOT / "docs" / "guide" / guide).read_text(), re.M | re.S)
+    there = {line.strip() for line in (EXAMPLES / name).read_text().splitlines()}
+    shown = [line.strip() for block in blocks for line in block.splitlines() if line.strip()]
+    assert shown
+    assert [line for line in shown if line not in there] == []
