@@ -209,10 +209,11 @@ def report(
     queue: Annotated[list[str] | None, typer.Option(help="Only this queue; may be repeated.")] = None,
     since: Annotated[str | None, Time] = None,
     until: Annotated[str | None, Time] = None,
+    no_payloads: Annotated[bool, typer.Option("--no-payloads", help="Show no payloads of messages.")] = False,
     master: Master = None,
     conf: Conf = None,
 ) -> None:
-    """Measure a lake: throughput, latencies, retries, reasons of failure.
+    """Measure a lake: what came and ended, latencies, workers, why messages died.
 
     Writes one page with charts, and the same numbers as tables.
     """
@@ -220,7 +221,10 @@ def report(
 
     first, end = (None if text is None else values.instant(text) for text in (since, until))
     with spark_for(shell, "report", master, conf) as (spark, tell):
-        done = jobs.report(spark, lake, out, queues=queue, since=first, until=end, tell=tell)
+        done = jobs.report(
+            spark, lake, out, queues=queue, since=first, until=end, url=shell.url,
+            payloads=not no_payloads, tell=tell,
+        )  # fmt: skip
     told(shell, f"{done.messages:,} messages of {done.queues} queues: open {done.page}", done)
 
 

@@ -33,6 +33,12 @@ EXPECTED = {
         "compacted: True",
         "report of 200 messages: report.html",
     ],
+    "read_the_lake.py": [
+        "Spark 120, polars 120, pyarrow 120",
+        "DuckDB 120, pandas 120",
+        "after compact: Spark 120, DuckDB 120",
+    ],
+    "fan_out.py": ["failed half way, and started again", "mails: 100", "customs: 25", "rows of the table: 100"],
     "redrive_dead_letters.py": ["would replay 30", "replayed 30", "once more: 0", "30 wait, 10 stay dead"],
 }
 
@@ -61,3 +67,13 @@ def test_every_spark_example_is_run() -> None:
     assert {path.name for path in EXAMPLES.glob("*.py")} == set(EXPECTED)
     for path in EXAMPLES.glob("*.py"):
         assert re.search(rf"\b{path.name}\b", path.read_text().splitlines()[0]), path
+
+
+@pytest.mark.parametrize(("guide", "name"), [("delta.md", "read_the_lake.py"), ("fan-out.md", "fan_out.py")])
+def test_guides_show_what_the_examples_run(guide: str, name: str) -> None:
+    """Their blocks are not programs of their own, but every line of them is one of the example."""
+    blocks = re.findall(r"^```python no-run\n(.*?)^```$", (ROOT / "docs" / "guide" / guide).read_text(), re.M | re.S)
+    there = {line.strip() for line in (EXAMPLES / name).read_text().splitlines()}
+    shown = [line.strip() for block in blocks for line in block.splitlines() if line.strip()]
+    assert shown
+    assert [line for line in shown if line not in there] == []

@@ -12,9 +12,11 @@ from typing import TYPE_CHECKING
 import msgspec
 
 from ...messages import instant
+from ..options import check_url
 from ..report.figures import Figures, Latency
 from ..report.measure import measure
 from .lake import opened
+from .now import store_of
 from .progress import Tell, silent, tasks
 
 if TYPE_CHECKING:
@@ -41,16 +43,32 @@ def report(
     queues: Sequence[str] | None = None,
     since: datetime | None = None,
     until: datetime | None = None,
+    url: str | None = None,
+    payloads: bool = True,
     tell: Tell = silent,
 ) -> ReportSummary:
-    """Measure what finished from `since` until before `until`; write `report.html`, `report.json` and `tables/`."""
+    """Measure what finished from `since` until before `until`; write `report.html`, `report.json` and `tables/`.
+
+    With a `since` it is compared with as long a time before. The store at `url`, or of the environment, says what waits
+    now. `payloads=False` leaves out the payloads of samples.
+    """
+    check_url(url)
     started = time.monotonic()
     place, state = opened(lake)
     bounds = [
         None if moment is None else instant(name, moment) for name, moment in (("since", since), ("until", until))
     ]
     with tasks(spark, "report: measuring", tell):
-        figures = measure(spark, place, state.version, queues=queues or None, since=bounds[0], until=bounds[1])
+        figures = measure(
+            spark,
+            place,
+            state.version,
+            queues=queues or None,
+            since=bounds[0],
+            until=bounds[1],
+            store=store_of(spark, url),
+            payloads=payloads,
+        )
     folder = Path(out)
     written = write(figures, folder)
     took = time.monotonic() - started
@@ -74,7 +92,7 @@ def _write_table(path: Path, kind: type[msgspec.Struct], rows: Sequence[msgspec.
     import pyarrow as pa
     import pyarrow.parquet as pq
 
-    kinds = {int: pa.int64(), float: pa.float64(), bytes: pa.binary()}
+    kinds = {int: pa.int64(), float: pa.float64(), float | None: pa.float64(), bytes: pa.binary()}
     schema = pa.schema([(one.name, kinds.get(one.type, pa.string())) for one in msgspec.structs.fields(kind)])
     made = pa.Table.from_pylist([msgspec.structs.asdict(row) for row in rows], schema=schema)
     pq.write_table(made, path, compression="zstd")

@@ -4,19 +4,23 @@ from __future__ import annotations
 
 import time
 from collections.abc import Sequence
-from datetime import UTC, datetime
 from typing import TYPE_CHECKING, Any
 
+import msgspec
+
 from ..lake import Lake, reading, tables
-from .figures import QUANTILES, Figures, Latency, Minute, Reason, Tries, queue_figures
+from . import columns, latencies, samples
+from .figures import Before, Bucket, EndedBefore, Figures, Latency, Reason, Tries, Worker, queue_figures
+from .periods import TICK_S, Period, period_of, start_of_all
+from .present import Arrivals, Store
 
 if TYPE_CHECKING:
-    from pyspark.sql import Column, DataFrame, SparkSession
+    from pyspark.sql import DataFrame, SparkSession
 
-SKETCH_K = 1024  # of the KLL sketches: ranks are off by about 0.3 %
 MOST_REASONS = 200  # kept of a table that a million messages could fill
-_MEASURED = ("queue", "day", "status", "attempts", "enqueued_at", "claimed_at", "finished_at")
-_ENDS = ("completed", "failed", "dead")
+MOST_WORKERS = 200  # the same: every start of a process is a worker of its own
+ERROR_CHARS = 4000  # of a traceback: its first line and its frames stand at the beginning
+_MEASURED = ("queue", "day", "status", "attempts", "worker", "enqueued_at", "claimed_at", "finished_at")
 
 
 def measure(
@@ -27,108 +31,177 @@ def measure(
     queues: Sequence[str] | None = None,
     since: float | None = None,
     until: float | None = None,
+    store: Store | None = None,
+    payloads: bool = False,
 ) -> Figures:
-    """The figures of what finished from `since` until before `until` (seconds since 1970) in these queues."""
-    chosen: dict[str, Any] = {"version": version, "queues": queues, "since": since}
-    messages = _between(reading.frame(spark, lake, columns=_MEASURED, **chosen), since, until)
-    errors = _between(reading.frame(spark, lake, tables.ERRORS, **chosen), since, until)
-    minutes, tries, latency = _minutes(messages), _tries(messages), _latency(messages)
-    return Figures(
-        lake.shown,
-        version,
-        time.time(),
-        since,
-        until,
-        queue_figures(minutes, tries, latency),
-        minutes,
-        latency,
-        tries,
-        _reasons(errors),
+    """The figures of what finished from `since` until before `until` (seconds since 1970) in these queues.
+
+    `store` is asked what waits now; with `payloads` those of samples are read.
+    """
+    asked = Store() if store is None else store
+    state = lake.messages.state(version)
+    known = [file for file in state.files if queues is None or file.partition["queue"] in queues]
+    present = asked.present(state, queues)
+    nothing = Figures(lake=lake.shown, version=version, made_at=time.time(), period=None, present=present)
+    end = until if until is not None else max((file.last or 0.0 for file in known), default=0.0) + TICK_S
+    first = min((file.first or 0.0 for file in known), default=end)
+    if first >= end or (since is not None and since >= end):
+        return nothing
+    before = None if since is None else since - (end - since)
+    chosen: dict[str, Any] = {"version": version, "queues": queues, "since": before}
+    rows = columns.as_numbers(reading.frame(spark, lake, columns=_MEASURED, **chosen)).cache()
+    try:
+        period = period_of(since if since is not None else _start(rows, first, end), end)
+        is_whole = before is not None and first <= before + period.step  # its first message need not come at once
+        made = _measured(rows, period, asked.waiting(period), nothing, is_whole=is_whole)
+    finally:
+        rows.unpersist()
+        asked.close()
+    if not made.ended:
+        return nothing
+    found = _reasons(columns.as_numbers(reading.frame(spark, lake, tables.ERRORS, **chosen)), period)
+    return msgspec.structs.replace(made, reasons=samples.with_values(lake, state, found) if payloads else found)
+
+
+def _start(rows: DataFrame, first: float, end: float) -> float:
+    """Where a report of everything begins."""
+    from pyspark.sql import functions as F
+
+    came = rows.agg(F.min("came").alias("came")).collect()[0]["came"]
+    return start_of_all(first if came is None else came / 1e6, first, end)
+
+
+def _measured(rows: DataFrame, period: Period, waiting: list[Arrivals], nothing: Figures, *, is_whole: bool) -> Figures:
+    ended = columns.during(rows, period.start, period.end)
+    tries, latency = _tries(ended), latencies.latency(ended)
+    buckets, at_start = _buckets(rows, period, waiting)
+    earlier = Period(period.start - period.seconds, period.start, period.step)
+    return msgspec.structs.replace(
+        nothing,
+        period=period,
+        before_is_whole=is_whole,
+        queues=queue_figures(period, buckets, at_start, tries, latency),
+        buckets=buckets,
+        ended_before=_ended_before(rows, earlier, period) if is_whole else [],
+        latency=latency,
+        course=latencies.course(ended, period),
+        tries=tries,
+        workers=_workers(ended),
+        before=_before(rows, earlier) if is_whole else [],
     )
 
 
-def _between(df: DataFrame, since: float | None, until: float | None) -> DataFrame:
-    if since is not None:
-        df = df.where(df["finished_at"] >= datetime.fromtimestamp(since, UTC))
-    if until is not None:
-        df = df.where(df["finished_at"] < datetime.fromtimestamp(until, UTC))
-    return df
-
-
-def _counts() -> list[Column]:
+def _buckets(rows: DataFrame, period: Period, waiting: list[Arrivals]) -> tuple[list[Bucket], dict[str, int]]:
+    """What came and what ended, step by step; and how many of each queue were there when the period began."""
     from pyspark.sql import functions as F
 
-    return [F.count_if(F.col("status") == status).alias(status) for status in _ENDS]
+    there = rows.where(rows["ended"] >= columns.in_micros(period.start))
+    came = F.struct(columns.place(F.col("came"), period).alias("place"), F.lit("arrived").alias("what"))
+    ended = F.struct(columns.place(F.col("ended"), period).alias("place"), F.col("status").alias("what"))
+    events = there.select("queue", F.explode(F.array(came, ended)).alias("event")).select("queue", "event.*")
+    found = events.where("place is not null").groupBy("queue", "place", "what").count().collect()
+    table: dict[tuple[str, int], dict[str, int]] = {}
+    for queue, place, what, count in [
+        *(tuple(row) for row in found),
+        *((one.queue, one.place, "arrived", one.count) for one in waiting),
+    ]:
+        cell = table.setdefault((queue, place), dict.fromkeys(("arrived", *columns.ENDS), 0))
+        cell[what] = cell.get(what, 0) + count
+    at_start = {queue: cell["arrived"] for (queue, place), cell in table.items() if place < 0}
+    made = [Bucket(queue, period.at(place), **cell) for (queue, place), cell in sorted(table.items()) if place >= 0]
+    return made, at_start
 
 
-def _minutes(messages: DataFrame) -> list[Minute]:
-    from pyspark.sql import functions as F
-
-    minute = (F.floor(F.unix_micros("finished_at") / 60_000_000) * 60).alias("at")
-    rows = messages.groupBy("queue", minute).agg(*_counts()).orderBy("queue", "at").collect()
-    return [Minute(**row.asDict()) for row in rows]
-
-
-def _tries(messages: DataFrame) -> list[Tries]:
-    rows = messages.groupBy("queue", "attempts").agg(*_counts()).orderBy("queue", "attempts").collect()
+def _tries(ended: DataFrame) -> list[Tries]:
+    rows = ended.groupBy("queue", "attempts").agg(*columns.counts()).orderBy("queue", "attempts").collect()
     return [Tries(**row.asDict()) for row in rows]
 
 
-def _latency(messages: DataFrame) -> list[Latency]:
-    """Sketches by queue, day and metric; then merged by queue, and over all. Sketches merge, percentiles do not."""
+def _workers(ended: DataFrame) -> list[Worker]:
     from pyspark.sql import functions as F
 
-    def seconds(start: str, end: str) -> Column:
-        span = (F.unix_micros(end) - F.unix_micros(start)) / F.lit(1e6)
-        return F.greatest(span, F.lit(0.0))  # a clock of one process may be a little behind another's
-
-    spans = messages.select(
-        "queue",
-        F.date_format("day", "yyyy-MM-dd").alias("day"),
-        seconds("enqueued_at", "claimed_at").alias("wait"),
-        seconds("claimed_at", "finished_at").alias("run"),
-        seconds("enqueued_at", "finished_at").alias("total"),
+    runs = ended.where("worker is not null").withColumn("run", latencies.span("claimed", "ended"))
+    sketch = F.kll_sketch_agg_double("run", latencies.SKETCH_K).alias("sketch")
+    found = runs.groupBy("worker").agg(
+        F.concat_ws(", ", F.sort_array(F.collect_set("queue"))).alias("queues"),
+        F.count("*").alias("ended"),
+        *columns.counts(),
+        F.count_if(F.col("attempts") > 1).alias("retried"),
+        F.coalesce(F.sum("run"), F.lit(0.0)).alias("busy"),
+        columns.seconds(F.min("ended")).alias("first"),
+        columns.seconds(F.max("ended")).alias("last"),
+        F.count("run").alias("known"),
+        sketch,
     )
-    long = spans.unpivot(["queue", "day"], ["wait", "run", "total"], "metric", "span")
-    daily = long.where("span is not null").groupBy("metric", "queue", "day").agg(
-        F.count("*").alias("count"),
-        F.min("span").alias("least"),
-        F.max("span").alias("most"),
-        F.sum("span").alias("sum"),
-        F.kll_sketch_agg_double("span", SKETCH_K).alias("sketch"),
-    )  # fmt: skip
-    merged = daily.rollup("metric", "queue", "day").agg(
-        F.sum("count").alias("count"),
-        F.min("least").alias("least"),
-        F.max("most").alias("most"),
-        (F.sum("sum") / F.sum("count")).alias("mean"),
-        F.kll_merge_agg_double("sketch", SKETCH_K).alias("sketch"),
-    )
-    ranks = F.array(*[F.lit(rank) for rank in QUANTILES])
-    rows = merged.where("metric is not null").withColumn("at", F.kll_sketch_get_quantile_double("sketch", ranks))
-    found = rows.orderBy("metric", "queue", "day").collect()
-    return [_one_latency(row) for row in found]
+    ranks = F.array(F.lit(0.5), F.lit(0.95))
+    at = F.when(F.col("known") > 0, F.kll_sketch_get_quantile_double("sketch", ranks)).alias("at")
+    names = [name for name in Worker.__struct_fields__ if name not in ("p50", "p95")]
+    rows = found.orderBy(F.desc("ended"), "worker").limit(MOST_WORKERS).select(*names, at).collect()
+    return [_worker(row.asDict()) for row in rows]
 
 
-def _one_latency(row: Any) -> Latency:
-    p50, p90, p95, p99 = row["at"]
-    return Latency(
-        row["queue"] or "", row["day"] or "", row["metric"], row["count"], row["least"], row["mean"],
-        p50, p90, p95, p99, row["most"], bytes(row["sketch"]),
-    )  # fmt: skip
+def _worker(row: dict[str, Any]) -> Worker:
+    p50, p95 = row.pop("at") or (None, None)
+    return Worker(**row, p50=p50, p95=p95)
 
 
-def _reasons(errors: DataFrame) -> list[Reason]:
+def _before(rows: DataFrame, period: Period) -> list[Before]:
+    """The same period's length earlier, by queue and over all."""
     from pyspark.sql import functions as F
 
-    instant = F.unix_micros("finished_at") / F.lit(1e6)
+    ended = columns.during(rows, period.start, period.end)
+    counted = ended.rollup("queue").agg(
+        F.count("*").alias("ended"), *columns.counts(), F.count_if(F.col("attempts") > 1).alias("retried")
+    )
+    came = rows.where(rows["came"].between(columns.in_micros(period.start), columns.in_micros(period.end) - 1))
+    arrived = {row["queue"] or "": row["count"] for row in came.rollup("queue").count().collect()}
+    found = {row["queue"] or "": row.asDict() for row in counted.collect()}
+    totals = {one.queue: one for one in latencies.latency(ended) if one.metric == "total" and not one.day}
+    return [_one_before(name, found.get(name), arrived.get(name, 0), totals.get(name)) for name in {*found, *arrived}]
+
+
+def _ended_before(rows: DataFrame, earlier: Period, period: Period) -> list[EndedBefore]:
+    """The same steps a period earlier, at the time of this one."""
+    from pyspark.sql import functions as F
+
+    moved = F.col("ended") + columns.in_micros(period.seconds)
+    ended = columns.during(rows, earlier.start, earlier.end).withColumn("place", columns.place(moved, period))
+    found = ended.where("place is not null").groupBy("place").count().orderBy("place").collect()
+    return [EndedBefore(period.at(row["place"]), row["count"]) for row in found]
+
+
+def _one_before(queue: str, row: dict[str, Any] | None, arrived: int, total: Latency | None) -> Before:
+    counts = {name: (row or {}).get(name, 0) for name in ("ended", *columns.ENDS, "retried")}
+    spans = (total.p50, total.p95, total.p99) if total else (0.0, 0.0, 0.0)
+    return Before(queue, arrived, **counts, p50=spans[0], p95=spans[1], p99=spans[2])
+
+
+def _reasons(errors: DataFrame, period: Period) -> list[Reason]:
+    """Why messages ended in the period, each reason with the last message that ended for it."""
+    from pyspark.sql import functions as F
+
+    now = F.col("ended") >= columns.in_micros(period.start)
+    errors = errors.where(F.col("ended") < columns.in_micros(period.end))
+    last = F.struct("id", "worker", "attempts", F.substring("error", 1, ERROR_CHARS).alias("error"))
     found = errors.groupBy("fingerprint", "queue", "status").agg(
         F.min("kind").alias("kind"),
         F.min("reason").alias("reason"),
-        F.count("*").alias("count"),
-        F.min(instant).alias("first"),
-        F.max(instant).alias("last"),
-        F.max_by("id", "finished_at").alias("example"),
+        F.count_if(now).alias("count"),
+        F.count_if(~now).alias("before"),
+        columns.seconds(F.min(F.when(now, F.col("ended")))).alias("first"),
+        columns.seconds(F.max(F.when(now, F.col("ended")))).alias("last"),
+        F.max_by(last, "ended").alias("example"),
     )
-    rows = found.orderBy(F.desc("count"), "fingerprint", "queue").limit(MOST_REASONS).collect()
-    return [Reason(**row.asDict()) for row in rows]
+    rows = found.where("count > 0").orderBy(F.desc("count"), "fingerprint", "queue").limit(MOST_REASONS).collect()
+    return [_reason(row.asDict(recursive=True)) for row in rows]
+
+
+def _reason(row: dict[str, Any]) -> Reason:
+    example = row.pop("example")
+    return Reason(
+        **row,
+        example=example["id"],
+        worker=example["worker"] or "",
+        attempts=example["attempts"],
+        error=example["error"],
+    )
