@@ -13,6 +13,8 @@ SOURCES = {
     "pythons": ["pyproject.toml", "requirements/pythons.in", *WITH_DEV],
     "suites": ["requirements/suites.in", *WITH_DEV],
     "dist": ["requirements/dist.in", *WITH_DEV],
+    "spark-connect": ["requirements/spark-connect.in", *WITH_DEV],
+    "spark-4.2": ["requirements/spark-4.2.in", "--no-annotate"],
     "uv": ["requirements/uv.in"],
     "peers": ["requirements/peers.in"],
     "peers-postgres": ["requirements/peers-postgres.in"],

@@ -3,6 +3,7 @@
 make suites                      all of them, on all their stores
 make suites ARGS="celery huey"   these; the other rows of the table stay
 make suites ARGS="celery file"   on this store only
+make suites ARGS=spark           our own tests on Spark Connect, Declarative Pipelines and the older PySpark alone
 python tools/suites.py --get     download what the short form needs, which is part of `make test`
 """
 
@@ -20,6 +21,7 @@ from pathlib import Path
 
 import installing
 import pythons
+import spark_suites
 
 sys.path.append(str(Path(__file__).resolve().parent.parent))
 
@@ -160,4 +162,6 @@ def run_all(suites: Sequence[Suite], kinds: Sequence[str], interpreters: dict[st
 
 
 if __name__ == "__main__":
-    sys.exit(main(sys.argv[1:]))
+    if sys.argv[1:2] == ["spark"]:
+        sys.exit(spark_suites.main(sys.argv[2:]))
+    sys.exit(main(sys.argv[1:]) or (0 if sys.argv[1:] else spark_suites.main([])))

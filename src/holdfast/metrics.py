@@ -9,6 +9,7 @@ from __future__ import annotations
 import platform
 import time
 from collections.abc import Callable, Iterable, Mapping
+from contextlib import suppress
 from typing import TYPE_CHECKING, Any, Protocol
 
 from . import ids
@@ -114,17 +115,7 @@ class Metrics:
 
     def serve(self, port: int = DEFAULT_PORT, host: str = "127.0.0.1") -> None:
         """Answer at `/metrics`, in a thread, until `close`."""
-        try:
-            server, thread = _client().start_http_server(port, addr=host, registry=self._registry)
-        except OSError as error:
-            raise ConfigError(f"cannot serve metrics on {host}:{port}: {error.strerror or error}") from error
-        self.port: int = server.server_port
-
-        def stop() -> None:
-            server.shutdown()
-            server.server_close()
-            thread.join()
-
+        self.port, stop = _served(self._registry, port, host)
         self._ends.append(stop)
 
     def close(self) -> None:
@@ -151,6 +142,76 @@ class Metrics:
         for kind, count in (self._broker.store.requests() or {}).items():
             asked.add_metric([*values, kind], count)
         return [built, slots, asked]
+
+
+class StreamMetrics:
+    """Of Spark's streams, as their queries report them (`holdfast.spark.Watch`)."""
+
+    def __init__(self) -> None:
+        client = _client()
+        self._registry = client.CollectorRegistry()
+        self._rows = self._made("Counter", "holdfast_stream_messages", "Messages that streams have read.")
+        self._failures = self._made("Counter", "holdfast_stream_failures", "Queries that ended with an error.")
+        self._gauges = {
+            name: self._made("Gauge", f"holdfast_stream_{name}", text)
+            for name, text in {
+                "lag_messages": "Messages that were ready and not read when the last batch ended.",
+                "arriving_per_second": "Messages a second that came in, as Spark measured it for the last batch.",
+                "processed_per_second": "Messages a second of the last batch.",
+                "batch_seconds": "How long the last batch took.",
+            }.items()
+        }
+        self._stop: Callable[[], None] | None = None
+
+    def _made(self, kind: str, name: str, text: str) -> Any:
+        return getattr(_client(), kind)(name, text, ["consumer"], registry=self._registry)
+
+    def reported(
+        self, consumer: str, *, rows: int, seconds: float, lag: int | None, rates: tuple[float, float]
+    ) -> None:
+        """A batch has ended, or a query without new messages says that it lives."""
+        self._rows.labels(consumer).inc(rows)
+        known = {"lag_messages": lag, "arriving_per_second": rates[0], "processed_per_second": rates[1]}
+        for name, value in {**known, "batch_seconds": seconds}.items():
+            if value is not None:
+                self._gauges[name].labels(consumer).set(value)
+
+    def ended(self, consumer: str, *, failed: bool) -> None:
+        """Its numbers of now are those of nobody any more."""
+        for gauge in self._gauges.values():
+            with suppress(KeyError):
+                gauge.remove(consumer)
+        if failed:
+            self._failures.labels(consumer).inc()
+
+    def text(self) -> bytes:
+        """All of it, as Prometheus reads it."""
+        written: bytes = _client().generate_latest(self._registry)
+        return written
+
+    def serve(self, port: int = DEFAULT_PORT, host: str = "127.0.0.1") -> None:
+        """Answer at `/metrics`, in a thread, until `close`."""
+        self.port, self._stop = _served(self._registry, port, host)
+
+    def close(self) -> None:
+        if self._stop is not None:
+            self._stop()
+            self._stop = None
+
+
+def _served(registry: Any, port: int, host: str) -> tuple[int, Callable[[], None]]:
+    """The port that answers, and what ends it."""
+    try:
+        server, thread = _client().start_http_server(port, addr=host, registry=registry)
+    except OSError as error:
+        raise ConfigError(f"cannot serve metrics on {host}:{port}: {error.strerror or error}") from error
+
+    def stop() -> None:
+        server.shutdown()
+        server.server_close()
+        thread.join()
+
+    return server.server_port, stop
 
 
 def serve(broker: Watched, port: int = DEFAULT_PORT, host: str = "127.0.0.1") -> Metrics:

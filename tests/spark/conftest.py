@@ -15,6 +15,7 @@ from tests import ROOT
 from tests.servers.s3 import LIMITED
 
 HERE = Path(__file__).parent
+REMOTE = os.environ.get("SPARK_REMOTE")
 
 
 # Tests run everything once: what makes long jobs fast only makes them slow.
@@ -41,7 +42,8 @@ def spark(keys: None, tmp_path_factory: pytest.TempPathFactory) -> Iterator[Spar
     places = {"spark.local.dir": scratch, "spark.sql.warehouse.dir": f"{scratch}/warehouse"}
     # Executors, and Spark's planner of reads, import what tests define.
     os.environ["PYTHONPATH"] = os.pathsep.join([str(ROOT / "src"), str(ROOT), os.environ.get("PYTHONPATH", "")])
-    made = session("local[2,3]", {**FOR_SMALL_JOBS, **places})
+    # tools/spark_suites.py says so: the same tests with Spark Connect.
+    made = session() if REMOTE else session("local[2,3]", {**FOR_SMALL_JOBS, **places})
     holdfast.spark.register(made)
     yield made
     made.stop()

@@ -6,12 +6,22 @@ import pickle
 import sys
 
 import pytest
-from pyspark.sql.datasource import DataSourceReader, EqualTo, GreaterThan, In, Not, StringStartsWith
+from pyspark.sql.datasource import (
+    CaseInsensitiveDict,
+    DataSourceReader,
+    EqualTo,
+    GreaterThan,
+    In,
+    Not,
+    StringStartsWith,
+)
 from pyspark.sql.types import StringType, StructType
 
 import holdfast
 from holdfast.errors import ConfigError, QueueNotFound
+from holdfast.holders import process_name
 from holdfast.spark import HoldfastSource, pushdown
+from holdfast.spark.link import link
 from holdfast.stores.batches import Filter
 
 pytestmark = pytest.mark.timeout(180)
@@ -25,7 +35,7 @@ def url(tmp_path_factory):
         emails = broker.queue("emails", lease=3600)
         emails.enqueue_many([{"n": n} for n in range(500)], priority=3, headers={"a": "b"})
         emails.enqueue({"n": "later"}, delay=3600)
-        emails.dequeue_many(10)
+        emails.dequeue_many(10)  # which this process holds
         taken = emails.dequeue_many(25)
         emails.complete_many(taken[:10], results=[{"r": n} for n in range(10)])
         for delivery in taken[10:15]:
@@ -41,8 +51,6 @@ COUNTS = {"ready": 465, "delayed": 1, "processing": 10, "retry": 10, "dead": 5, 
 
 def source(at, **options):
     """As Spark makes it, pickled as Spark does."""
-    from pyspark.sql.datasource import CaseInsensitiveDict
-
     return pickle.loads(pickle.dumps(HoldfastSource(CaseInsensitiveDict({"url": at, "path": "emails", **options}))))
 
 
@@ -97,6 +105,36 @@ def test_all_queues(url):
     assert found["other"]["pending"] == 1
 
 
+def test_some_queues(url):
+    made = source(url, path="other, emails,other")
+    assert len(rows_of(made.reader(made.schema()))) == 466
+    with pytest.raises(QueueNotFound, match="there is no queue 'nowhere'"):
+        source(url, path="other,nowhere").schema()
+
+
+def test_processing_says_who_holds_a_message(url):
+    made = source(url, view="processing")
+    assert {row["worker"] for row in rows_of(made.reader(made.schema()))} == {process_name()}
+
+
+def test_consumers_are_a_view(url, tmp_path):
+    made = source(url, view="consumers")
+    assert rows_of(made.reader(made.schema())) == []
+    fresh = f"file://{tmp_path}/store"
+    with holdfast.sync.connect(fresh) as broker:
+        broker.queue("emails").enqueue_many([1, 2, 3])
+    at = link(fresh)
+    owner = at.run(at.batches.own("emails", "etl", holder="me", lease=60.0))
+    at.run(at.batches.claim_batch(owner, after=0, limit=2))
+    for path in ("emails", ""):
+        made = source(fresh, view="consumers", path=path)
+        (row,) = rows_of(made.reader(made.schema()))
+        assert row.pop("at").year >= 2026
+        assert 0 < row.pop("lease") <= 60
+        told = {"owner": "me", "batch": 1, "claimed": 2, "tries": 0, "settled": 0, "lag": 3}
+        assert row == {"queue": "emails", "consumer": "etl", **told}
+
+
 @pytest.mark.parametrize(
     ("options", "sentence"),
     [
@@ -110,6 +148,7 @@ def test_all_queues(url):
         ({"view": "archive", "status": "complete"}, "did you mean 'completed'"),
         ({"path": "../etc"}, "bad queue name"),
         ({"queue": "twice"}, "named twice"),
+        ({"path": "emails,"}, "bad queue name ''"),
         ({"url": "memory://x"}, "file://, s3:// and postgresql://"),
         ({"url": "nats://127.0.0.1:1"}, "file://, s3:// and postgresql://"),
         ({"url": "slatedb+file:///tmp/nothing"}, "file://, s3:// and postgresql://"),
@@ -193,6 +232,43 @@ def test_spark_pushes_down_what_we_take(spark, url, filters):
     kept = [line for line in plan.splitlines() if "Filter" in line and "RuntimeFilters" not in line]
     assert "attempt" in kept[0]
     assert ("priority#" in kept[0].replace("isnotnull(priority#", "")) == (filters == "false")
+
+
+def test_temporary_views_of_sql(spark, url):
+    spark.sql(f"CREATE OR REPLACE TEMPORARY VIEW emails USING holdfast OPTIONS (url '{url}', queue 'emails')")
+    assert spark.sql("SELECT count(*), max(priority) FROM emails WHERE attempt = 0").collect() == [(465, 3)]
+    ended = f"USING holdfast OPTIONS (url '{url}', path 'emails', `view` 'archive', status 'completed')"
+    spark.sql(f"CREATE OR REPLACE TEMPORARY VIEW done (id string, status string) {ended}")
+    query = "SELECT status, count(*) FROM done GROUP BY status"
+    assert [tuple(row) for row in spark.sql(query).collect()] == [("completed", 10)]
+    with pytest.raises(Exception, match="did you mean 'view'"):
+        spark.sql(f"CREATE TEMPORARY VIEW wrong USING holdfast OPTIONS (url '{url}', queue 'emails', vieww 'dead')")
+
+
+def test_a_temporary_view_takes_rows(spark, tmp_path):
+    place = f"OPTIONS (url 'file://{tmp_path}/store', queue 'orders', contentType 'application/json')"
+    spark.sql(f"CREATE OR REPLACE TEMPORARY VIEW orders (value string, priority int) USING holdfast {place}")
+    spark.sql("INSERT INTO orders SELECT to_json(struct(id)), 7 FROM range(3)")
+    with holdfast.sync.connect(f"file://{tmp_path}/store") as broker:
+        taken = broker.queue("orders").dequeue_many(10)
+    assert sorted((each.value["id"], each.priority) for each in taken) == [(0, 7), (1, 7), (2, 7)]
+
+
+def test_tables_of_the_catalog_are_refused_with_the_reason(spark, url):
+    """Spark gives their options to nobody, so what they name would be another store than the one that was asked for."""
+    options = f"USING holdfast OPTIONS (url '{url}', queue 'emails')"
+    reason = "keeps the options of a table of its catalog to itself"
+    with pytest.raises(Exception, match=reason):
+        spark.sql(f"CREATE TABLE kept {options}")
+    spark.sql(f"CREATE TABLE shaped (id string, value string) {options}")  # nobody is asked yet
+    try:
+        for statement in ("SELECT count(*) FROM shaped", "INSERT INTO shaped VALUES ('1', 'x')"):
+            with pytest.raises(Exception, match=reason):
+                spark.sql(statement).collect()
+    finally:
+        spark.sql("DROP TABLE shaped")
+    with pytest.raises(ConfigError, match="read what"):
+        HoldfastSource(CaseInsensitiveDict({})).schema()
 
 
 def test_errors_come_at_planning_time(spark, url):

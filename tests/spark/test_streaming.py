@@ -20,6 +20,9 @@ import holdfast
 from holdfast.errors import CodecError, ConfigError, Fenced, InvalidPriority, MessageTooLarge, StoreError
 from holdfast.spark import HoldfastSource, sinking
 from holdfast.spark.link import link
+from holdfast.spark.options import writing
+from holdfast.spark.sinking import RAW
+from holdfast.stores.records import JSON
 
 pytestmark = pytest.mark.timeout(180)
 
@@ -510,7 +513,7 @@ def test_batch_write(spark, url):
         queue = broker.queue("numbers")
         taken = [*queue.dequeue_many(1000), *queue.dequeue_many(1000)]
         assert {each.priority for each in taken} == {2, 1}
-        assert taken[0].payload.isdigit()
+        assert taken[0].value.isdigit(), "text is text for workers"
     again = spark.read.format("holdfast").option("url", url).load("numbers")
     again.write.format("holdfast").option("url", url).mode("append").save("others")
     assert stats(url, "others").pending == 3000
@@ -565,6 +568,8 @@ def test_bad_columns_are_told_at_planning_time(spark, url, columns, sentence):
         ({"dedup_key": [None, "é" * 513]}, MessageTooLarge, "1026 bytes, the limit is 1024"),
         ({"dedup_key": [None, ""]}, ConfigError, "empty"),
         ({"content_type": [None, "x" * 1025]}, ConfigError, "1025 bytes, the limit is 1024"),
+        ({"value": ["1", "{"], "content_type": ["application/json"] * 2}, CodecError, "a value is no JSON"),
+        ({"value": ["x", None]}, CodecError, "null in 1 rows"),
     ],
     ids=lambda value: str(value)[:50],
 )
@@ -577,6 +582,33 @@ def test_bad_rows_are_told_before_anything_is_written(columns, error, sentence):
 def _batch(columns):
     types = {"headers": pa.map_(pa.string(), pa.string())}
     return pa.RecordBatch.from_pydict({name: pa.array(values, types.get(name)) for name, values in columns.items()})
+
+
+@pytest.mark.parametrize(
+    ("columns", "content_type", "payloads", "kinds"),
+    [
+        ({"value": ["é", '{"a": 1}']}, None, ['"é"'.encode(), rb'"{\"a\": 1}"'], [JSON, JSON]),
+        ({"value": ['{"a": 1.10}', "[2]"]}, JSON, [b'{"a": 1.10}', b"[2]"], [JSON, JSON]),
+        ({"value": ["a,b", "c"]}, "text/csv", [b"a,b", b"c"], ["text/csv"] * 2),
+        ({"value": ["a", "1"], "content_type": [None, JSON]}, None, [b'"a"', b"1"], [JSON, JSON]),
+        ({"value": ["a", "1"], "content_type": ["text/csv", None]}, JSON, [b"a", b"1"], ["text/csv", JSON]),
+        ({"value": [b"1", b"2"]}, JSON, [b"1", b"2"], [JSON, JSON]),
+        ({"value": [b"1", b"2"], "content_type": [None, JSON]}, None, [b"1", b"2"], [RAW, JSON]),
+    ],
+)
+def test_values_of_text_and_their_content_types(columns, content_type, payloads, kinds):
+    made = sinking.normal(_batch(columns), most=100, content_type=content_type)
+    assert made.column("value").to_pylist() == payloads
+    assert made.column("content_type").to_pylist() == kinds
+
+
+@pytest.mark.parametrize(
+    ("given", "sentence"), [("", "without NUL"), ("x" * 1025, "1025 bytes, the limit is 1024")], ids=["empty", "long"]
+)
+def test_a_bad_content_type_is_told_at_planning_time(given, sentence):
+    for stream in (False, True):
+        with pytest.raises(ConfigError, match=sentence):
+            writing({"path": "emails", "contentType": given}, stream=stream)
 
 
 def test_rows_of_json_nested_too_deep_are_told_before_anything_is_written():

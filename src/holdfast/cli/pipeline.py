@@ -19,6 +19,7 @@ if TYPE_CHECKING:
 app = group("Spark jobs: load queues, run handlers, keep and analyse what finished, play it back.")
 
 Master = Annotated[str | None, typer.Option("--master", help="Where Spark runs, such as local[4] or yarn.")]
+Remote = Annotated[str | None, typer.Option("--remote", metavar="URL", help="A Spark Connect server: sc://host:15002.")]
 Conf = Annotated[list[str] | None, typer.Option("--conf", metavar="KEY=VALUE", help="A setting of Spark; repeatable.")]
 DryRun = Annotated[bool, typer.Option("--dry-run", help="Say what would be done, and do nothing.")]
 LakePlace = Annotated[str, typer.Argument(metavar="LAKE", help="The folder or bucket of the lake.")]
@@ -27,11 +28,13 @@ Time = typer.Option(metavar="TIME", help="Such as 2026-01-31T12:00:00; UTC unles
 
 
 @contextmanager
-def spark_for(shell: Shell, job: str, master: str | None, conf: list[str] | None) -> Iterator[tuple[Any, Any]]:
+def spark_for(
+    shell: Shell, job: str, master: str | None, conf: list[str] | None, remote: str | None = None
+) -> Iterator[tuple[Any, Any]]:
     """The session of one job, and whom it tells how far it is."""
     from ..spark.jobs import session
 
-    spark = session(master, values.pairs(conf or [], what="--conf"), name=f"holdfast {job}")
+    spark = session(master, values.pairs(conf or [], what="--conf"), name=f"holdfast {job}", remote=remote)
     try:
         with watched(shell) as tell:
             yield spark, tell
@@ -97,6 +100,7 @@ def ingest(
     checkpoint: Annotated[str | None, typer.Option(metavar="FOLDER", help="Only files new since then.")] = None,
     dry_run: DryRun = False,
     master: Master = None,
+    remote: Remote = None,
     conf: Conf = None,
 ) -> None:
     """Load a table or files into a queue.
@@ -110,7 +114,7 @@ def ingest(
     pairs = {"options": option, "headers": header}
     said: dict[str, Any] = {name: values.pairs(texts, what=f"--{name}") for name, texts in pairs.items() if texts}
     said |= {"format": format, "schema": schema, "type": type, "value": value, "value_as": value_as}
-    with spark_for(shell, "ingest", master, conf) as (spark, tell):
+    with spark_for(shell, "ingest", master, conf, remote) as (spark, tell):
         done = jobs.ingest(
             spark, spark.sql(source) if sql else source, queue, url=shell.url, rejects=rejects,
             max_rejects=max_rejects, key=key, checkpoint=checkpoint, dry_run=dry_run, dedup_key=dedup_key,
@@ -133,6 +137,7 @@ def process(
     retries: Annotated[bool, typer.Option(help="Wait for messages that wait for a retry.")] = True,
     forever: Annotated[bool, typer.Option("--forever", help="Go on when the queue is empty.")] = False,
     master: Master = None,
+    remote: Remote = None,
     conf: Conf = None,
 ) -> None:
     """Run the handlers that workers run on Spark's executors, until the queue is empty."""
@@ -140,7 +145,7 @@ def process(
 
     limits = {"timeout": timeout, "seconds": seconds}
     times = {name: None if text is None else values.seconds(text) for name, text in limits.items()}
-    with spark_for(shell, "process", master, conf) as (spark, tell):
+    with spark_for(shell, "process", master, conf, remote) as (spark, tell):
         done = jobs.process(
             spark, queue, handler, url=shell.url, type=type, tasks=tasks, retries=retries, forever=forever,
             concurrency=concurrency, tell=tell, **times,
@@ -155,6 +160,7 @@ def lake(
     keep_days: Days = None,
     full: Annotated[bool, typer.Option("--full", help="Compare with the whole lake, not the last hours.")] = False,
     master: Master = None,
+    remote: Remote = None,
     conf: Conf = None,
 ) -> None:
     """Keep finished and dead messages as Delta tables, in a folder or a bucket.
@@ -163,7 +169,7 @@ def lake(
     """
     from ..spark import jobs
 
-    with spark_for(shell, "lake", master, conf) as (spark, tell):
+    with spark_for(shell, "lake", master, conf, remote) as (spark, tell):
         done = jobs.lake(spark, names[:-1], names[-1], url=shell.url, keep_days=keep_days, full=full, tell=tell)
     told(shell, f"added {done.added:,} messages to {done.lake}, which now has {done.rows:,}", done)
 
@@ -183,6 +189,7 @@ def table(
     seconds: Annotated[str | None, typer.Option(metavar="SECONDS", help="Stop after so long, such as 10m.")] = None,
     forever: Annotated[bool, typer.Option("--forever", help="Go on when the queue is empty.")] = False,
     master: Master = None,
+    remote: Remote = None,
     conf: Conf = None,
 ) -> None:
     """Make a table of a queue: a row for each message, a column for each field of its type.
@@ -193,7 +200,7 @@ def table(
 
     given = {"keep": keep, "batch": batch, "seconds": None if seconds is None else values.seconds(seconds)}
     said: dict[str, Any] = {name: value for name, value in given.items() if value is not None}
-    with spark_for(shell, "table", master, conf) as (spark, tell):
+    with spark_for(shell, "table", master, conf, remote) as (spark, tell):
         done = jobs.table(
             spark, queue, table, type, url=shell.url, format=format, by_day=by_day, consumer=consumer,  # type: ignore[arg-type]  # of the format: it is checked there
             tasks=tasks, forever=forever, tell=tell, **said,
@@ -211,6 +218,7 @@ def report(
     until: Annotated[str | None, Time] = None,
     no_payloads: Annotated[bool, typer.Option("--no-payloads", help="Show no payloads of messages.")] = False,
     master: Master = None,
+    remote: Remote = None,
     conf: Conf = None,
 ) -> None:
     """Measure a lake: what came and ended, latencies, workers, why messages died.
@@ -220,7 +228,7 @@ def report(
     from ..spark import jobs
 
     first, end = (None if text is None else values.instant(text) for text in (since, until))
-    with spark_for(shell, "report", master, conf) as (spark, tell):
+    with spark_for(shell, "report", master, conf, remote) as (spark, tell):
         done = jobs.report(
             spark, lake, out, queues=queue, since=first, until=end, url=shell.url,
             payloads=not no_payloads, tell=tell,
@@ -238,24 +246,25 @@ def compact(
     ] = "24h",
     dry_run: DryRun = False,
     master: Master = None,
+    remote: Remote = None,
     conf: Conf = None,
 ) -> None:
     """Merge the small files of a lake, drop old days, delete what no version needs any more."""
     from ..spark import jobs
 
     age = values.seconds(keep_versions)
-    with spark_for(shell, "compact", master, conf) as (spark, tell):
+    with spark_for(shell, "compact", master, conf, remote) as (spark, tell):
         done = jobs.compact(spark, lake, keep_days=keep_days, keep_versions=age, dry_run=dry_run, tell=tell)
     would = "would merge" if dry_run else "merged"
     told(shell, f"{would} {done.merged:,} files into {done.into:,}, {done.swept:,} deleted", done)
 
 
 @command(app, "convert")
-def convert(shell: Shell, lake: LakePlace, master: Master = None, conf: Conf = None) -> None:
+def convert(shell: Shell, lake: LakePlace, master: Master = None, remote: Remote = None, conf: Conf = None) -> None:
     """Make a lake of 0.1.0 one of Delta tables, where it lies."""
     from ..spark import jobs
 
-    with spark_for(shell, "convert", master, conf) as (spark, tell):
+    with spark_for(shell, "convert", master, conf, remote) as (spark, tell):
         done = jobs.convert(spark, lake, tell=tell)
     told(shell, f"{done.lake} has {done.rows:,} messages as Delta tables", done)
 
@@ -279,6 +288,7 @@ def replay(
     again: Annotated[bool, typer.Option("--again", help="Also what was replayed from this lake before.")] = False,
     dry_run: DryRun = False,
     master: Master = None,
+    remote: Remote = None,
     conf: Conf = None,
 ) -> None:
     """Send finished messages of a lake, or dead letters, again.
@@ -288,7 +298,7 @@ def replay(
     from ..spark import jobs
 
     first, end = (None if text is None else values.instant(text) for text in (since, until))
-    with spark_for(shell, "replay", master, conf) as (spark, tell):
+    with spark_for(shell, "replay", master, conf, remote) as (spark, tell):
         done = jobs.replay(
             spark, lake, dead=dead, to=to, queues=queue, url=shell.url, rate=rate, again=again, dry_run=dry_run,
             status=status, since=first, until=end, reason=reason, where=where, limit=limit, tell=tell,

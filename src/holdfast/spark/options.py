@@ -10,14 +10,14 @@ from urllib.parse import parse_qsl, urlsplit
 
 import msgspec
 
-from .. import config
+from .. import config, limits
 from ..errors import ConfigError
 from ..stores.batches import NOT_SERVED, VIEWS, Filter, Sizing
 from ..stores.opening import locate, redact
 from ..stores.records import Status, View
 
 T = TypeVar("T")
-STATS = "stats"
+SUMMARIES = ("stats", "consumers")  # views with a row for each queue, or each of its streams
 
 _WHERE = ("url", "path", "queue")
 _SIZES = ("minPartitions", "partitionBytes")
@@ -47,19 +47,30 @@ STREAM = (
 )
 LAKE = ("lake", "path", "queue", "versionAsOf", "finishedSince", "finishedUntil")
 TABLE = ("table", "versionAsOf")
-WRITE = (*_WHERE, "idempotencyKey")
+WRITE = (*_WHERE, "idempotencyKey", "contentType")
 # Spark hands a stream's own settings over among the options of its sink.
-STREAM_WRITE = (*_WHERE, "checkpointLocation", "queryName", "outputMode")
+STREAM_WRITE = (*_WHERE, "contentType", "checkpointLocation", "queryName", "outputMode")
 TRIGGER_ROWS = 100_000  # that a micro-batch claims when nobody says how many
 _INSTANT = "an instant such as 2026-11-16T08:00:00+00:00"
 _SETTLED_ONLY = ("status", "finishedSince", "finishedUntil")
+_PROVIDER = "provider"  # among the options when Spark asks for the schema of a table of its catalog
+NO_TABLES = (
+    "Spark keeps the options of a table of its catalog to itself, and gives a Python data source none of them, so that "
+    "no such table can be of this format: use CREATE TEMPORARY VIEW … USING holdfast OPTIONS (…), or spark.read and "
+    "df.write"
+)
 
 
 class Place(msgspec.Struct, frozen=True):
-    """Which store, and which queue; without a URL the one that the environment of each process names."""
+    """Which store, and which queues (none: all); without a URL the one that the environment of each process names."""
 
     url: str | None
-    queue: str | None
+    queues: tuple[str, ...]
+
+    @property
+    def queue(self) -> str | None:
+        """The one that is named."""
+        return self.queues[0] if len(self.queues) == 1 else None
 
     @property
     def named(self) -> str:
@@ -73,7 +84,7 @@ class Reading(msgspec.Struct, frozen=True):
 
     place: Place
     view: View
-    stats: bool
+    summary: str | None  # instead of a view of messages: one of SUMMARIES
     sizing: Sizing
     filters: list[Filter]
     lenient: bool
@@ -81,17 +92,19 @@ class Reading(msgspec.Struct, frozen=True):
 
 def reading(options: Mapping[str, str]) -> Reading:
     """What `spark.read` was told; ConfigError."""
+    if not options:
+        raise ConfigError(f'read what? load("emails"), or option("view", "ready") for all queues. {NO_TABLES}')
     given = Given(options, READ, "read")
     view = given.text("view") or "ready"
-    if view not in (*VIEWS, STATS):
-        raise ConfigError(config.unknown("view: unknown view", view, (*VIEWS, STATS)))
+    if view not in (*VIEWS, *SUMMARIES):
+        raise ConfigError(config.unknown("view: unknown view", view, (*VIEWS, *SUMMARIES)))
     wrong = [name for name in _SETTLED_ONLY if given.text(name) is not None and view not in ("dead", "archive")]
     if wrong:
         raise ConfigError(f"{wrong[0]}: only the views dead and archive have it, not {view}")
     return Reading(
-        given.place(),
-        "ready" if view == STATS else view,  # type: ignore[arg-type]  # one of VIEWS
-        view == STATS,
+        given.place(several=True),
+        "ready" if view in SUMMARIES else view,  # type: ignore[arg-type]  # one of VIEWS
+        view if view in SUMMARIES else None,
         given.sizing(),
         [found for name in _FILTERS if (found := _filter(given, name)) is not None],
         not given.flag("failOnDataLoss", otherwise=True),
@@ -154,7 +167,7 @@ class Streaming(msgspec.Struct, frozen=True):
 def streaming(options: Mapping[str, str]) -> Streaming:
     """What `spark.readStream` was told; ConfigError."""
     given = Given(options, STREAM, "stream")
-    place = given.place()
+    place = given.place(several=True)
     consumer = given.text("consumer")
     if not consumer:
         raise ConfigError(
@@ -164,7 +177,8 @@ def streaming(options: Mapping[str, str]) -> Streaming:
     if given.text("maxMessagesPerTrigger") and given.text("maxOffsetsPerTrigger"):
         raise ConfigError("maxOffsetsPerTrigger is another name of maxMessagesPerTrigger: give one of them")
     limit = given.whole("maxOffsetsPerTrigger", otherwise=TRIGGER_ROWS)
-    place.named  # noqa: B018 - raises when there is none
+    if not place.queues:
+        raise ConfigError('which queue? Name it: load("emails"), or several: load("emails,orders")')
     return Streaming(
         place,
         config.queue_name(consumer, what="bad name of a consumer"),
@@ -180,25 +194,34 @@ def streaming(options: Mapping[str, str]) -> Streaming:
 
 
 class Writing(msgspec.Struct, frozen=True):
-    """A batch or stream write; `key` makes a batch write happen once."""
+    """A batch or stream write; `key` makes a batch write happen once, `content_type` is of rows that say none."""
 
     place: Place
     key: str | None = None
+    content_type: str | None = None
 
 
 def writing(options: Mapping[str, str], *, stream: bool) -> Writing:
     """What `df.write` or `df.writeStream` was told; ConfigError."""
+    if not options:
+        raise ConfigError(f"write where? Give the queue's name, or an option, such as url. {NO_TABLES}")
     given = Given(options, STREAM_WRITE if stream else WRITE, "write a stream" if stream else "write")
-    key = given.text("idempotencyKey")
+    key, kind = given.text("idempotencyKey"), given.text("contentType")
     if key is not None and not 1 <= len(key.encode()) <= 200:
         raise ConfigError("idempotencyKey: 1 to 200 bytes of text")
-    return Writing(given.place(), key)
+    if kind is not None:
+        limits.check_content_type(len(kind.encode()))
+        if not kind or "\0" in kind:
+            raise ConfigError("contentType: text such as application/json, without NUL")
+    return Writing(given.place(), key, kind)
 
 
 class Given:
     """Options as Spark hands them over: text under names without case."""
 
     def __init__(self, options: Mapping[str, str], known: Sequence[str], verb: str) -> None:
+        if _PROVIDER in options:
+            raise ConfigError(NO_TABLES)
         self._names = {name.lower(): name for name in known}
         unknown = [key for key in options if key.lower() not in self._names]
         if unknown:
@@ -231,13 +254,16 @@ class Given:
         found = self.parsed(name, _flag, "true or false")
         return otherwise if found is None else found
 
-    def place(self) -> Place:
+    def place(self, *, several: bool = False) -> Place:
         url, path, queue = self.text("url"), self.text("path"), self.text("queue")
         if path and queue and path != queue:
             raise ConfigError(f"the queue is named twice: {path!r} and {queue!r}")
-        name = path or queue
         check_url(url)
-        return Place(url, config.queue_name(name) if name else None)
+        named = path or queue
+        if not named:
+            return Place(url, ())
+        names = [each.strip() for each in named.split(",")] if several else [named]
+        return Place(url, tuple(dict.fromkeys(config.queue_name(each) for each in names)))
 
     def sizing(self) -> Sizing:
         return Sizing(

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterable, Iterator
+from collections.abc import Callable, Coroutine, Iterable, Iterator, Sequence
 from typing import TYPE_CHECKING, Any
 
 import msgspec
@@ -10,6 +10,7 @@ from pyspark.sql.datasource import DataSourceReader, InputPartition
 from pyspark.sql.datasource import Filter as SparkFilter
 from pyspark.sql.types import StructType
 
+from .. import queue_reports
 from ..errors import QueueNotFound
 from ..stores.batches import Filter, Slice, columns, may_pass
 from . import pushdown, schema
@@ -29,19 +30,18 @@ class SlicePartition(InputPartition):
         self.filters = filters
 
 
-class StatsPartition(InputPartition):
-    """Counts, taken when the read was planned."""
+class SummaryPartition(InputPartition):
+    """Rows of a view of whole queues, taken when the read was planned."""
 
     def __init__(self, rows: list[dict[str, Any]]) -> None:
         self.rows = rows
 
 
 class Reader(DataSourceReader):
-    """Reads one view of one queue, or of all of them. Pickled to executors, so it holds nothing open."""
+    """Reads one view of some queues, or of all of them. Pickled to executors, so it holds nothing open."""
 
     def __init__(self, options: Reading, wanted: StructType) -> None:
-        known = schema.of_stats() if options.stats else schema.of_view(options.view)
-        schema.check(wanted, known, "the view stats" if options.stats else f"the view {options.view}")
+        schema.check(wanted, schema.of_read(options), f"the view {options.summary or options.view}")
         self._options = options
         self._wanted = wanted
         self._filters = list(options.filters)
@@ -49,9 +49,9 @@ class Reader(DataSourceReader):
     @plain
     def partitions(self) -> list[InputPartition]:
         at = link(self._options.place.url)
-        names = at.run(_queues(at, self._options.place.queue, self._filters))
-        if self._options.stats:
-            return [StatsPartition([at.run(_stats(at, name)) for name in names])]
+        names = at.run(_queues(at, self._options.place.queues, self._filters))
+        if self._options.summary:
+            return [SummaryPartition(at.run(_SUMMED[self._options.summary](at, names)))]
         found: list[InputPartition] = []
         for name in names:
             plan = at.batches.plan_scan(name, self._options.view, filters=self._filters, sizing=self._options.sizing)
@@ -61,7 +61,7 @@ class Reader(DataSourceReader):
     @plain
     def read(self, partition: InputPartition) -> Iterator[pa.RecordBatch]:
         fitting = schema.Fitting(self._wanted)
-        if isinstance(partition, StatsPartition):
+        if isinstance(partition, SummaryPartition):
             yield fitting.rows(partition.rows)
         elif isinstance(partition, SlicePartition):  # Spark makes an empty one of no partitions
             at = link(self._options.place.url)
@@ -77,7 +77,7 @@ class PushingReader(Reader):
     """The same when Spark asks what filters the source can apply."""
 
     def pushFilters(self, filters: list[SparkFilter]) -> Iterable[SparkFilter]:
-        known = ("queue",) if self._options.stats else columns(self._options.view)
+        known = ("queue",) if self._options.summary else columns(self._options.view)
         for each in filters:
             found = pushdown.ours(each, known)
             if found is None:
@@ -89,21 +89,37 @@ class PushingReader(Reader):
 def check(place: Place) -> None:
     """Open the store and look for the queue; QueueNotFound, Unavailable."""
     at = link(place.url)
-    at.run(_queues(at, place.queue, []))
+    at.run(_queues(at, place.queues, []))
 
 
 def reader(options: Reading, wanted: StructType) -> Reader:
     return (PushingReader if pushdown.asked() else Reader)(options, wanted)
 
 
-async def _queues(at: Link, name: str | None, filters: list[Filter]) -> list[str]:
-    """The queues to read: the named one, or all that can pass."""
-    if name is not None and await at.store.queue(name) is None:
-        raise QueueNotFound(f"there is no queue {name!r} to read")
-    names = [name] if name is not None else [info.name for info in await at.store.queues()]
+async def _queues(at: Link, named: Sequence[str], filters: list[Filter]) -> list[str]:
+    """The queues to read: the named ones, or all; those of them that can pass."""
+    for name in named:
+        if await at.store.queue(name) is None:
+            raise QueueNotFound(f"there is no queue {name!r} to read")
+    names = named or [info.name for info in await at.store.queues()]
     return [each for each in names if may_pass(filters, "queue", each, each)]
 
 
-async def _stats(at: Link, name: str) -> dict[str, Any]:
-    counts = msgspec.structs.asdict(await at.store.stats(name))
-    return {"queue": name, **counts, "at": round(await at.store.clock() * 1e6)}
+async def _stats(at: Link, names: Sequence[str]) -> list[dict[str, Any]]:
+    found = []
+    for name in names:
+        counts = msgspec.structs.asdict(await at.store.stats(name))
+        found.append({"queue": name, **counts, "at": round(await at.store.clock() * 1e6)})
+    return found
+
+
+async def _consumers(at: Link, names: Sequence[str]) -> list[dict[str, Any]]:
+    found = [msgspec.structs.asdict(each) for each in await queue_reports.consumers(at.broker, names)]
+    now = round(await at.store.clock() * 1e6)
+    return [{**each, "at": now} for each in found]
+
+
+_SUMMED: dict[str, Callable[[Link, Sequence[str]], Coroutine[Any, Any, list[dict[str, Any]]]]] = {
+    "stats": _stats,
+    "consumers": _consumers,
+}

@@ -5,6 +5,7 @@ from __future__ import annotations
 from collections.abc import Sequence
 from typing import TYPE_CHECKING, Any
 
+import msgspec
 from pyspark.sql.pandas.types import to_arrow_schema
 from pyspark.sql.types import (
     BinaryType,
@@ -20,11 +21,14 @@ from pyspark.sql.types import (
 )
 
 from ..errors import ConfigError
+from ..queue_reports import ConsumerReport
 from ..stores import batches
 from ..stores.records import Stats, View
 
 if TYPE_CHECKING:
     import pyarrow as pa
+
+    from .options import Reading
 
 RECEIPT = "receipt"
 _NOT_COUNTED = ("oldest_age", "exact", "usage", "set_aside", "slots_fired", "slots_missed")
@@ -43,6 +47,21 @@ def of_stats() -> StructType:
     for name in _COUNTS:
         schema.add(name, LongType())
     return schema.add("oldest_age", DoubleType()).add("exact", BooleanType()).add("at", TimestampType())
+
+
+def of_consumers() -> StructType:
+    """What `holdfast pipeline consumers` shows."""
+    schema = StructType()
+    for field in msgspec.structs.fields(ConsumerReport):
+        schema.add(field.name, {int: LongType, float: DoubleType, str: StringType}[field.type]())
+    return schema.add("at", TimestampType())
+
+
+def of_read(options: Reading) -> StructType:
+    """What a batch read gives."""
+    if options.summary is None:
+        return of_view(options.view)
+    return of_stats() if options.summary == "stats" else of_consumers()
 
 
 def of_stream(*, receipts: bool) -> StructType:

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 from typing import TYPE_CHECKING, Any
 
+import msgspec
 from pyspark.sql.types import (
     BinaryType,
     ByteType,
@@ -35,6 +36,7 @@ _TYPES: dict[str, tuple[type[DataType], ...]] = {
     "dedup_key": (StringType,),
     "queue": (StringType,),
 }
+_encode, _decode = msgspec.json.Encoder().encode, msgspec.json.Decoder().decode
 _IGNORED = frozenset((*columns("ready"), *columns("archive"), "receipt")).difference(_TYPES)
 
 
@@ -66,8 +68,8 @@ def _of_text(type: DataType) -> bool:
     return all(isinstance(each, StringType) for each in inner)
 
 
-def normal(batch: pa.RecordBatch, *, most: int) -> pa.RecordBatch:
-    """The columns a store stages; bad values are told before anything is written."""
+def normal(batch: pa.RecordBatch, *, most: int, content_type: str | None = None) -> pa.RecordBatch:
+    """The columns a store stages; bad values are told before anything is written. `content_type` is of rows without."""
     import pyarrow as pa
 
     made: dict[str, Any] = {}
@@ -75,10 +77,41 @@ def normal(batch: pa.RecordBatch, *, most: int) -> pa.RecordBatch:
         if name in batch.schema.names:
             type = pa.timestamp("us", tz="UTC") if name == "deliver_at" else arrow_type(name)
             made[name] = batch.column(name).cast(type)
-    if "content_type" in made:
+    if content_type is not None:
+        kinds = made.get("content_type", pa.nulls(batch.num_rows, pa.string()))
+        made["content_type"] = kinds.fill_null(content_type)
+    given = batch.column("value")
+    if pa.types.is_string(given.type) or pa.types.is_large_string(given.type):
+        made["value"], made["content_type"] = _texts_as_payloads(given, made.get("content_type"))
+    elif "content_type" in made:
         made["content_type"] = made["content_type"].fill_null(RAW)
     _check_values(made, most)
     return pa.RecordBatch.from_arrays(list(made.values()), names=list(made))
+
+
+def _texts_as_payloads(texts: pa.Array, kinds: pa.Array | None) -> tuple[pa.Array, pa.Array]:
+    """Payloads of text and their content types. Text that nobody says more of is what a worker gets: a text."""
+    import pyarrow as pa
+
+    said: list[str | None] = [None] * len(texts) if kinds is None else kinds.to_pylist()
+    made = [
+        None if text is None else _encode(text) if kind is None else _checked(text, kind)
+        for text, kind in zip(texts.to_pylist(), said, strict=True)
+    ]
+    return pa.array(made, pa.binary()), pa.array([JSON if kind is None else kind for kind in said], pa.string())
+
+
+def _checked(text: str, kind: str) -> bytes:
+    """The text as it is; CodecError when it is to be JSON and is none."""
+    if kind == JSON:
+        try:
+            _decode(text)
+        except (msgspec.MsgspecError, RecursionError) as error:
+            raise CodecError(
+                f"a value is no JSON ({error}), and its content type is {JSON}: without a content type text is "
+                "written as the text that it is"
+            ) from error
+    return text.encode()
 
 
 def _check_values(made: dict[str, Any], most: int) -> None:

@@ -21,6 +21,7 @@ from .lake import source as lake
 from .lake import table_source, tables
 from .lake.reading import Chosen
 from .reading import check, reader
+from .several import SeveralReader
 from .streaming import Refused, StreamReader
 from .writing import BatchWriter, StreamWriter, refuse_overwrite
 
@@ -47,7 +48,7 @@ class HoldfastSource(DataSource):
             return table_source.columns(options.table_reading(self.options))
         read = options.reading(self.options)
         check(read.place)  # here, so that load() says what is wrong, not the first action
-        return schema.of_stats() if read.stats else schema.of_view(read.view)
+        return schema.of_read(read)
 
     @plain
     def reader(self, schema: StructType) -> DataSourceReader:
@@ -60,7 +61,8 @@ class HoldfastSource(DataSource):
     @plain
     def streamReader(self, schema: StructType) -> DataSourceStreamReader:
         try:
-            return StreamReader(options.streaming(self.options), schema)
+            streamed = options.streaming(self.options)
+            return (StreamReader if streamed.place.queue else SeveralReader)(streamed, schema)
         except HoldfastError as error:
             if not in_worker():
                 raise

@@ -85,9 +85,13 @@ class StreamReader(DataSourceStreamReader, SupportsTriggerAvailableNow):
     def latestOffset(self, start: Offset, limit: ReadLimit) -> Offset:
         """Settle up to `start`, then claim what comes next."""
         most = limit.max_rows if isinstance(limit, ReadMaxRows) else self._options.limit
+        return self.advanced(start, most, wait=LOOK_AGAIN_S)
+
+    def advanced(self, start: Offset, most: int, *, wait: float) -> Offset:
+        """The offset after the next batch, of so many messages, waited for so long; `start` when there is none."""
         if self._left is not None:
-            most = min(most, self._left)
-        claimed = self._claim(self._checked(start), start["seq"], max(0, most))
+            most, wait = min(most, self._left), 0.0
+        claimed = self._claim(self._checked(start), start["seq"], max(0, most), wait)
         if claimed is None:
             if self._left is not None:  # the run ends here, and with it this process
                 self._flush()
@@ -96,9 +100,8 @@ class StreamReader(DataSourceStreamReader, SupportsTriggerAvailableNow):
             self._left -= claimed.count
         return offset(self._options.consumer, claimed.generation, claimed.total, claimed.seq)
 
-    def _claim(self, owned: Ownership, after: int, most: int) -> Batch | None:
+    def _claim(self, owned: Ownership, after: int, most: int, wait: float) -> Batch | None:
         at = link(self._options.place.url)
-        wait = LOOK_AGAIN_S if self._left is None else 0.0
         try:
             claimed = at.run(at.batches.claim_batch(owned, after=after, limit=most, wait=wait))
         except BatchLost as error:

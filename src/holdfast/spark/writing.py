@@ -40,9 +40,10 @@ class Message(WriterCommitMessage):
 class _Task:
     """One task: rows in, staged blocks out."""
 
-    def __init__(self, at: Link, name: str | None) -> None:
+    def __init__(self, at: Link, options: Writing) -> None:
         self._at = at
-        self._name = name
+        self._name = options.place.queue
+        self._kind = options.content_type
         self._stagers: dict[str, tuple[Stager, int]] = {}
 
     def stage(self, batches: Iterator[pa.RecordBatch], sink: str | None, batch: int) -> Message:
@@ -50,7 +51,7 @@ class _Task:
             if each.num_rows:
                 for name, part in sinking.by_queue(each, self._name):
                     stager, most = self._stager(name)
-                    self._at.run(stager.add(sinking.normal(part, most=most)))
+                    self._at.run(stager.add(sinking.normal(part, most=most, content_type=self._kind)))
         staged = [one for stager, _ in self._stagers.values() for one in self._at.run(stager.finish())]
         return Message(staged, sink, batch)
 
@@ -93,7 +94,7 @@ class BatchWriter(DataSourceArrowWriter):
         name = self._options.place.queue
         if self._sink is not None and name is not None and at.run(at.batches.published(name, self._sink)) is not None:
             return _skipped(iterator, self._sink, 0)
-        return _Task(at, name).stage(iterator, self._sink, 0)
+        return _Task(at, self._options).stage(iterator, self._sink, 0)
 
     @plain
     def commit(self, messages: Sequence[WriterCommitMessage | None]) -> None:
@@ -116,7 +117,7 @@ class StreamWriter(DataSourceStreamArrowWriter):
             done = at.run(at.batches.published(name, sink))
             if done is not None and done >= batch:
                 return _skipped(iterator, sink, batch)
-        return _Task(at, name).stage(iterator, sink, batch)
+        return _Task(at, self._options).stage(iterator, sink, batch)
 
     @plain
     def commit(self, messages: Sequence[WriterCommitMessage | None], batchId: int) -> None:
@@ -130,7 +131,7 @@ def _of_task() -> tuple[str, int]:
     batch = context.getLocalProperty(BATCH_ID) if context is not None else None
     if not query or batch is None:
         raise ConfigError(
-            f"Spark does not say which query and batch this is ({QUERY_ID}, {BATCH_ID}): is it version 4.3?"
+            f"Spark does not say which query and batch this is ({QUERY_ID}, {BATCH_ID}): is it version 4.2 or 4.3?"
         )
     return "query/" + _digest(query), int(batch)
 

@@ -23,12 +23,13 @@ SETTLED: tuple[View, ...] = ("dead", "archive")
 
 BASE = ("id", "queue", "value", "content_type", "headers", "priority", "attempt", "max_attempts", "enqueued_at")
 _OPEN = (*BASE, "visible_at", "error")
+_HELD = (*_OPEN, "worker")
 _ENDED = (*BASE, "status", "attempts", "claimed_at", "finished_at", "worker", "result", "error")
 
 
 def columns(view: View) -> tuple[str, ...]:
     """The columns of a view, in order."""
-    return _ENDED if view in SETTLED else _OPEN
+    return _ENDED if view in SETTLED else _HELD if view == "processing" else _OPEN
 
 
 def arrow_type(column: str) -> Any:

@@ -38,7 +38,7 @@ async def mess(store):
     await settle(store, await store.claim(QUEUE, 4, 60), "dead", error="worse")
     await settle(store, await store.claim(QUEUE, 6, 60), "retry", delay=100.0, error="again")
     await settle(store, await store.claim(QUEUE, 3, 60), "release")
-    await store.claim(QUEUE, 7, 60)
+    await store.claim(QUEUE, 7, 60, worker="host:1")
 
 
 def of_stored(stored):
@@ -62,6 +62,7 @@ def of_stored(stored):
         }
         if stored.finished_at
         else {"visible_at": stored.visible_at and round(stored.visible_at * 1e6)}
+        | ({"worker": stored.worker} if stored.status == "processing" else {})
     )
 
 

@@ -94,9 +94,8 @@ class Table:
         self.said = schema or self._found.simpleString()
 
     def load(self, reader: Any) -> DataFrame:
-        from pyspark.sql.streaming.readwriter import DataStreamReader
-
-        schema = self._found if self._schema is None and isinstance(reader, DataStreamReader) else self._schema
+        streams = "streaming" in type(reader).__module__  # of Spark or of Spark Connect
+        schema = self._found if self._schema is None and streams else self._schema
         reader = reader.format(self._kind).options(**self._options)
         return (reader if schema is None else reader.schema(schema)).load(self._place)  # type: ignore[no-any-return]  # of either reader
 

@@ -4,10 +4,13 @@ from __future__ import annotations
 
 import hashlib
 import os
+import re
+import secrets
 import time
 from collections.abc import Mapping
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
+from urllib.parse import unquote
 
 import msgspec
 
@@ -33,6 +36,7 @@ _ENDINGS = {
     ".orc": "orc",
 }
 _PACKED = (".gz", ".bz2", ".zst", ".snappy", ".lz4")
+_GLOB = re.compile(r"[\\*?\[\]{}]")  # means something in a path that Spark is given
 _SHOWN = 500  # characters of a sample value, or of a bad row in an error
 
 
@@ -86,11 +90,16 @@ def ingest(
     kept = None if rejects is None else str(rejects)
     if max_rejects is None and kept is None:
         max_rejects = 0
-    step = _Step(spark, url, config.queue_name(queue), mapped, most, wanted, kept, max_rejects)
+    step = _Step(url, config.queue_name(queue), mapped, most, wanted, kept, max_rejects)
     kind = (format or _format(os.fspath(source))) if isinstance(source, str | os.PathLike) else None
     with tasks(spark, f"ingest into {queue}", tell), files.kept_whole(spark, kind):
         read = files.source(spark, source, kind, options=options or {}, schema=schema, mapped=mapped, most=most)
-        summary = _load(step, read, key, checkpoint, dry_run=dry_run)
+        if checkpoint is not None:
+            summary = _stream(spark, step, read, str(checkpoint))
+        else:
+            df = read.load(spark.read)
+            found = key if key is not None else _fingerprint(spark, df, step.queue, mapped)
+            summary = step.run(read.made(df), read.said, found, dry_run=dry_run)
     return msgspec.structs.replace(summary, seconds=time.monotonic() - started)
 
 
@@ -99,7 +108,6 @@ class _Step:
 
     def __init__(
         self,
-        spark: SparkSession,
         url: str | None,
         queue: str,
         mapped: Mapped,
@@ -108,7 +116,7 @@ class _Step:
         rejects: str | None,
         max_rejects: int | None,
     ) -> None:
-        self.spark, self._url, self.queue, self.mapped = spark, url, queue, mapped
+        self._url, self.queue, self.mapped = url, queue, mapped
         self._most, self._type, self._rejects = most, type, rejects
         self._left = max_rejects  # rows that may still be left out
 
@@ -153,7 +161,7 @@ class _Step:
     def _write(self, made: DataFrame, key: str | None, accepted: int) -> int:
         from .. import register
 
-        register(self.spark)
+        register(made.sparkSession)
         if not accepted or (key is not None and was_published(self._url, self.queue, key)):
             return 0
         good = made.where(f"{REASON} is null").select(*self.mapped.written())
@@ -171,29 +179,37 @@ class _Step:
         return place
 
 
-def _load(
-    step: _Step, read: files.Source, key: str | None, checkpoint: str | os.PathLike[str] | None, *, dry_run: bool
-) -> IngestSummary:
-    if checkpoint is not None:
-        return _stream(step, read, checkpoint)
-    df = read.load(step.spark.read)
-    found = key if key is not None else _fingerprint(step.spark, df, step.queue, step.mapped)
-    return step.run(read.made(df), read.said, found, dry_run=dry_run)
-
-
-def _stream(step: _Step, read: files.Source, checkpoint: str | os.PathLike[str]) -> IngestSummary:
+def _stream(spark: SparkSession, step: _Step, read: files.Source, checkpoint: str) -> IngestSummary:
     """New files only, each once: Spark's checkpoint knows the files, the queue knows the batches."""
-    sums: list[IngestSummary] = []
-
-    def each(df: DataFrame, number: int) -> None:
-        query = df.sparkSession.sparkContext.getLocalProperty("sql.streaming.queryId")
-        sums.append(step.run(read.made(df), read.said, f"ingest/{query}/{number}"))
-
-    query = read.load(step.spark.readStream).writeStream.foreachBatch(each)
-    running = query.option("checkpointLocation", str(checkpoint)).trigger(availableNow=True).start()
-    with in_plain_words():
-        running.awaitTermination()
+    token = secrets.token_hex(8)
+    query = read.load(spark.readStream).writeStream.foreachBatch(_EachBatch(step, read, checkpoint, token))
+    running = query.option("checkpointLocation", checkpoint).trigger(availableNow=True).start()
+    try:
+        with in_plain_words():
+            running.awaitTermination()
+        views = [each.name for each in spark.catalog.listTables("global_temp") if token in each.name]
+        rows = [spark.table(f"global_temp.{name}").first() for name in views]
+        sums = [msgspec.json.decode(row[0], type=IngestSummary) for row in rows if row is not None]
+    finally:
+        for each in spark.catalog.listTables("global_temp"):
+            if token in each.name:
+                spark.catalog.dropGlobalTempView(each.name)
     return _summed(step.queue, read.said, sums)
+
+
+class _EachBatch:
+    """For `foreachBatch`. With Spark Connect it runs in a process of the server: what it did is said in a view."""
+
+    def __init__(self, step: _Step, read: files.Source, checkpoint: str, token: str) -> None:
+        self._step, self._read, self._checkpoint, self._token = step, read, checkpoint, token
+
+    def __call__(self, df: DataFrame, number: int) -> None:
+        spark = df.sparkSession
+        row = spark.read.text(f"{self._checkpoint}/metadata").first()
+        query = msgspec.json.decode(row[0])["id"] if row is not None else ""
+        done = self._step.run(self._read.made(df), self._read.said, f"ingest/{query}/{number}")
+        said = msgspec.json.encode(done).decode()
+        spark.createDataFrame([(said,)], "said string").createGlobalTempView(f"ingest_{self._token}_{number}")
 
 
 def _summed(queue: str, schema: str, sums: list[IngestSummary]) -> IngestSummary:
@@ -267,11 +283,7 @@ def _fingerprint(spark: SparkSession, df: DataFrame, queue: str, mapped: Mapped)
     files = sorted(df.inputFiles())
     if not files:
         return None
-    jvm: Any = spark.sparkContext._jvm
-    conf = spark.sparkContext._jsc.hadoopConfiguration()
-    said = [queue, msgspec.json.encode(mapped).decode()]
-    for file in files:
-        path = jvm.org.apache.hadoop.fs.Path(jvm.java.net.URI(file))
-        status = path.getFileSystem(conf).getFileStatus(path)
-        said.append(f"{file} {status.getLen()} {status.getModificationTime()}")
+    places = [_GLOB.sub(r"\\\g<0>", unquote(file)) for file in files]
+    found = spark.read.format("binaryFile").load(places).selectExpr("path", "length", "unix_millis(modificationTime)")
+    said = [queue, msgspec.json.encode(mapped).decode(), *sorted(" ".join(map(str, row)) for row in found.collect())]
     return "ingest-" + hashlib.blake2b("\n".join(said).encode(), digest_size=12).hexdigest()

@@ -13,6 +13,7 @@ import msgspec
 
 from ... import config
 from ...errors import ConfigError
+from ..cluster import cores
 from ..lake import Change, File, Lake, LakeConflict, State, compacting, reading, tables, writing
 from ..lake.lake import Alone, marked
 from ..lake.lake import floor as floor_of_state
@@ -124,7 +125,7 @@ def _write(
             new = new.join(there.hint("broadcast") if few else there, _KEY, "left_anti")
         parts.append(new)
     everything = reduce(lambda one, other: one.unionByName(other), parts)
-    everything = everything.coalesce(2 * spark.sparkContext.defaultParallelism)  # or each view would be small files
+    everything = everything.coalesce(2 * cores(spark))  # or each view would be small files
     if floor:
         everything = everything.where(everything["finished_at"] >= datetime.fromisoformat(floor).replace(tzinfo=UTC))
     made = writing.AsTable(tables.MESSAGES)

@@ -14,6 +14,7 @@ from ...config import WorkerOptions
 from ...errors import HoldfastError, QueueNotFound
 from ...loop_thread import portal
 from ...stores.records import Stats
+from ..cluster import cores
 from ..options import check_url
 from .faults import in_plain_words
 from .fleet import ANSWER, FleetTask, Order, Tally
@@ -67,7 +68,7 @@ def process(
     if seconds is not None:
         config.positive("seconds", seconds)
     work_of(handler, queue, type=type)  # what is wrong is said here, not on an executor
-    count = spark.sparkContext.defaultParallelism if tasks is None else config.whole("tasks", tasks)
+    count = cores(spark) if tasks is None else config.whole("tasks", tasks)
     order = Order(url, config.queue_name(queue), given, seconds, retries, forever, os.getcwd())
     broker = portal().run(_opened(url, queue))
     try:

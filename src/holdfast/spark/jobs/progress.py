@@ -6,11 +6,12 @@ import threading
 import time
 from collections.abc import Callable, Iterator
 from contextlib import contextmanager
-from typing import TYPE_CHECKING, TypeAlias
+from typing import TYPE_CHECKING, Any, TypeAlias
 
 import msgspec
 
 from ...stores.base import LOOK_AGAIN_S
+from ..cluster import is_remote
 from .faults import in_plain_words
 
 if TYPE_CHECKING:
@@ -58,6 +59,10 @@ def every_second(look: Callable[[], None]) -> Iterator[None]:
 @contextmanager
 def tasks(spark: SparkSession, doing: str, tell: Tell) -> Iterator[None]:
     """Tell how many tasks of the Spark jobs that start in here are done; what goes wrong is said in plain words."""
+    if is_remote(spark):
+        with _told_by_the_server(spark, doing, tell), in_plain_words():
+            yield
+        return
     tracker, started = spark.sparkContext.statusTracker(), time.monotonic()
 
     def look() -> None:
@@ -73,3 +78,22 @@ def tasks(spark: SparkSession, doing: str, tell: Tell) -> Iterator[None]:
 
     with every_second(look), in_plain_words():
         yield
+
+
+@contextmanager
+def _told_by_the_server(spark: Any, doing: str, tell: Tell) -> Iterator[None]:
+    """The same with Spark Connect, which says it while it waits for the answer to a query."""
+    started = time.monotonic()
+
+    def look(stages: Any, inflight_tasks: int, operation_id: str | None, done: bool) -> None:
+        tasks = [(stage.num_completed_tasks, stage.num_tasks) for stage in stages or ()]
+        if tasks:
+            ready = sum(each for each, _ in tasks)
+            rate = ready / max(1e-3, time.monotonic() - started)
+            tell(Progress(doing, ready, sum(each for _, each in tasks), rate))
+
+    spark.registerProgressHandler(look)
+    try:
+        yield
+    finally:
+        spark.removeProgressHandler(look)

@@ -15,6 +15,7 @@ from ...causes import cause
 from ...errors import ConfigError
 from ...messages import instant
 from ...stores.base import PAGE_ROWS
+from ..cluster import cores
 from ..lake import Change, File, Lake, LakeConflict, State, reading, tables, writing
 from ..lake.lake import NOTED, SENT, Replay
 from ..options import check_url
@@ -283,7 +284,7 @@ def _moved(
     rows = chosen.first(chosen.of(source.view(spark, url, queue, "dead", since=since, until=until))).select("id")
     if dry_run:
         return rows.count()
-    parts = 1 if rate is not None else spark.sparkContext.defaultParallelism
+    parts = 1 if rate is not None else cores(spark)
     moved = rows.coalesce(parts).mapInArrow(_MoveTask(url, queue, rate), "moved long").collect()
     return sum(row.moved for row in moved)
 

@@ -12,28 +12,41 @@ from pathlib import Path
 from typing import TYPE_CHECKING
 
 from ...errors import ConfigError
+from ...stores.opening import redact
 
 if TYPE_CHECKING:
     from pyspark.sql import SparkSession
 
 OLDEST_JAVA = 17  # that PySpark 4 runs on
+_OF_SESSIONS = {"spark.sql.session.timeZone": "UTC", "spark.sql.execution.arrow.maxRecordsPerBatch": "2000"}
 _DEFAULTS = {
+    **_OF_SESSIONS,
     "spark.ui.enabled": "false",
     "spark.ui.showConsoleProgress": "false",
-    "spark.sql.session.timeZone": "UTC",
-    "spark.sql.execution.arrow.maxRecordsPerBatch": "2000",
     "spark.log.level": "ERROR",
 }
 
 
 def session(
-    master: str | None = None, conf: Mapping[str, str] | None = None, *, name: str = "holdfast"
+    master: str | None = None,
+    conf: Mapping[str, str] | None = None,
+    *,
+    name: str = "holdfast",
+    remote: str | None = None,
 ) -> SparkSession:
-    """The session that runs already, or a new one; ConfigError says what is missing."""
+    """The session that runs already, or a new one; ConfigError says what is missing.
+
+    `remote` is a server of Spark Connect (`sc://host:15002`), as is SPARK_REMOTE when no master is named.
+    """
+    if remote and master:
+        raise ConfigError("remote and master: a Spark Connect server has its own master; give one of the two")
     try:
         from pyspark.sql import SparkSession
     except ImportError as error:
         raise ConfigError('the pipeline needs Spark: pip install "holdfast[spark]"') from error
+    remote = remote or (os.environ.get("SPARK_REMOTE") if master is None else None)
+    if remote:
+        return _connected(remote, conf or {})
     running = SparkSession.getActiveSession()
     if running is None and (lacking := missing()):
         raise ConfigError(lacking)
@@ -47,6 +60,25 @@ def session(
         builder = builder.config(key, value)
     made: SparkSession = builder.getOrCreate()
     made.sparkContext.setLogLevel(level)
+    return made
+
+
+def _connected(remote: str, conf: Mapping[str, str]) -> SparkSession:
+    """A session of Spark Connect. What only a driver can be told is the server's own."""
+    from pyspark.errors import PySparkException
+    from pyspark.sql import SparkSession
+
+    builder = SparkSession.builder.remote(remote)
+    for key, value in {**_OF_SESSIONS, **conf}.items():
+        builder = builder.config(key, value)
+    try:
+        made: SparkSession = builder.getOrCreate()
+        made.version  # noqa: B018 - asks the server
+    except ImportError as error:
+        raise ConfigError(f'Spark Connect needs more packages: pip install "pyspark[connect]" ({error})') from error
+    except PySparkException as error:
+        said = str(error).strip().splitlines()[0]
+        raise ConfigError(f"there is no server of Spark Connect at {redact(remote)}: {said}") from error
     return made
 
 

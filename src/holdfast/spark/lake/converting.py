@@ -12,6 +12,7 @@ from typing import TYPE_CHECKING, Any
 import msgspec
 
 from ...errors import ConfigError, StoreError
+from ..cluster import cores
 from . import tables
 from .delta import Change, File
 from .lake import NOTED, OLD, SENT, Lake, Replay, floor_mark
@@ -106,8 +107,7 @@ def _written(spark: SparkSession, lake: Lake, old: OldVersion, table: str) -> li
     paths = [(file.path,) for file in old.of(table)]
     if not paths:
         return []
-    tasks = min(len(paths), spark.sparkContext.defaultParallelism)
-    frame = spark.createDataFrame(paths, "path string").repartition(tasks)
+    frame = spark.createDataFrame(paths, "path string").repartition(min(len(paths), cores(spark)))
     task = ConvertTask(lake.text, table, old.replays if table == tables.REPLAYED else {})
     made = [msgspec.json.decode(row.file, type=File) for row in frame.mapInArrow(task, FILES).collect()]
     if (rows := sum(file.rows for file in made)) != (told := sum(file.rows for file in old.of(table))):

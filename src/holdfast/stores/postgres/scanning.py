@@ -292,7 +292,7 @@ def _batch(row: Any, queue: str, view: View, piece: _Range) -> pa.RecordBatch:
         "max_attempts": most,
         "enqueued_at": enqueued,
     }
-    made |= dict(zip(("visible_at", "error") if len(rest) == 2 else _ENDED, rest, strict=True))
+    made |= dict(zip(_RESTS[piece.table], rest, strict=True))
     schema = arrow_schema(view)
     batch = pa.RecordBatch.from_arrays([pa.array(made[field.name], field.type) for field in schema], schema=schema)
     if piece.token:
@@ -301,4 +301,5 @@ def _batch(row: Any, queue: str, view: View, piece: _Range) -> pa.RecordBatch:
     return batch
 
 
-_ENDED = ("status", "claimed_at", "finished_at", "worker", "result", "error")
+_OPEN, _ENDED = ("visible_at", "error"), ("status", "claimed_at", "finished_at", "worker", "result", "error")
+_RESTS = {"q": (*_OPEN, "worker"), "w": _OPEN, "d": _ENDED, "a": _ENDED}  # by table: what follows the usual columns

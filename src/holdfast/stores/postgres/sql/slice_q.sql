@@ -8,7 +8,7 @@ SELECT count(*), array_agg(id::text ORDER BY rank, id), array_agg(payload ORDER 
     array_agg((extract(epoch FROM enqueued_at) * 1000000)::bigint ORDER BY rank, id),
     array_agg(CASE WHEN $6::text = 'held' AND visible_at < '9999-01-01 00:00+00'
         THEN (extract(epoch FROM visible_at) * 1000000)::bigint END ORDER BY rank, id) AS visible_at,
-    array_agg(error ORDER BY rank, id)
+    array_agg(error ORDER BY rank, id), array_agg(worker ORDER BY rank, id)
 FROM (
     SELECT * FROM {q} q
     WHERE (q.rank, q.id) >= ($1::smallint, $2::uuid) AND (q.rank, q.id) <= ($3::smallint, $4::uuid)

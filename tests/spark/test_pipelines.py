@@ -1,0 +1,79 @@
+"""The example of Declarative Pipelines: runs by tools/spark_suites.py, whose environment has what they need."""
+
+from __future__ import annotations
+
+import importlib.util
+import json
+import os
+import subprocess
+import sys
+from pathlib import Path
+
+import pyarrow.dataset as ds
+import pytest
+
+import holdfast
+from tests import ROOT
+
+EXAMPLE = ROOT / "examples" / "spark" / "pipeline"
+RUN_S = 200  # three of them, each a server of its own
+
+pytestmark = [
+    pytest.mark.timeout(3 * RUN_S),
+    pytest.mark.skipif(importlib.util.find_spec("grpc") is None, reason="tools/spark_suites.py has the packages"),
+]
+
+
+class Pipeline:
+    """The example, with everything it keeps in one folder."""
+
+    def __init__(self, folder: Path) -> None:
+        self.folder, self.url = folder, (folder / "store").as_uri()
+        conf = {
+            "spark.sql.warehouse.dir": str(folder / "warehouse"),
+            "spark.sql.catalogImplementation": "hive",  # what the first run made is there for the second
+            "spark.hadoop.javax.jdo.option.ConnectionURL": f"jdbc:derby:;databaseName={folder}/metastore;create=true",
+            "spark.sql.shuffle.partitions": "2",
+            "spark.ui.enabled": "false",
+        }
+        included = f"{EXAMPLE}/transformations/**"
+        spec = {"name": "orders", "storage": (folder / "checkpoints").as_uri(), "configuration": conf}
+        spec["libraries"] = [{"glob": {"include": included}}]
+        (folder / "spark-pipeline.yml").write_text(json.dumps(spec))  # JSON is YAML
+
+    def run(self, *arguments: str) -> subprocess.CompletedProcess[str]:
+        import pyspark
+
+        program = Path(pyspark.__file__).parent / "bin" / "spark-pipelines"
+        command = [str(program), "run", "--spec", str(self.folder / "spark-pipeline.yml"), *arguments]
+        path = os.pathsep.join([str(ROOT / "src"), str(ROOT)])
+        own = {"STORE": self.url, "PYTHONPATH": path, "PYSPARK_PYTHON": sys.executable, "SPARK_LOCAL_IP": "127.0.0.1"}
+        home = {"PATH": f"{Path(sys.executable).parent}{os.pathsep}{os.environ['PATH']}"}
+        return subprocess.run(
+            command, env={**os.environ, **own, **home}, capture_output=True, text=True, timeout=RUN_S, check=False
+        )
+
+    def add(self, *amounts: float) -> None:
+        with holdfast.sync.connect(self.url) as broker:
+            queue = broker.queue("orders")
+            queue.enqueue_many([{"country": f"c{place % 2}", "amount": each} for place, each in enumerate(amounts)])
+
+    def rows(self, table: str) -> list[dict[str, object]]:
+        return ds.dataset(self.folder / "warehouse" / table, format="parquet").to_table().to_pylist()
+
+
+def test_a_queue_as_tables(tmp_path: Path) -> None:
+    pipeline = Pipeline(tmp_path)
+    pipeline.add(1.0, 2.0, 3.0)
+    first = pipeline.run()
+    assert first.returncode == 0, first.stdout[-3000:] + first.stderr[-3000:]
+    assert sorted(row["amount"] for row in pipeline.rows("orders")) == [1.0, 2.0, 3.0]
+    pipeline.add(10.0)
+    second = pipeline.run()
+    assert second.returncode == 0, second.stdout[-3000:] + second.stderr[-3000:]
+    assert sorted(row["amount"] for row in pipeline.rows("orders")) == [1.0, 2.0, 3.0, 10.0]
+    sums = {row["country"]: (row["orders"], row["sum"]) for row in pipeline.rows("by_country")}
+    assert sums == {"c0": (3, 14.0), "c1": (1, 2.0)}
+    third = pipeline.run("--full-refresh-all")
+    assert third.returncode != 0
+    assert "the checkpoint is new, and consumer 'orders'" in third.stdout + third.stderr
