@@ -18,6 +18,7 @@ from pathlib import Path
 
 import holdfast
 from holdfast.stores.batches import batches_of
+from holdfast.stores.log.bucket.store import LateStore
 
 from ..settings import Settings
 from ..verdict import EXAMPLES, Verdict
@@ -25,7 +26,7 @@ from ..verdict import EXAMPLES, Verdict
 SOURCE, TARGET, CONSUMER = "source", "target", "etl"
 _MASTER = "local-cluster[2,1,1024]"
 _BATCH = 1000
-_START = 120.0  # seconds until a driver must have settled something
+_START = 240.0  # seconds until a driver must have settled something, on a busy machine
 
 
 @asynccontextmanager
@@ -126,9 +127,12 @@ def _kill(pid: int) -> None:
         os.kill(pid, signal.SIGKILL)
 
 
-async def fill(broker: holdfast.Broker, count: int) -> None:
-    queue = await broker.queue(SOURCE, max_attempts=100)
-    for start in range(0, count, _BATCH):
+async def fill(broker: holdfast.Broker, count: int, shards: int = 1) -> None:
+    """Messages of all shards, as many producers would leave them."""
+    queue = await broker.queue(SOURCE, max_attempts=100, shards=shards)
+    for number, start in enumerate(range(0, count, _BATCH)):
+        if isinstance(broker.store, LateStore):
+            broker.store.home = number  # where a producer begins is luck
         await queue.enqueue_many(list(range(start, min(count, start + _BATCH))))
     await broker.queue(TARGET)
 
@@ -175,9 +179,10 @@ async def spark(settings: Settings) -> Verdict:
 
 
 async def _run(settings: Settings, root: Path, url: str, broker: holdfast.Broker) -> Verdict:
-    verdict = Verdict(run=f"spark on {settings.store}")
+    shards = f", {settings.shards} shards" if settings.shards > 1 else ""
+    verdict = Verdict(run=f"spark on {settings.store}{shards}")
     chance = random.Random(settings.seed)
-    await fill(broker, settings.messages)
+    await fill(broker, settings.messages, settings.shards)
     pipeline = Pipeline(url, root, settings)
     faults = ["driver"] * settings.producer_kills + ["executor"] * settings.kills
     chance.shuffle(faults)
