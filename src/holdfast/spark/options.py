@@ -5,7 +5,7 @@ from __future__ import annotations
 import os
 from collections.abc import Callable, Mapping, Sequence
 from datetime import UTC, datetime
-from typing import Any, TypeVar, get_args
+from typing import Any, Literal, TypeAlias, TypeVar, get_args
 from urllib.parse import parse_qsl, urlsplit
 
 import msgspec
@@ -13,10 +13,11 @@ import msgspec
 from .. import config
 from ..errors import ConfigError
 from ..stores.batches import NOT_SERVED, VIEWS, Filter, Sizing
-from ..stores.opening import locate, redact
+from ..stores.opening import Scheme, locate, redact
 from ..stores.records import Status, View
 
 T = TypeVar("T")
+Use: TypeAlias = Literal["all", "write", "work"]  # of a store: everything, the sink, ordinary workers
 STATS = "stats"
 
 _WHERE = ("url", "path", "queue")
@@ -178,7 +179,7 @@ def writing(options: Mapping[str, str], *, stream: bool) -> Writing:
     key = given.text("idempotencyKey")
     if key is not None and not 1 <= len(key.encode()) <= 200:
         raise ConfigError("idempotencyKey: 1 to 200 bytes of text")
-    return Writing(given.place(), key)
+    return Writing(given.place("write"), key)
 
 
 class Given:
@@ -217,12 +218,12 @@ class Given:
         found = self.parsed(name, _flag, "true or false")
         return otherwise if found is None else found
 
-    def place(self) -> Place:
+    def place(self, use: Use = "all") -> Place:
         url, path, queue = self.text("url"), self.text("path"), self.text("queue")
         if path and queue and path != queue:
             raise ConfigError(f"the queue is named twice: {path!r} and {queue!r}")
         name = path or queue
-        check_url(url)
+        check_url(url, use)
         return Place(url, config.queue_name(name) if name else None)
 
     def sizing(self) -> Sizing:
@@ -232,13 +233,12 @@ class Given:
         )
 
 
-def check_url(url: str | None) -> None:
-    """Options are pickled and logged, so a URL must carry no secret; ConfigError."""
+def check_url(url: str | None, use: Use = "all") -> None:
+    """Options are pickled and logged, so a URL must carry no secret; and the store serves this; ConfigError."""
     if url is None:
         return
     location = locate(url)
-    if not location.kind.serves_spark:
-        raise ConfigError(NOT_SERVED)
+    check_use(location.kind, use)
     if "://" in url and _has_secret(url):
         variables = location.kind.credentials
         shown = redact(url).split("?")[0]
@@ -246,6 +246,13 @@ def check_url(url: str | None) -> None:
             f"{shown}: this URL has a secret in it, and options are pickled and logged. Leave it out, set {variables} "
             "in the environment of driver and executors; or set HOLDFAST_URL there, and leave the option out"
         )
+
+
+def check_use(kind: Scheme, use: Use) -> None:
+    """Where nothing is planned or staged, any store will do that other processes can open; ConfigError."""
+    writes, works = use == "write" and kind.sink is not None, use == "work" and kind.owner != "process"
+    if not (kind.serves_spark or writes or works):
+        raise ConfigError(NOT_SERVED)
 
 
 def _has_secret(url: str) -> bool:

@@ -83,9 +83,7 @@ class Driver:
     async def own(self, **terms):
         number = next(_HOLDERS)
         terms = {"lease": 60.0} | terms
-        self.owner = await self.batches.own(
-            QUEUE, CONSUMER, holder=str(number), instead_of=str(number - 1), **terms
-        )
+        self.owner = await self.batches.own(QUEUE, CONSUMER, holder=str(number), instead_of=str(number - 1), **terms)
 
     async def plan(self, query: Query) -> bool:
         """The next batch, as Spark asks for it; False: there is none."""
