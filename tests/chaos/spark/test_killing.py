@@ -21,6 +21,7 @@ async def test_a_driver_killed_at_every_point(tmp_path):
     verdict = Verdict(run="killed at every point")
     async with holdfast.connect(url) as broker:
         await fill(broker, COUNT)
+        await broker.queue(TARGET)
         pipeline = Pipeline(url, tmp_path, Settings(messages=COUNT), master="local[2,4]")
         try:
             for point in KILLED:
@@ -42,6 +43,7 @@ async def test_the_judge_sees_what_went_wrong(tmp_path):
     """Lost, doubled, claimed and staged messages are told: a judge that never objects proves nothing."""
     async with holdfast.connect(f"file://{tmp_path}/store") as broker:
         await fill(broker, 10)
+        await broker.queue(TARGET)
         batches = broker.store.batches
         owner = await batches.own(SOURCE, "etl", holder="me", lease=60.0)
         await batches.claim_batch(owner, after=0, limit=4)
