@@ -148,10 +148,11 @@ def _kill(pid: int) -> None:
 async def fill(broker: holdfast.Broker, count: int, shards: int = 1) -> None:
     """Messages of all shards, as many producers would leave them."""
     queue = await broker.queue(SOURCE, max_attempts=100, shards=shards)
-    for number, start in enumerate(range(0, count, _BATCH)):
+    step = _BATCH if shards == 1 else max(1, min(_BATCH, count // (4 * shards)))
+    for number, start in enumerate(range(0, count, step)):
         if isinstance(broker.store, LateStore):
             broker.store.home = number  # where a producer begins is luck
-        await queue.enqueue_many(list(range(start, min(count, start + _BATCH))))
+        await queue.enqueue_many(list(range(start, min(count, start + step))))
 
 
 async def settled(broker: holdfast.Broker) -> int:

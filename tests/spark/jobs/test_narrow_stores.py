@@ -88,25 +88,27 @@ def test_nats_is_not_read(spark: SparkSession, nats: str) -> None:
         rows.write.format("holdfast").option("url", nats).mode("append").save("keyed")
 
 
-def test_process_on_nats_and_slatedb(spark: SparkSession, nats: str, tmp_path: Path) -> None:
-    slate = f"slatedb+file://{tmp_path}/slate"
+@pytest.mark.parametrize("store", ["nats", "slatedb"])
+def test_process(spark: SparkSession, nats: str, tmp_path: Path, store: str) -> None:
+    pytest.importorskip(store)
+    url, tasks = (nats, 2) if store == "nats" else (f"slatedb+file://{tmp_path}/slate", None)
 
-    async def fill(url: str) -> None:
+    async def fill() -> None:
         async with holdfast.connect(url) as broker:
             queue = await broker.queue("orders", max_attempts=2, lease=5.0, retry=holdfast.Fixed(0.1))
             await queue.enqueue_many([{"n": number} for number in range(210)])
 
-    async def ends(url: str) -> Counter[str]:
+    async def ends() -> Counter[str]:
         async with holdfast.connect(url) as broker:
             queue = await broker.queue("orders", create=False)
             found = [*await queue.archive.list(limit=1000), *await queue.dead.list(limit=1000)]
             assert len({one.id for one in found}) == len(found) == 210
             return Counter(one.status for one in found)
 
-    for url, tasks in ((nats, 2), (slate, None)):
-        asyncio.run(fill(url))
-        done = jobs.process(spark, "orders", f"{HANDLERS}:ship", url=url, tasks=tasks)  # 5, 105 and 205 fail
-        assert (done.completed, done.dead, done.left, done.tasks) == (207, 3, 0, tasks or 1)
-        assert asyncio.run(ends(url)) == {"completed": 207, "dead": 3}
-    with pytest.raises(holdfast.ConfigError, match="one process at a time owns this store"):
-        jobs.process(spark, "orders", f"{HANDLERS}:ship", url=slate, tasks=2)
+    asyncio.run(fill())
+    done = jobs.process(spark, "orders", f"{HANDLERS}:ship", url=url, tasks=tasks)  # 5, 105 and 205 fail
+    assert (done.completed, done.dead, done.left, done.tasks) == (207, 3, 0, tasks or 1)
+    assert asyncio.run(ends()) == {"completed": 207, "dead": 3}
+    if tasks is None:
+        with pytest.raises(holdfast.ConfigError, match="one process at a time owns this store"):
+            jobs.process(spark, "orders", f"{HANDLERS}:ship", url=url, tasks=2)

@@ -125,8 +125,11 @@ class NatsSink:
                 await asyncio.sleep(RETRY_S)
 
     async def _is_done(self, partition: Partition, calls: Sequence[Call]) -> bool:
-        """An answer was lost. A word that we alone may write says what came of all."""
-        return bool(calls) and await partition.calls.verdict(calls[0].name) == "counts"
+        """An answer was lost. A word that we alone may write says what came of all; one that is gone says nothing."""
+        if not calls:
+            return False
+        found = await partition.reader.last_exact(partition.names.task_stream, calls[0].subject)
+        return found is not None and found.read(read_mark).state == "committed"
 
     async def _must_go_on(
         self, partition: Partition, sink: str | None, before: Found | None, calls: Sequence[Call]
@@ -220,7 +223,7 @@ class NatsStager:
 async def _begin(partition: Partition) -> Call:
     names, connection = partition.names, partition.connection
     name = _STAGED + os.urandom(8).hex()
-    until = connection.moment().latest + _HELD_S
+    until = connection.now() + _HELD_S
     fence = Fence(connection, partition.reader, partition.reserve, names.task_stream, names.queue)
     [sequence], _ = await fence.write([Post(names.call + name, _word("open", until), "", 0)])
     assert sequence is not None  # nobody else knows the name
