@@ -24,7 +24,7 @@ class Settings(msgspec.Struct, frozen=True, kw_only=True):
     seed: int = 1
     deadline: float = 600.0  # seconds from the last fault to an empty queue
     strict: bool = True  # also judge the recovery time
-    shards: int = 1  # of the queue in the run on a bucket
+    shards: int = 1  # of the queue in the runs on a bucket
     store: str = "file"  # of the runs that take one; history: or all
     fault: str = ""  # of frozen: only this one
     seconds: float = 600.0  # a history goes on for

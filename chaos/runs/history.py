@@ -116,7 +116,7 @@ def opened(store: str, root: Path, settings: Settings) -> Iterator[Place]:
 def _bucket(store: str, bucket: s3.Server | azure.Server, proxy: Proxy, settings: Settings) -> Place:
     return Place(
         store, bucket.url("history"), bucket.url("history", endpoint=proxy.endpoint), proxy=proxy, settling=_FOREIGN,
-        scale=3.0 if settings.strict else 1.0, streams=settings.shards == 1,
+        scale=3.0 if settings.strict else 1.0, streams=True,
     )  # fmt: skip
 
 

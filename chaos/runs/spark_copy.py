@@ -17,7 +17,9 @@ from contextlib import asynccontextmanager
 from pathlib import Path
 
 import holdfast
-from holdfast.stores.batches import batches_of
+from holdfast.stores.batches import Sink, batches_of
+from holdfast.stores.log.bucket.store import LateStore
+from holdfast.stores.opening import SCHEMES, sink_of
 
 from ..settings import Settings
 from ..verdict import EXAMPLES, Verdict
@@ -25,12 +27,12 @@ from ..verdict import EXAMPLES, Verdict
 SOURCE, TARGET, CONSUMER = "source", "target", "etl"
 _MASTER = "local-cluster[2,1,1024]"
 _BATCH = 1000
-_START = 120.0  # seconds until a driver must have settled something
+_START = 240.0  # seconds until a driver must have settled something, on a busy machine
 
 
 @asynccontextmanager
 async def place(store: str, root: Path) -> AsyncIterator[str]:
-    """The URL of a fresh store, as Spark takes it: keys are in the environment."""
+    """The URL of a fresh store that is read, as Spark takes it: keys are in the environment."""
     if store == "postgres":
         from tests.servers.postgres import Server as Database
 
@@ -46,11 +48,27 @@ async def place(store: str, root: Path) -> AsyncIterator[str]:
         yield f"file://{root / 'store'}"
 
 
+@asynccontextmanager
+async def target_of(store: str, source: holdfast.Broker, url: str) -> AsyncIterator[tuple[holdfast.Broker, str]]:
+    """Where the messages go: NATS is written from a folder, every other store from itself."""
+    if store != "nats":
+        yield source, url
+        return
+    from tests.servers.nats import Server as Nats
+
+    with Nats() as server:
+        async with holdfast.connect(server.url) as broker:
+            yield broker, server.url
+
+
 class Pipeline:
     """The driver program, started again whenever it was killed."""
 
-    def __init__(self, url: str, root: Path, settings: Settings, *, master: str = _MASTER) -> None:
+    def __init__(
+        self, url: str, root: Path, settings: Settings, *, master: str = _MASTER, target: str | None = None
+    ) -> None:
         self.url = url
+        self.target = target or url
         self.root = root
         self.settings = settings
         self.master = master
@@ -63,7 +81,8 @@ class Pipeline:
         path = os.pathsep.join([str(Path(here) / "src"), here, os.environ.get("PYTHONPATH", "")])
         limit = max(50, self.settings.messages // 20)
         command = [
-            sys.executable, "-m", "chaos.spark.driver", "--url", self.url, "--source", SOURCE, "--target", TARGET,
+            sys.executable, "-m", "chaos.spark.driver", "--url", self.url, "--target-url", self.target,
+            "--source", SOURCE, "--target", TARGET,
             "--consumer", CONSUMER, "--checkpoint", str(self.root / "checkpoint"),
             "--scratch", str(self.root / "spark"), "--master", self.master, "--limit", str(limit), "--kill-at", kill_at,
         ]  # fmt: skip
@@ -126,24 +145,46 @@ def _kill(pid: int) -> None:
         os.kill(pid, signal.SIGKILL)
 
 
-async def fill(broker: holdfast.Broker, count: int) -> None:
-    queue = await broker.queue(SOURCE, max_attempts=100)
-    for start in range(0, count, _BATCH):
-        await queue.enqueue_many(list(range(start, min(count, start + _BATCH))))
-    await broker.queue(TARGET)
+async def fill(broker: holdfast.Broker, count: int, shards: int = 1) -> None:
+    """Messages of all shards, as many producers would leave them."""
+    queue = await broker.queue(SOURCE, max_attempts=100, shards=shards)
+    step = _BATCH if shards == 1 else max(1, min(_BATCH, count // (4 * shards)))
+    for number, start in enumerate(range(0, count, step)):
+        if isinstance(broker.store, LateStore):
+            broker.store.home = number  # where a producer begins is luck
+        await queue.enqueue_many(list(range(start, min(count, start + step))))
 
 
 async def settled(broker: holdfast.Broker) -> int:
     return (await broker.store.stats(SOURCE)).completed
 
 
-async def judge(broker: holdfast.Broker, count: int, verdict: Verdict) -> None:
-    """Every message once in the target; nothing claimed, nothing staged is left."""
+async def arrived(target: holdfast.Broker) -> Counter[int]:
+    """The messages of the target by their numbers."""
     found: Counter[int] = Counter()
-    batches = batches_of(broker.store)
-    for part in await batches.plan_scan(TARGET, "ready"):
-        async for batch in batches.read_slice(part):
+    if target.store.batches is None:  # nobody reads it but workers
+        while claims := (await target.store.claim(TARGET, _BATCH, 600, wait=1.0)).messages:
+            found.update(int(each.payload) for each in claims)
+        return found
+    for part in await target.store.batches.plan_scan(TARGET, "ready"):
+        async for batch in target.store.batches.read_slice(part):
             found.update(int(value) for value in batch.column("value").to_pylist())
+    return found
+
+
+def sink_at(target: holdfast.Broker) -> Sink:
+    kind = "nats" if target.store.batches is None else "file"
+    return sink_of(target.store, SCHEMES[kind])
+
+
+async def judge(
+    broker: holdfast.Broker, count: int, verdict: Verdict, *, target: holdfast.Broker | None = None
+) -> None:
+    """Every message once in the target; nothing claimed, nothing staged is left."""
+    target = target or broker
+    batches, sink = batches_of(broker.store), sink_at(target)
+    # What a killed task left on NATS is in the way of workers until its time is over: sweep first.
+    swept, found = await sink.sweep(TARGET, 0.0), await arrived(target)
     missing = [number for number in range(count) if number not in found]
     twice = [number for number, times in found.items() if times > 1]
     stats = await broker.store.stats(SOURCE)
@@ -157,8 +198,8 @@ async def judge(broker: holdfast.Broker, count: int, verdict: Verdict) -> None:
     consumers = await batches.consumers(SOURCE)
     claimed = sum(each.claimed for each in consumers)
     verdict.expect(claimed == 0, f"{claimed} messages are still claimed")
-    verdict.notes["staged objects swept"] = await batches.sweep(TARGET, 0.0)
-    left = await batches.sweep(TARGET, 0.0)
+    verdict.notes["staged objects swept"] = swept + await sink.sweep(TARGET, 0.0)
+    left = await sink.sweep(TARGET, 0.0)
     verdict.expect(left == 0, f"{left} staged objects are left after a sweep")
 
 
@@ -167,18 +208,23 @@ async def spark(settings: Settings) -> Verdict:
     root = Path(tempfile.mkdtemp(prefix="holdfast-chaos-")) if settings.folder is None else settings.folder / "spark"
     root.mkdir(parents=True, exist_ok=True)
     try:
-        async with place(settings.store, root) as url, holdfast.connect(url) as broker:
-            return await _run(settings, root, url, broker)
+        async with (
+            place(settings.store, root) as url,
+            holdfast.connect(url) as broker,
+            target_of(settings.store, broker, url) as (target, target_url),
+        ):
+            await target.queue(TARGET)
+            return await _run(settings, Pipeline(url, root, settings, target=target_url), broker, target)
     finally:
         if settings.folder is None:
             shutil.rmtree(root, ignore_errors=True)
 
 
-async def _run(settings: Settings, root: Path, url: str, broker: holdfast.Broker) -> Verdict:
-    verdict = Verdict(run=f"spark on {settings.store}")
+async def _run(settings: Settings, pipeline: Pipeline, broker: holdfast.Broker, target: holdfast.Broker) -> Verdict:
+    shards = f", {settings.shards} shards" if settings.shards > 1 else ""
+    verdict = Verdict(run=f"spark on {settings.store}{shards}")
     chance = random.Random(settings.seed)
-    await fill(broker, settings.messages)
-    pipeline = Pipeline(url, root, settings)
+    await fill(broker, settings.messages, settings.shards)
     faults = ["driver"] * settings.producer_kills + ["executor"] * settings.kills
     chance.shuffle(faults)
     begun = time.monotonic()
@@ -191,10 +237,10 @@ async def _run(settings: Settings, root: Path, url: str, broker: holdfast.Broker
         if not pipeline.running:
             await pipeline.start()
         code = await pipeline.wait(settings.deadline)
-        verdict.expect(code == 0, f"the last driver ended with {code}: {_end_of(root / 'driver.log')}")
+        verdict.expect(code == 0, f"the last driver ended with {code}: {_end_of(pipeline.root / 'driver.log')}")
     finally:
         await pipeline.end()
-    await judge(broker, settings.messages, verdict)
+    await judge(broker, settings.messages, verdict, target=target)
     verdict.notes |= {"driver starts": pipeline.starts, "seconds": round(time.monotonic() - begun, 1)}
     verdict.expect(verdict.kills == len(faults), f"only {verdict.kills} of {len(faults)} faults happened")
     return verdict

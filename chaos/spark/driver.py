@@ -58,6 +58,7 @@ def parser() -> argparse.ArgumentParser:
     made = argparse.ArgumentParser(prog="python -m chaos.spark.driver", description=__doc__)
     for name in ("url", "source", "target", "checkpoint", "scratch"):
         made.add_argument(f"--{name}", required=True)
+    made.add_argument("--target-url", help="another store than that of the source")
     made.add_argument("--consumer", default="etl")
     made.add_argument("--master", default="local[2,4]")
     made.add_argument("--limit", default="10000", help="messages of one batch")
@@ -78,7 +79,8 @@ def main() -> int:
     reading = spark.readStream.format("killing").option("url", asked.url).option("consumer", asked.consumer)
     reading = reading.option("maxMessagesPerTrigger", asked.limit).option("minPartitions", 2)
     reading = reading.option("maxBatchAttempts", 20).option("ownerLease", 5)
-    writing = reading.options(**fault).load(asked.source).writeStream.format("killing").option("url", asked.url)
+    writing = reading.options(**fault).load(asked.source).writeStream.format("killing")
+    writing = writing.option("url", asked.target_url or asked.url)
     writing = writing.options(**fault).option("checkpointLocation", asked.checkpoint)
     query = writing.trigger(availableNow=True).start(asked.target)
     query.awaitTermination()

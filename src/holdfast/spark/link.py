@@ -16,8 +16,8 @@ from ..broker import Broker, connect
 from ..errors import ConfigError
 from ..loop_thread import portal
 from ..stores.base import Store
-from ..stores.batches import NOT_SERVED, Batches, batches_of
-from ..stores.opening import locate
+from ..stores.batches import NOT_SERVED, Batches, Sink, batches_of
+from ..stores.opening import Scheme, locate, sink_of
 
 T = TypeVar("T")
 _END: Any = object()
@@ -29,8 +29,9 @@ _links: dict[tuple[int, str | None], Link] = {}
 class Link:
     """An open broker, and the way into its event loop."""
 
-    def __init__(self, broker: Broker) -> None:
+    def __init__(self, broker: Broker, kind: Scheme) -> None:
         self.broker = broker
+        self._kind = kind
 
     @property
     def store(self) -> Store:
@@ -39,6 +40,10 @@ class Link:
     @property
     def batches(self) -> Batches:
         return batches_of(self.store)
+
+    @property
+    def sink(self) -> Sink:
+        return sink_of(self.store, self._kind)
 
     def run(self, work: Coroutine[Any, Any, T]) -> T:
         return portal().run(work)
@@ -88,6 +93,6 @@ def _keep_for_good() -> None:
 
 async def _open(url: str | None) -> Link:
     location = locate(url if url is not None else config.load().url or config.DEFAULT_URL)
-    if not location.kind.serves_spark:
+    if not (location.kind.serves_spark or location.kind.sink):
         raise ConfigError(NOT_SERVED)
-    return Link(await connect(url))
+    return Link(await connect(url), location.kind)

@@ -5,7 +5,7 @@ from __future__ import annotations
 import os
 from collections.abc import Callable, Mapping, Sequence
 from datetime import UTC, datetime
-from typing import Any, TypeVar, get_args
+from typing import Any, Literal, TypeAlias, TypeVar, get_args
 from urllib.parse import parse_qsl, urlsplit
 
 import msgspec
@@ -13,11 +13,12 @@ import msgspec
 from .. import config, limits
 from ..errors import ConfigError
 from ..stores.batches import NOT_SERVED, VIEWS, Filter, Sizing
-from ..stores.opening import locate, redact
+from ..stores.opening import Scheme, locate, redact
 from ..stores.records import Status, View
 
 T = TypeVar("T")
 SUMMARIES = ("stats", "consumers")  # views with a row for each queue, or each of its streams
+Use: TypeAlias = Literal["all", "write", "work"]  # of a store: everything, the sink, ordinary workers
 
 _WHERE = ("url", "path", "queue")
 _SIZES = ("minPartitions", "partitionBytes")
@@ -213,7 +214,7 @@ def writing(options: Mapping[str, str], *, stream: bool) -> Writing:
         limits.check_content_type(len(kind.encode()))
         if not kind or "\0" in kind:
             raise ConfigError("contentType: text such as application/json, without NUL")
-    return Writing(given.place(), key, kind)
+    return Writing(given.place("write"), key, kind)
 
 
 class Given:
@@ -254,11 +255,11 @@ class Given:
         found = self.parsed(name, _flag, "true or false")
         return otherwise if found is None else found
 
-    def place(self, *, several: bool = False) -> Place:
+    def place(self, use: Use = "all", *, several: bool = False) -> Place:
         url, path, queue = self.text("url"), self.text("path"), self.text("queue")
         if path and queue and path != queue:
             raise ConfigError(f"the queue is named twice: {path!r} and {queue!r}")
-        check_url(url)
+        check_url(url, use)
         named = path or queue
         if not named:
             return Place(url, ())
@@ -272,13 +273,12 @@ class Given:
         )
 
 
-def check_url(url: str | None) -> None:
-    """Options are pickled and logged, so a URL must carry no secret; ConfigError."""
+def check_url(url: str | None, use: Use = "all") -> None:
+    """Options are pickled and logged, so a URL must carry no secret; and the store serves this; ConfigError."""
     if url is None:
         return
     location = locate(url)
-    if not location.kind.serves_spark:
-        raise ConfigError(NOT_SERVED)
+    check_use(location.kind, use)
     if "://" in url and _has_secret(url):
         variables = location.kind.credentials
         shown = redact(url).split("?")[0]
@@ -286,6 +286,13 @@ def check_url(url: str | None) -> None:
             f"{shown}: this URL has a secret in it, and options are pickled and logged. Leave it out, set {variables} "
             "in the environment of driver and executors; or set HOLDFAST_URL there, and leave the option out"
         )
+
+
+def check_use(kind: Scheme, use: Use) -> None:
+    """Where nothing is planned or staged, any store will do that other processes can open; ConfigError."""
+    writes, works = use == "write" and kind.sink is not None, use == "work" and kind.owner != "process"
+    if not (kind.serves_spark or writes or works):
+        raise ConfigError(NOT_SERVED)
 
 
 def _has_secret(url: str) -> bool:

@@ -8,14 +8,15 @@ from __future__ import annotations
 
 import hashlib
 from collections.abc import Iterator, Sequence
+from contextlib import suppress
 from typing import TYPE_CHECKING
 
 from pyspark import TaskContext
 from pyspark.sql.datasource import DataSourceArrowWriter, DataSourceStreamArrowWriter, WriterCommitMessage
 from pyspark.sql.types import StructType
 
-from ..errors import ConfigError
-from ..stores.batches import Staged, Stager
+from ..errors import ConfigError, HoldfastError
+from ..stores.batches import Abandoned, Discarding, Staged, Stager
 from . import sinking
 from .error_text import plain
 from .link import Link, link
@@ -47,20 +48,39 @@ class _Task:
         self._stagers: dict[str, tuple[Stager, int]] = {}
 
     def stage(self, batches: Iterator[pa.RecordBatch], sink: str | None, batch: int) -> Message:
-        for each in batches:
-            if each.num_rows:
-                for name, part in sinking.by_queue(each, self._name):
-                    stager, most = self._stager(name)
-                    self._at.run(stager.add(sinking.normal(part, most=most, content_type=self._kind)))
-        staged = [one for stager, _ in self._stagers.values() for one in self._at.run(stager.finish())]
+        try:
+            for each in batches:
+                if each.num_rows:
+                    for name, part in sinking.by_queue(each, self._name):
+                        stager, most = self._stager(name)
+                        self._at.run(stager.add(sinking.normal(part, most=most, content_type=self._kind)))
+            staged = [one for stager, _ in self._stagers.values() for one in self._at.run(stager.finish())]
+        except Exception:
+            self._abandon()
+            raise
         return Message(staged, sink, batch)
+
+    def _abandon(self) -> None:
+        """Where what was staged is in the way until its time is over; elsewhere a sweep removes it."""
+        for stager, _ in self._stagers.values():
+            if isinstance(stager, Abandoned):
+                with suppress(HoldfastError):
+                    self._at.run(stager.abandon())
 
     def _stager(self, name: str) -> tuple[Stager, int]:
         if name not in self._stagers:
             queue = self._at.run(self._at.broker.queue(name))
             most = queue.options.max_message_size
-            self._stagers[name] = (self._at.run(self._at.batches.stager(name)), most)
+            self._stagers[name] = (self._at.run(self._at.sink.stager(name)), most)
         return self._stagers[name]
+
+
+def _discard(at: Link, messages: Sequence[WriterCommitMessage | None]) -> None:
+    """The same for the tasks that had ended when the write failed."""
+    sink = at.sink
+    if isinstance(sink, Discarding):
+        with suppress(HoldfastError):
+            at.run(sink.discard([one for each in messages if isinstance(each, Message) for one in each.staged]))
 
 
 def _publish(at: Link, messages: Sequence[WriterCommitMessage | None]) -> None:
@@ -71,7 +91,7 @@ def _publish(at: Link, messages: Sequence[WriterCommitMessage | None]) -> None:
         for one in message.staged:
             by_queue.setdefault(one.queue, []).append(one)
     for name, staged in by_queue.items():
-        at.run(at.batches.publish(name, told[0].sink, told[0].batch, staged))
+        at.run(at.sink.publish(name, told[0].sink, told[0].batch, staged))
 
 
 def _skipped(batches: Iterator[pa.RecordBatch], sink: str | None, batch: int) -> Message:
@@ -92,13 +112,17 @@ class BatchWriter(DataSourceArrowWriter):
     def write(self, iterator: Iterator[pa.RecordBatch]) -> Message:
         at = link(self._options.place.url)
         name = self._options.place.queue
-        if self._sink is not None and name is not None and at.run(at.batches.published(name, self._sink)) is not None:
+        if self._sink is not None and name is not None and at.run(at.sink.published(name, self._sink)) is not None:
             return _skipped(iterator, self._sink, 0)
         return _Task(at, self._options).stage(iterator, self._sink, 0)
 
     @plain
     def commit(self, messages: Sequence[WriterCommitMessage | None]) -> None:
         _publish(link(self._options.place.url), messages)
+
+    @plain
+    def abort(self, messages: Sequence[WriterCommitMessage | None]) -> None:
+        _discard(link(self._options.place.url), messages)
 
 
 class StreamWriter(DataSourceStreamArrowWriter):
@@ -114,7 +138,7 @@ class StreamWriter(DataSourceStreamArrowWriter):
         sink, batch = _of_task()
         name = self._options.place.queue
         if name is not None:
-            done = at.run(at.batches.published(name, sink))
+            done = at.run(at.sink.published(name, sink))
             if done is not None and done >= batch:
                 return _skipped(iterator, sink, batch)
         return _Task(at, self._options).stage(iterator, sink, batch)
@@ -122,6 +146,10 @@ class StreamWriter(DataSourceStreamArrowWriter):
     @plain
     def commit(self, messages: Sequence[WriterCommitMessage | None], batchId: int) -> None:
         _publish(link(self._options.place.url), messages)
+
+    @plain
+    def abort(self, messages: Sequence[WriterCommitMessage | None], batchId: int) -> None:
+        _discard(link(self._options.place.url), messages)
 
 
 def _of_task() -> tuple[str, int]:
@@ -149,10 +177,11 @@ def prepared(options: Writing, schema: StructType) -> None:
     """Check columns and store, and make the queue where it is missing."""
     sinking.check(schema, named=options.place.queue is not None)
     at = link(options.place.url)
-    if "dedup_key" in schema.fieldNames() and not at.batches.deduplicates:
+    if "dedup_key" in schema.fieldNames() and not at.sink.deduplicates:
         raise ConfigError(
-            "dedup_key: a bucket cannot look keys up in the step that publishes; drop the column, or write to a queue "
-            "on file:// or postgresql://"
+            "dedup_key: buckets and NATS cannot look keys up in the step that publishes. Drop the column and let "
+            "idempotencyKey (of a batch) or the checkpoint (of a stream) keep a repeat out; or write to a queue on "
+            "file:// or postgresql://; or enqueue with keys from foreachPartition (docs/guide/spark.md)"
         )
     if options.place.queue is not None:
         at.run(at.broker.queue(options.place.queue))

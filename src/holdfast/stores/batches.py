@@ -7,7 +7,7 @@ store of its own. `stores/base.py` has the first seam, message by message.
 from __future__ import annotations
 
 from collections.abc import AsyncIterator, Sequence
-from typing import TYPE_CHECKING, Any, Literal, Protocol, TypeAlias
+from typing import TYPE_CHECKING, Any, Literal, Protocol, TypeAlias, runtime_checkable
 
 import msgspec
 
@@ -195,6 +195,22 @@ class Stager(Protocol):
         """What was staged, once it is durable."""
 
 
+@runtime_checkable
+class Abandoned(Protocol):
+    """A stager whose messages are in the way of others until they are published or given up."""
+
+    async def abandon(self) -> None:
+        """The task has failed."""
+
+
+@runtime_checkable
+class Discarding(Protocol):
+    """The sink of such stagers."""
+
+    async def discard(self, staged: Sequence[Staged]) -> None:
+        """The write has failed; what was staged is never published."""
+
+
 class ConsumerInfo(msgspec.Struct, frozen=True):
     """A consumer as operators see it."""
 
@@ -210,10 +226,29 @@ class ConsumerInfo(msgspec.Struct, frozen=True):
     tries: int  # of the oldest open batch
 
 
-class Batches(Protocol):
-    """What a store that serves data pipelines has as its `batches`."""
+class Sink(Protocol):
+    """The writing half: messages that tasks stage, and that appear in one step."""
 
     deduplicates: bool  # whether publishing can look dedup keys up in the same step
+
+    async def stager(self, queue: str) -> Stager:
+        """Somewhere to put messages that nobody sees yet."""
+
+    async def published(self, queue: str, sink: str) -> int | None:
+        """The last batch that a sink has published."""
+
+    async def publish(self, queue: str, sink: str | None, batch: int, staged: Sequence[Staged]) -> bool:
+        """Show staged messages, all in one step, together with the mark that says so.
+
+        False: the sink has published this batch, or a later one, before; nothing changes. QueueFull.
+        """
+
+    async def sweep(self, queue: str, older_than: float) -> int:
+        """Remove what was staged, and not published, more than so many seconds ago; how many objects or rows."""
+
+
+class Batches(Sink, Protocol):
+    """What a store that serves data pipelines has as its `batches`."""
 
     async def plan_scan(
         self, queue: str, view: View, *, filters: Sequence[Filter] = (), sizing: Sizing = WHOLE
@@ -268,21 +303,6 @@ class Batches(Protocol):
     async def flush(self, queue: str) -> None:
         """Return when all that has ended is where it stays: in the archive, if the queue keeps one."""
 
-    async def stager(self, queue: str) -> Stager:
-        """Somewhere to put messages that nobody sees yet."""
-
-    async def published(self, queue: str, sink: str) -> int | None:
-        """The last batch that a sink has published."""
-
-    async def publish(self, queue: str, sink: str | None, batch: int, staged: Sequence[Staged]) -> bool:
-        """Show staged messages, all in one step, together with the mark that says so.
-
-        False: the sink has published this batch, or a later one, before; nothing changes. QueueFull.
-        """
-
-    async def sweep(self, queue: str, older_than: float) -> int:
-        """Remove what was staged, and not published, more than so many seconds ago; how many objects or rows."""
-
     async def consumers(self, queue: str) -> list[ConsumerInfo]:
         """Everybody who has claimed batches of this queue."""
 
@@ -295,8 +315,9 @@ class Batches(Protocol):
 
 
 NOT_SERVED = (
-    "Spark works on queues in file://, s3:// and postgresql:// stores. NATS, SlateDB (one owner) and memory:// (one "
-    "process) do not serve it: keep such a queue in one of these, and move messages over with an ordinary worker"
+    "Spark works on queues in file://, s3:// and postgresql:// stores. NATS takes writes and `process`; SlateDB (one "
+    "owner) takes `process`; memory:// (one process) takes nothing. Keep a queue that Spark reads in one of the first, "
+    "and move messages over with an ordinary worker"
 )
 
 

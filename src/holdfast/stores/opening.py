@@ -19,6 +19,7 @@ from .. import config
 from ..config import StoreOptions
 from ..errors import ConfigError, Unavailable
 from .base import NO_ROLES, Store
+from .batches import Sink, batches_of
 
 T = TypeVar("T")
 WINDING_UP_S = 0.8  # beyond a timeout for a store to tell the cause itself, and give back what it has
@@ -44,6 +45,7 @@ class Scheme(msgspec.Struct, frozen=True, kw_only=True):
     extra: str | None = None  # of the package, with the driver; None: always installed
     owner: Literal["any", "one", "process"] = "any"  # any number of processes, one at a time, or only inside its own
     serves_spark: bool = False
+    sink: str | None = None  # where Spark can only write: module and function below `stores`: (Store) -> Sink
     credentials: str = "HOLDFAST_URL"  # the variables that hold them
     survives: tuple[str, str, str] = ("yes", "yes", "yes, as the provider promises")  # a process, the system, a disk
 
@@ -74,6 +76,7 @@ _HTTP = Scheme(
 )
 _NATS = Scheme(
     opens="nats:open_nats",
+    sink="nats.sink:NatsSink",
     takes_apart="nats:take_apart",
     extra="nats",
     survives=("yes", "only with sync_interval: always, or with replicas", "with replicas"),
@@ -206,6 +209,14 @@ async def _open(location: Location, options: StoreOptions, pool: Any) -> Store:
     with _installed(location):
         store: Store = await _found(location.kind.opens)(location.place, options, **given)
     return store
+
+
+def sink_of(store: Store, kind: Scheme) -> Sink:
+    """Where Spark writes; ConfigError where it cannot."""
+    if kind.sink is None:
+        return batches_of(store)
+    made: Sink = _found(kind.sink)(store)
+    return made
 
 
 def _found(name: str) -> Callable[..., Any]:

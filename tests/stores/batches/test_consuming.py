@@ -10,7 +10,10 @@ from holdfast.errors import Fenced, StoreError
 from holdfast.stores.batches import Sizing
 from holdfast.stores.records import Change, Envelope, Settlement
 
+from .conftest import STORES
+
 QUEUE = "emails"
+pytestmark = pytest.mark.parametrize("store", [*STORES, "s3 3"], indirect=True)
 
 
 async def fill(store, count, size=100):

@@ -17,6 +17,7 @@ import msgspec
 from ... import config
 from ...broker import Broker
 from ...errors import CodecError, ConfigError, QueueNotFound
+from ..link import link
 from ..options import check_url
 from . import files
 from .faults import in_plain_words
@@ -81,7 +82,7 @@ def ingest(
     (Parquet: row, reason, bytes). Without it a bad row fails the load, before anything is written; `max_rejects` is how
     many may be left out, with or without a place for them.
     """
-    check_url(url)
+    check_url(url, "write")
     if checkpoint is not None and dry_run:
         raise ConfigError("dry_run looks at all files: leave the checkpoint out")
     started, mapped = time.monotonic(), _mapped(columns)
@@ -239,13 +240,10 @@ def _sample(made: DataFrame, mapped: Mapped) -> dict[str, Any] | None:
 
 def was_published(url: str | None, queue: str, key: str) -> bool:
     """Whether a write under this key is in the queue already."""
-    from ...stores.batches import batches_of
     from ..writing import sink_of
 
-    async def look(broker: Broker) -> bool:
-        return await batches_of(broker.store).published(queue, sink_of(key)) is not None
-
-    return ask(url, look)
+    at = link(url)
+    return at.run(at.sink.published(queue, sink_of(key))) is not None
 
 
 def _format(place: str) -> str:
