@@ -76,7 +76,9 @@ def _ask_and_go(server: ServerThread, path: str) -> None:
     """Begin to wait for a message, and close the connection."""
     import msgspec
 
-    body = msgspec.msgpack.encode(("jobs", 1, 60.0, 50.0, None)) if "seam" in path else json.dumps({"wait": 50}).encode()
+    body = (
+        msgspec.msgpack.encode(("jobs", 1, 60.0, 50.0, None)) if "seam" in path else json.dumps({"wait": 50}).encode()
+    )
     netloc = urlsplit(server.address).netloc
     served = server.serving.application.served[""]
     with socket.create_connection(netloc.split(":"), timeout=10) as connection:
