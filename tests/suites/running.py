@@ -102,7 +102,7 @@ class NotDownloaded(Exception):
 
 def version(name: str) -> str:
     """As it is pinned; of several the one for newer Pythons."""
-    return re.findall(rf"^{name}==(\S+)", PINNED.read_text(), re.MULTILINE)[-1]
+    return str(re.findall(rf"^{name}==(\S+)", PINNED.read_text(), re.MULTILINE)[-1])
 
 
 def source(name: str) -> Path:

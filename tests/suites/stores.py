@@ -8,6 +8,8 @@ from contextlib import ExitStack, contextmanager
 from pathlib import Path
 from uuid import uuid4
 
+from holdfast.sync import connect
+
 
 @contextmanager
 def store(kind: str) -> Iterator[str]:
@@ -19,10 +21,10 @@ def store(kind: str) -> Iterator[str]:
             yield f"file://{Path(stack.enter_context(tempfile.TemporaryDirectory(prefix='holdfast-suite-')), 'store')}"
         elif kind == "postgresql":
             from tests.servers.postgres import Server as Postgres
-            from tests.stores.postgres.fixtures import install
 
             url = stack.enter_context(Postgres(settings={"fsync": "off"})).url()
-            install(url)
+            with connect(url) as broker:
+                broker.install()
             yield url
         elif kind == "s3":
             from tests.servers.s3 import Server as S3

@@ -63,9 +63,8 @@ class HoldfastBackend(api.BaseTaskBackend):
     supports_async_task = True
     supports_get_result = True
     supports_priority = True
-    _failed: ClassVar[
-        dict[str, HoldfastError]
-    ] = {}  # what could not be enqueued after its commit; threads have a backend each
+    # By id what could not be enqueued after its commit. Each thread has a backend of its own.
+    _failed: ClassVar[dict[str, HoldfastError]] = {}
 
     def __init__(self, alias: str, params: dict[str, Any]) -> None:
         super().__init__(alias, params)
