@@ -10,6 +10,7 @@ from ..settings import Settings
 from ..verdict import Verdict
 from .backup import backup
 from .bits import bits
+from .celery import celery
 from .clocks import clocks
 from .disk import disk, disk_slate
 from .frozen import frozen
@@ -168,6 +169,12 @@ RUNS = (
     Run(
         "soak", "R14", soak, Settings(store="all", seconds=1800.0),
         Settings(seconds=6.0, quiet=True),
+    ),
+    Run(
+        "celery", "", celery,
+        Settings(messages=10_000, workers=2, concurrency=4, kills=20, stops=5, lease=5.0, work=0.02, deadline=900),
+        Settings(messages=150, workers=2, concurrency=2, kills=2, stops=1, lease=2.0, work=0.02, deadline=100,
+                 quiet=True),
     ),
     Run(
         "schedules", "", schedules, Settings(store="all", messages=200, workers=6, kills=30, seconds=60.0),

@@ -73,6 +73,7 @@ class Part:
 
     def __init__(self, id: str, chord: Any) -> None:
         self.id, self.group, self.chord = id, "chord", chord
+        self.ignore_result = False
 
 
 class Header:
@@ -87,12 +88,12 @@ class Header:
         self._app = app
         self._ids = [f"part {number}" for number in range(size)]
         body.apply_async = lambda args=None, *more, **options: self.call(args)
-        self._signature = {**body.s(), "chord_size": size}
+        self.signature = {**body.s(), "chord_size": size}
         self.send()
 
     def send(self) -> None:
         app: Any = self._app
-        app.backend.apply_chord(("chord", [app.AsyncResult(id) for id in self._ids]), self._signature)
+        app.backend.apply_chord(("chord", [app.AsyncResult(id) for id in self._ids]), self.signature)
 
     def call(self, args: Any) -> None:
         self.called.append(args)
@@ -103,7 +104,7 @@ class Header:
 
     def returns(self, *numbers: int) -> None:
         for number in numbers:
-            part = Part(self._ids[number], self._signature)
+            part = Part(self._ids[number], self.signature)
             self._app.backend.on_chord_part_return(part, states.SUCCESS, number)
 
 
@@ -180,6 +181,26 @@ def test_a_part_that_is_killed_while_it_calls_the_body_calls_it_when_it_runs_aga
     assert len(header.called) == 1
 
 
+def test_a_part_that_is_killed_before_it_is_counted_is_not_seen_to_be_done(file_url: str) -> None:
+    """Celery acknowledges the task of a killed process when its result is there."""
+    seen: list[str] = []
+    app: Any = Celery("tests", broker=file_url, backend=file_url)
+    header = Header(app, 2)
+    parts = [Part(f"part {number}", header.signature) for number in range(2)]
+
+    def counted(*given: Any, **options: Any) -> None:
+        seen.append(app.backend.get_state("part 0"))
+
+    with pytest.MonkeyPatch.context() as patch:
+        patch.setattr(app.backend, "on_chord_part_return", counted)
+        app.backend.mark_as_done("part 0", 0, parts[0])
+    assert seen == [states.PENDING]
+    for number, part in enumerate(parts):
+        app.backend.mark_as_done(part.id, number, part)
+    assert header.called == [([0, 1],)]
+    assert app.backend.get_state("part 1") == states.SUCCESS
+
+
 def raising(kind: type[BaseException]) -> Any:
     def fail(*given: Any, **options: Any) -> None:
         raise kind
@@ -200,7 +221,7 @@ def test_parts_of_a_large_chord_return_from_everywhere_and_write_little(monkeypa
 
     def part(number: int) -> None:
         header.store(number)
-        header.returns(number, number - 1)
+        header.returns(number, number)
 
     monkeypatch.setattr(type(values), "put", counted)
     with ThreadPoolExecutor(4) as threads:

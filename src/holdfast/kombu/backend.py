@@ -18,6 +18,7 @@ from ..errors import StoreError, Unavailable
 from .chords import LEAF_PARTS, Chord, joined
 from .link import Link, link_to
 
+_UNCOUNTED = b"uncounted "  # before the result of a chord's part: who joins the chord sees it, nobody else yet
 _FIRST_LOOK_S = 0.01  # after which a result is looked for again; then less and less often
 
 
@@ -48,9 +49,13 @@ class Backend(KeyValueStoreBackend):
     # Values.
 
     def get(self, key: str | bytes) -> bytes | None:
-        return self.mget([key])[0]
+        data = self._read([key])[0]
+        return None if data is None or data.startswith(_UNCOUNTED) else data
 
     def mget(self, keys: Sequence[str | bytes]) -> list[bytes | None]:
+        return [None if data is None else data.removeprefix(_UNCOUNTED) for data in self._read(keys)]
+
+    def _read(self, keys: Sequence[str | bytes]) -> list[bytes | None]:
         link = self._link
         found = link.run(link.values.get([bytes_to_str(key) for key in keys]))
         return [None if value is None else value.data for value in found]
@@ -79,6 +84,26 @@ class Backend(KeyValueStoreBackend):
         super()._apply_chord_incr((group, results), body, **options)
         if len(results) > LEAF_PARTS and not any(isinstance(each, GroupResult) for each in results):
             self._link.run(self._chord(group, len(results)).plan([str(each.id) for each in results]))
+
+    def mark_as_done(
+        self, task_id: str, result: Any, request: Any = None, store_result: bool = True, state: str = states.SUCCESS
+    ) -> None:
+        """A part of a chord is not seen to be done before it is counted.
+
+        Celery acknowledges a task whose process was killed when its result is there: its chord would wait for ever.
+        """
+        if not (store_result and request and request.chord and request.group) or request.ignore_result:
+            super().mark_as_done(task_id, result, request, store_result, state)
+            return
+        if self._get_task_meta_for(task_id)["status"] != states.SUCCESS:
+            value = self.encode_result(result, state)
+            meta = self._get_result_meta(result=value, state=state, traceback=None, request=request)
+            encoded = ensure_bytes(self.encode({**meta, "task_id": task_id}))
+            self.set(self.get_key_for_task(task_id), _UNCOUNTED + encoded)
+        try:
+            self.on_chord_part_return(request, state, result)
+        finally:
+            self.store_result(task_id, result, state, request=request)
 
     def on_chord_part_return(self, request: Any, state: str, result: Any, **options: Any) -> None:
         if not request.group:

@@ -30,6 +30,7 @@ class Held:
     def __init__(self) -> None:
         self._leases: dict[str, tuple[Queue[bytes], Delivery[bytes], float]] = {}
         self._words: list[Said] = []
+        self._saying: set[str] = set()  # tokens of which a word is on its way
         self._news: asyncio.Event | None = None
         self._idle: asyncio.Event | None = None
         self._is_away = False  # the store has not answered the last time
@@ -52,6 +53,7 @@ class Held:
 
     def settle_soon(self, queue: Queue[bytes], delivery: Delivery[bytes], word: Word) -> None:
         self._words.append((queue, delivery, word))
+        self._saying.add(delivery.token)
         if self._idle is not None:
             self._idle.clear()
         if self._news is not None:
@@ -108,6 +110,7 @@ class Held:
             done = [True] * len(group)
         for delivery, is_done in zip(deliveries, done, strict=True):
             self._leases.pop(delivery.token, None)
+            self._saying.discard(delivery.token)
             if not is_done:
                 _LOG.warning("%s: the lease of %s was lost before its %s", queue.name, delivery.id, word)
         return []
@@ -120,7 +123,8 @@ class Held:
             now = time.monotonic()
             due: dict[tuple[int, float], list[tuple[Queue[bytes], Delivery[bytes]]]] = defaultdict(list)
             for token, (queue, delivery, lease) in self._leases.items():
-                if now - renewed.setdefault(token, now) >= lease / _RENEWALS:
+                is_over = token in self._saying and not self._is_away  # nearly: its word comes before the lease ends
+                if not is_over and now - renewed.setdefault(token, now) >= lease / _RENEWALS:
                     due[id(queue), lease].append((queue, delivery))
             for (_, lease), pairs in due.items():
                 if await self._extend(pairs[0][0], [delivery for _, delivery in pairs], lease):
@@ -134,7 +138,9 @@ class Held:
             _LOG.warning("%s: %d leases could not be renewed yet: %s", queue.name, len(deliveries), error)
             return False
         for delivery, is_kept in zip(deliveries, kept, strict=True):
-            if not is_kept and self._leases.pop(delivery.token, None) is not None:
+            if is_kept or delivery.token in self._saying:  # whose word says it, if it comes too late
+                continue
+            if self._leases.pop(delivery.token, None) is not None:
                 _LOG.warning("%s: the lease of %s was lost; it may run twice", queue.name, delivery.id)
         return True
 
