@@ -35,14 +35,14 @@ _A_MINUTE = {"payments": 9.0, "emails": 22.0, "thumbnails": 6.0, "clicks": 0.0}
 _RUN_S = {"payments": 0.4, "emails": 0.05, "thumbnails": 1.8, "clicks": 0.002}
 
 
-def fill(folder: Path, now: float, *, seed: int = 7, scale: float = 1.0) -> tuple[str, Lake]:
-    """The store's URL, and the lake as it was a quarter of an hour before `now`."""
+def fill(folder: Path, now: float, *, scale: float = 1.0, note: str = SCRIPT) -> tuple[str, Lake]:
+    """The store's URL, and the lake as it was a quarter of an hour before `now`; `note` is what a stranger wrote."""
     url = (folder / "shop").as_uri()
     asyncio.run(_store(url))
     end = now - 900
     start = end - 2 * HOURS * HOUR
-    chance = random.Random(seed)
-    rows = [row for queue in QUEUES[:3] for row in _messages(queue, start, end, chance, scale)]
+    chance = random.Random(7)
+    rows = [row for queue in QUEUES[:3] for row in _messages(queue, start, end, chance, scale, note)]
     rows += _clicks(start, end, chance, scale)
     lake = Lake(folder / "lake")
     schema = pa.schema([field for field in arrow_schema(MESSAGES) if field.name in rows[0]])
@@ -71,9 +71,12 @@ async def _store(url: str) -> None:
         await thumbnails.enqueue_many([{"file": f"{number}.png"} for number in range(6)], delay=3600)
 
 
-def _messages(queue: str, start: float, end: float, chance: random.Random, scale: float) -> list[dict[str, Any]]:
+def _messages(
+    queue: str, start: float, end: float, chance: random.Random, scale: float, note: str
+) -> list[dict[str, Any]]:
     """Came at a rhythm of its own, and from two hours before the end payments go wrong."""
-    at, number, rows = start, 0, []
+    at, number = start, 0
+    rows: list[dict[str, Any]] = []
     incident = end - 2.2 * HOUR
     while True:
         wave = 1 + 0.5 * math.sin((at - start) / HOUR * 1.3 + len(queue))
@@ -91,18 +94,18 @@ def _messages(queue: str, start: float, end: float, chance: random.Random, scale
         if is_wrong:
             error = TIMEOUT if chance.random() < 0.2 else TRACE.format(chance.choice((51, 54, 57)))
         elif queue == "thumbnails" and chance.random() < 0.002:
-            error = f"ValueError: cannot read '{number}.png' {SCRIPT}"
+            error = f"ValueError: cannot read '{number}.png' {note}".rstrip()
         rows.append(_row(queue, number, at, wait, run, tries, worker, error))
 
 
 def _clicks(start: float, end: float, chance: random.Random, scale: float) -> list[dict[str, Any]]:
-    """Batches of a stream, every two minutes; in the last hour nobody reads them."""
+    """Batches of a stream, every minute; in the last hour nobody reads them."""
     rows = []
-    for batch in range(int((end - start) / 120)):
-        at = start + 120 * (batch + 1)
-        count = int(chance.randint(30, 44) * scale)
+    for batch in range(int((end - start) / 60)):
+        at = start + 60 * (batch + 1)
+        count = int(chance.randint(15, 22) * scale)
         for number in range(count if at < end - HOUR else 0):
-            came = at - 120 * chance.random()
+            came = at - 60 * chance.random()
             rows.append(_row("clicks", batch * 1000 + number, came, at - came, 4.0, 1, "spark/sessions", None))
     return rows
 

@@ -55,7 +55,7 @@ def test_it_fits_every_width_and_keeps_text_text(told: Told) -> None:
             opened.goto(told.page.as_uri())
             assert opened.evaluate("document.documentElement.scrollWidth") <= width
             for theme in ("light", "dark") if SHOTS else ():
-                opened.emulate_media(color_scheme=theme)  # type: ignore[arg-type]  # one of the two
+                opened.emulate_media(color_scheme=theme)
                 opened.screenshot(path=Path(SHOTS or "") / f"report-{width}-{theme}.png", full_page=True)
         opened.emulate_media(color_scheme="light")
         assert serious(opened) == []

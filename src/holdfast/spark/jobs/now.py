@@ -18,7 +18,7 @@ from ...stores.records import Stored
 from ..lake import State
 from ..lake.lake import marked
 from ..report import columns
-from ..report.measure import ERROR_CHARS
+from ..report.figures import TEXT_CHARS
 from ..report.periods import Period
 from ..report.present import Arrivals, Present, QueueNow, Retrying, Store, StreamNow
 from .faults import in_plain_words
@@ -27,7 +27,6 @@ from .store import ask, place_of
 if TYPE_CHECKING:
     from pyspark.sql import DataFrame, SparkSession
 
-MOST_RETRIES = 1000  # messages of a queue whose errors are looked at: enough to see what is wrong now
 _LIVE = ("ready", "delayed", "processing", "retry")
 _SETTLED = ("archive", "dead")
 
@@ -127,20 +126,10 @@ async def _look(broker: Broker, queues: Sequence[str] | None) -> Looked:
     looked = 0
     for one in found:
         if one.stats.retry:
-            rows = await _retries(broker, one.name)
+            rows = await broker.store.scan(one.name, "retry", limit=PAGE_ROWS)  # enough to see what is wrong
             looked += len(rows)
             retrying += _by_reason(one.name, rows)
     return found, streams, sorted(retrying, key=lambda one: -one.count), looked
-
-
-async def _retries(broker: Broker, queue: str) -> list[Stored]:
-    rows: list[Stored] = []
-    while len(rows) < MOST_RETRIES:
-        page = await broker.store.scan(queue, "retry", after=rows[-1].id if rows else None, limit=PAGE_ROWS)
-        if not page:
-            break
-        rows += page
-    return rows[:MOST_RETRIES]
 
 
 def _by_reason(queue: str, rows: Sequence[Stored]) -> list[Retrying]:
@@ -154,7 +143,7 @@ def _by_reason(queue: str, rows: Sequence[Stored]) -> list[Retrying]:
 def _retrying(queue: str, fingerprint: str, rows: list[Stored]) -> Retrying:
     last = rows[-1]
     text = last.error or ""
-    return Retrying(queue, fingerprint, cause(text).reason, len(rows), last.id, last.attempts, text[:ERROR_CHARS])
+    return Retrying(queue, fingerprint, cause(text).reason, len(rows), last.id, last.attempts, text[:TEXT_CHARS])
 
 
 def _seen(state: State, place: str, queue: str) -> float | None:

@@ -7,14 +7,12 @@ import math
 from collections.abc import Callable, Sequence
 from typing import NamedTuple
 
+from .periods import MOST_STEPS
 from .words import safe
 
-HEIGHT_PX = 180
-_AXIS_PX = 20  # below, for the time
-_HEAD_PX = 14  # above, for the highest label
+_HEAD_PX, _AXIS_PX = 14, 20  # above, for the highest label; below, for the time
 _WIDE, _HIGH = 1000, 100  # of the stretched inside
 MOST_TICKS = 5  # whose names do not touch each other
-MOST_HINTS = 400  # steps that can be pointed at: more of them are thinner than a pointer
 # Seconds, where logarithmic scales have their lines.
 _TICKS = (1e-6, 1e-5, 1e-4, 1e-3, 0.01, 0.1, 1.0, 10.0, 60.0, 600.0, 3600.0, 36000.0, 864e3, 864e4, 864e5)
 Show = Callable[[float], str]
@@ -44,7 +42,7 @@ def plot(
     show: Show,
     scale: Scale | None = None,
     hints: Sequence[str] = (),
-    height: int = HEIGHT_PX,
+    height: int = 180,
 ) -> str:
     """Lines over time; `times` stand below from left to right, `hints` are said of each step."""
     scale = scale or even([value for line in lines for value in line.values if value is not None])
@@ -147,7 +145,7 @@ def _columns(shares: Sequence[float | None]) -> str:
 
 def _hints(hints: Sequence[str]) -> list[str]:
     """What is said when a step is pointed at."""
-    if len(hints) > MOST_HINTS:
+    if len(hints) > MOST_STEPS + 1:
         return []
     each = _WIDE / max(1, len(hints))
     return [

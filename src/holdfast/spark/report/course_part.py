@@ -7,13 +7,10 @@ from collections.abc import Callable, Sequence
 from . import words
 from .charts import Line, Scale, of_time, plot
 from .figures import METRICS, Figures, Latency, Metric, backlog
-from .frame import Cell, Head, Html, card, folded, legend, note, table
-from .periods import Period
+from .frame import MOST_SHOWN, Cell, Head, Html, card, folded, legend, note, table
+from .periods import MOST_STEPS, Period
 from .words import Rate, safe
 
-MOST_ROWS = 100  # of the numbers under a chart: several steps are one row, if need be
-MOST_QUEUES = 20  # of a table by queue; the others are in tables/latency.parquet
-_TIMES = 5  # below a chart
 _TITLES: dict[Metric, tuple[str, str]] = {
     "wait": ("Wait", "from enqueue to the last claim: earlier tries and their pauses included"),
     "run": ("Run", "from the last claim to the end"),
@@ -51,7 +48,7 @@ class _Steps:
             self.before[period.place(each.at)] += each.ended
         self.waiting = backlog(figures.buckets, sum(one.backlog_first for one in figures.queues), period)
         self.seconds = [self._seconds(place) for place in range(period.steps)]
-        self.times = [self.clock(period.start + period.seconds * place / (_TIMES - 1)) for place in range(_TIMES)]
+        self.times = [self.clock(period.start + period.seconds * place / 4) for place in range(5)]
 
     def _seconds(self, place: int) -> float:
         """The first and the last step may be cut short; one of nearly no length would be all noise."""
@@ -119,7 +116,7 @@ def _wrong(steps: _Steps) -> str:
 
 
 def _numbers(steps: _Steps, rate: Rate) -> Html:
-    together = -(-steps.period.steps // MOST_ROWS)
+    together = -(-steps.period.steps // MOST_STEPS)
     rows = []
     for first in range(0, steps.period.steps, together):
         part = slice(first, first + together)
@@ -175,7 +172,7 @@ def _panel(figures: Figures, period: Period, metric: Metric, scale: Scale) -> st
 
 
 def _by_queue(figures: Figures, known: Sequence[Metric]) -> str:
-    names = sorted((one for one in figures.queues if one.ended), key=lambda one: -one.p95)[:MOST_QUEUES]
+    names = sorted((one for one in figures.queues if one.ended), key=lambda one: -one.p95)[:MOST_SHOWN]
     heads = [Head("queue, slowest first"), Head("messages", "n mid")]
     for metric in known:
         title = _TITLES[metric][0].lower()

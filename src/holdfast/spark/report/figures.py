@@ -13,6 +13,7 @@ from .present import Present
 Metric: TypeAlias = Literal["wait", "run", "total"]
 METRICS: tuple[Metric, ...] = ("wait", "run", "total")
 QUANTILES = (0.5, 0.9, 0.95, 0.99)
+TEXT_CHARS = 4000  # of a traceback or payload: what says most stands at its beginning
 EVERY = ""  # stands for all queues together
 
 

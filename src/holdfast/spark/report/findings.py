@@ -11,13 +11,22 @@ from .present import QueueNow, StreamNow
 
 Tone: TypeAlias = Literal["bad", "warn"]
 
-GROWN_SHARE = 0.1  # of what came, that is left over: below it a backlog breathes
-GROWN_LEAST = 100  # messages: fewer are gone before somebody looks
-SLOWER = 2.0  # times the p95 of the period before
-RETRIED_SHARE = 0.05  # of what ended: more is not bad luck any more
-BEHIND_S = 2 * 3600.0  # a lake that is filled every hour is no further behind
-IDLE_S = 60.0  # that a message waits before nobody seems to work on it
-MOST_DEATHS = 3  # reasons that are problems of their own; the others are one
+
+class Usual(NamedTuple):
+    """What nobody has to look at; what is beyond it is said."""
+
+    left_share: float = 0.1  # of what came, that is left over: a backlog breathes
+    messages: int = 100  # few are gone before somebody looks, and say nothing of a queue or a worker
+    slower: float = 2.0  # times the p95 of the period before
+    retried_share: float = 0.05  # of what ended
+    behind: float = 7200.0  # seconds: a lake that is filled every hour
+    idle: float = 60.0  # seconds that a message waits for a worker
+    deaths: int = 3  # reasons that are problems of their own; the others are one
+    slow_worker: float = 3.0  # times the run of all together
+    wrong_worker: float = 2.0  # times the share of all that ended badly
+
+
+USUAL = Usual()
 
 
 class Finding(NamedTuple):
@@ -57,14 +66,14 @@ def _waiting(queue: QueueNow) -> Iterator[Finding]:
     oldest = f", the oldest for {words.duration(queue.oldest)}" if queue.oldest is not None else ""
     if queue.paused:
         yield Finding("warn", f"{queue.queue}: paused", f"{words.number(queue.ready)} are ready{oldest}.", "now")
-    elif not queue.running and (queue.oldest or 0.0) >= IDLE_S:
+    elif not queue.running and (queue.oldest or 0.0) >= USUAL.idle:
         yield Finding(
             "bad", f"{queue.queue}: nobody works on it", f"{words.number(queue.ready)} are ready{oldest}.", "now"
         )
 
 
 def _behind(queue: QueueNow, now: float) -> Iterator[Finding]:
-    if queue.unseen and queue.seen is not None and now - queue.seen > BEHIND_S:
+    if queue.unseen and queue.seen is not None and now - queue.seen > USUAL.behind:
         said = f"{words.number(queue.unseen)} ended since {words.when(queue.seen)}, which this report does not know."
         yield Finding("warn", f"{queue.queue}: the lake is behind", said, "now")
 
@@ -81,9 +90,9 @@ def _stream(stream: StreamNow) -> Iterator[Finding]:
 
 def _deaths(figures: Figures) -> Iterator[Finding]:
     dead = [one for one in figures.reasons if one.status == "dead"]
-    for one in dead[:MOST_DEATHS]:
+    for one in dead[: USUAL.deaths]:
         yield Finding("bad", f"{one.queue}: {words.plural(one.count, 'dead letter')}", _course(one, figures), "reasons")
-    if others := dead[MOST_DEATHS:]:
+    if others := dead[USUAL.deaths :]:
         count = sum(one.count for one in others)
         said = f"{words.plural(count, 'message')} in {words.plural(len({one.queue for one in others}), 'queue')}."
         yield Finding("warn", f"{words.plural(len(others), 'other reason')} of death", said, "reasons")
@@ -107,14 +116,14 @@ def _period(figures: Figures) -> Iterator[Finding]:
     for queue in figures.queues:
         yield from _grown(queue)
         yield from _slower(figures, queue)
-        if queue.retried > RETRIED_SHARE * queue.ended and queue.retried >= GROWN_LEAST:
+        if queue.retried > USUAL.retried_share * queue.ended and queue.retried >= USUAL.messages:
             said = f"{words.number(queue.retried)} of {words.number(queue.ended)} took more than one attempt."
             yield Finding("warn", f"{queue.queue}: many retries", said, "retries")
 
 
 def _grown(queue: QueueFigures) -> Iterator[Finding]:
     more = queue.backlog_last - queue.backlog_first
-    if more >= GROWN_LEAST and more > GROWN_SHARE * queue.arrived:
+    if more >= USUAL.messages and more > USUAL.left_share * queue.arrived:
         left = f"From {words.number(queue.backlog_first)} to {words.number(queue.backlog_last)}"
         said = f"{left}: {words.number(queue.arrived)} came, {words.number(queue.ended)} ended."
         yield Finding("warn", f"{queue.queue}: the backlog grew", said, "queues")
@@ -122,7 +131,13 @@ def _grown(queue: QueueFigures) -> Iterator[Finding]:
 
 def _slower(figures: Figures, queue: QueueFigures) -> Iterator[Finding]:
     before = figures.of_before(queue.queue)
-    if before and before.p95 and queue.ended >= GROWN_LEAST and queue.p95 > SLOWER * before.p95 and queue.p95 >= 1.0:
+    if (
+        before
+        and before.p95
+        and queue.ended >= USUAL.messages
+        and queue.p95 > USUAL.slower * before.p95
+        and queue.p95 >= 1.0
+    ):
         said = (
             f"p95 from enqueue to end {words.duration(queue.p95)}, {words.duration(before.p95)} in the period before."
         )

@@ -9,6 +9,8 @@ from typing import NamedTuple
 
 from .words import safe
 
+MOST_SHOWN = 20  # rows of a table, or reasons, that the page does not fold
+
 
 class Html(str):
     """Text that is HTML already."""

@@ -10,16 +10,14 @@ import msgspec
 
 from ..lake import Lake, reading, tables
 from . import columns, latencies, samples
-from .figures import Before, Bucket, EndedBefore, Figures, Latency, Reason, Tries, Worker, queue_figures
+from .figures import TEXT_CHARS, Before, Bucket, EndedBefore, Figures, Latency, Reason, Tries, Worker, queue_figures
 from .periods import TICK_S, Period, period_of, start_of_all
 from .present import Arrivals, Store
 
 if TYPE_CHECKING:
     from pyspark.sql import DataFrame, SparkSession
 
-MOST_REASONS = 200  # kept of a table that a million messages could fill
-MOST_WORKERS = 200  # the same: every start of a process is a worker of its own
-ERROR_CHARS = 4000  # of a traceback: its first line and its frames stand at the beginning
+MOST_GROUPS = 200  # reasons, or workers, that are kept of what a million messages could have
 _MEASURED = ("queue", "day", "status", "attempts", "worker", "enqueued_at", "claimed_at", "finished_at")
 
 
@@ -136,7 +134,7 @@ def _workers(ended: DataFrame) -> list[Worker]:
     ranks = F.array(F.lit(0.5), F.lit(0.95))
     at = F.when(F.col("known") > 0, F.kll_sketch_get_quantile_double("sketch", ranks)).alias("at")
     names = [name for name in Worker.__struct_fields__ if name not in ("p50", "p95")]
-    rows = found.orderBy(F.desc("ended"), "worker").limit(MOST_WORKERS).select(*names, at).collect()
+    rows = found.orderBy(F.desc("ended"), "worker").limit(MOST_GROUPS).select(*names, at).collect()
     return [_worker(row.asDict()) for row in rows]
 
 
@@ -182,7 +180,7 @@ def _reasons(errors: DataFrame, period: Period) -> list[Reason]:
 
     now = F.col("ended") >= columns.in_micros(period.start)
     errors = errors.where(F.col("ended") < columns.in_micros(period.end))
-    last = F.struct("id", "worker", "attempts", F.substring("error", 1, ERROR_CHARS).alias("error"))
+    last = F.struct("id", "worker", "attempts", F.substring("error", 1, TEXT_CHARS).alias("error"))
     found = errors.groupBy("fingerprint", "queue", "status").agg(
         F.min("kind").alias("kind"),
         F.min("reason").alias("reason"),
@@ -192,7 +190,7 @@ def _reasons(errors: DataFrame, period: Period) -> list[Reason]:
         columns.seconds(F.max(F.when(now, F.col("ended")))).alias("last"),
         F.max_by(last, "ended").alias("example"),
     )
-    rows = found.where("count > 0").orderBy(F.desc("count"), "fingerprint", "queue").limit(MOST_REASONS).collect()
+    rows = found.where("count > 0").orderBy(F.desc("count"), "fingerprint", "queue").limit(MOST_GROUPS).collect()
     return [_reason(row.asDict(recursive=True)) for row in rows]
 
 

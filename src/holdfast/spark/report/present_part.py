@@ -11,12 +11,12 @@ from .words import safe
 _QUEUES = (
     Head("queue"),
     Head("ready", "n"),
-    Head("delayed", "n mid"),
-    Head("running", "n mid"),
-    Head("retry", "n mid"),
-    Head("dead", "n"),
     Head("oldest ready", "n mid"),
     Head("lake lacks", "n"),
+    Head("running", "n wide"),
+    Head("delayed", "n wide"),
+    Head("retry", "n mid"),
+    Head("dead", "n"),
 )
 _STREAMS = (
     Head("stream"),
@@ -89,12 +89,12 @@ def _queue(one: QueueNow) -> list[Cell]:
     return [
         name,
         count(one.ready, words.number(one.ready)),
-        count(one.delayed, words.number(one.delayed)),
-        count(one.running, words.number(one.running)),
-        count(one.retry, words.number(one.retry), "warn"),
-        count(one.dead, words.number(one.dead), "bad"),
         soft("–") if one.oldest is None else words.duration(one.oldest),
         _lacks(one),
+        count(one.running, words.number(one.running)),
+        count(one.delayed, words.number(one.delayed)),
+        count(one.retry, words.number(one.retry), "warn"),
+        count(one.dead, words.number(one.dead), "bad"),
     ]
 
 

@@ -7,8 +7,7 @@ from collections.abc import Sequence
 
 from . import words
 from .figures import Figures, Reason
-from .frame import Cell, Head, Html, card, code, command, count, folded, note, sub, table, toned
-from .samples import MOST_SAMPLES
+from .frame import MOST_SHOWN, Cell, Head, Html, card, code, command, count, folded, note, sub, table, toned
 from .words import safe
 
 _TONES = {"dead": "bad", "failed": "warn"}
@@ -18,8 +17,8 @@ def reasons(figures: Figures) -> str:
     """The most frequent first; the first ones with their last message."""
     if not figures.reasons:
         return card("Why messages died", Html('<p class="body">No message ended with an error.</p>'), id="reasons")
-    shown = "".join(_reason(one, figures) for one in figures.reasons[:MOST_SAMPLES])
-    rest = figures.reasons[MOST_SAMPLES:]
+    shown = "".join(_reason(one, figures) for one in figures.reasons[:MOST_SHOWN])
+    rest = figures.reasons[MOST_SHOWN:]
     more = f'<div class="body">{folded(f"{len(rest)} more", _rest(rest))}</div>' if rest else ""
     said = "errors that differ only in numbers, ids and quoted words are one reason"
     return card("Why messages died", Html(f"{shown}{more}"), note=said, id="reasons")

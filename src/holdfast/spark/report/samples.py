@@ -8,19 +8,17 @@ from typing import TYPE_CHECKING, Any
 import msgspec
 
 from ..lake import Lake, State
-from .figures import Reason
+from .figures import TEXT_CHARS, Reason
+from .frame import MOST_SHOWN
 
 if TYPE_CHECKING:
     from ..lake import File
 
-MOST_SAMPLES = 20  # reasons that the page tells so much about
-VALUE_CHARS = 600  # of a payload: enough to know it again
-
 
 def with_values(lake: Lake, state: State, reasons: list[Reason]) -> list[Reason]:
     """The first reasons, with what their sample said."""
-    shown = [msgspec.structs.replace(one, value=_value(lake, state, one)) for one in reasons[:MOST_SAMPLES]]
-    return [*shown, *reasons[MOST_SAMPLES:]]
+    shown = [msgspec.structs.replace(one, value=_value(lake, state, one)) for one in reasons[:MOST_SHOWN]]
+    return [*shown, *reasons[MOST_SHOWN:]]
 
 
 def _value(lake: Lake, state: State, reason: Reason) -> str | None:
@@ -66,9 +64,9 @@ def as_text(value: bytes | None, content_type: str | None) -> str:
     if value is None:
         return "no value"
     try:
-        text = value[: 4 * VALUE_CHARS].decode(errors="strict" if len(value) <= 4 * VALUE_CHARS else "ignore")
+        text = value[: 4 * TEXT_CHARS].decode(errors="strict" if len(value) <= 4 * TEXT_CHARS else "ignore")
     except UnicodeDecodeError:
         return f"{len(value):,} bytes of {content_type or 'an unknown type'}"
     if "\0" in text:
         return f"{len(value):,} bytes of {content_type or 'an unknown type'}"
-    return text if len(text) <= VALUE_CHARS else f"{text[:VALUE_CHARS]}… ({len(value):,} bytes in all)"
+    return text if len(text) <= TEXT_CHARS else f"{text[:TEXT_CHARS]}… ({len(value):,} bytes in all)"

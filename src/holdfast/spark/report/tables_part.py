@@ -7,14 +7,9 @@ from collections.abc import Sequence
 from . import words
 from .charts import spark
 from .figures import Figures, QueueFigures, Worker, backlog
-from .frame import Cell, Head, Html, card, count, folded, soft, sub, table
+from .findings import USUAL
+from .frame import MOST_SHOWN, Cell, Head, Html, card, count, folded, soft, sub, table
 from .periods import Period
-
-MOST_QUEUES = 50  # in the table; the others are folded
-MOST_WORKERS = 20
-SLOW = 3.0  # times the run of all workers together
-WRONG_SHARE = 2.0  # times the share of all workers that ended badly
-_ENOUGH = 50  # messages that say something of a worker
 
 _QUEUES = (
     Head("queue"), Head("arrived", "n mid"), Head("ended", "n"), Head("against before", "n wide"), Head("dead", "n"),
@@ -27,8 +22,8 @@ def queues(figures: Figures, period: Period) -> str:
     """Those with trouble first, then the busiest."""
     ordered = sorted(figures.queues, key=lambda one: (-one.dead, -one.failed, -one.ended, one.queue))
     rows = [_queue(one, figures, period) for one in ordered]
-    shown = table(_QUEUES, rows[:MOST_QUEUES], label="Queues")
-    if rest := rows[MOST_QUEUES:]:
+    shown = table(_QUEUES, rows[:MOST_SHOWN], label="Queues")
+    if rest := rows[MOST_SHOWN:]:
         shown = Html(
             f'{shown}<div class="body">{folded(f"{len(rest)} more", table(_QUEUES, rest, label="More queues"))}</div>'
         )
@@ -68,8 +63,8 @@ def workers(figures: Figures) -> str:
     heads += [Head("first end (UTC)", "wide"), Head("last end (UTC)", "wide")]
     ordered = sorted(figures.workers, key=lambda one: -one.ended)
     rows = [_worker(one, figures) for one in ordered]
-    shown = table(heads, rows[:MOST_WORKERS], label="Workers")
-    if rest := rows[MOST_WORKERS:]:
+    shown = table(heads, rows[:MOST_SHOWN], label="Workers")
+    if rest := rows[MOST_SHOWN:]:
         shown = Html(
             f'{shown}<div class="body">{folded(f"{len(rest)} more", table(heads, rest, label="More workers"))}</div>'
         )
@@ -103,10 +98,10 @@ def _odd(one: Worker, figures: Figures) -> str:
     run, ended = figures.of("run"), figures.ended
     wrong = sum(each.dead + each.failed for each in figures.queues)
     signs = []
-    if len(figures.workers) > 1 and one.ended >= _ENOUGH:
-        if run and one.p95 is not None and one.p95 > SLOW * run.p95:
+    if len(figures.workers) > 1 and one.ended >= USUAL.messages:
+        if run and one.p95 is not None and one.p95 > USUAL.slow_worker * run.p95:
             signs.append("slow")
-        if wrong and (one.dead + one.failed) / one.ended > WRONG_SHARE * wrong / ended:
+        if wrong and (one.dead + one.failed) / one.ended > USUAL.wrong_worker * wrong / ended:
             signs.append("many errors")
     return "".join(f' <span class="pill warn">{sign}</span>' for sign in signs)
 

@@ -8,8 +8,6 @@ from typing import NamedTuple
 
 from .periods import Period
 
-DAY_S = 86400.0
-
 
 class Rate(NamedTuple):
     """A unit in which the rates of a page are numbers that people can read."""
@@ -36,7 +34,7 @@ def number(value: float) -> str:
 
 def duration(seconds: float) -> str:
     """0.0042 as 4.2 ms, 75 as 75 s, 5000 as 83 min."""
-    for size, unit, divisor in ((DAY_S * 2, "d", DAY_S), (7200, "h", 3600), (120, "min", 60)):
+    for size, unit, divisor in ((2 * 86400, "d", 86400), (7200, "h", 3600), (120, "min", 60)):
         if seconds >= size:
             return f"{seconds / divisor:.3g} {unit}"
     if seconds >= 1:
@@ -84,7 +82,7 @@ def exact(at: float) -> str:
 
 def clock(at: float, period: Period) -> str:
     """As short as the period allows."""
-    if period.seconds > 2 * DAY_S:
+    if period.seconds > 2 * 86400:
         return datetime.fromtimestamp(at, UTC).strftime("%d %b")
     return datetime.fromtimestamp(at, UTC).strftime("%H:%M" if period.seconds > 600 else "%H:%M:%S")
 
