@@ -7,6 +7,7 @@ file of its name is there, so that a kill knows what it hit.
 from __future__ import annotations
 
 import argparse
+import faulthandler
 import os
 import sys
 import threading
@@ -31,6 +32,7 @@ from .driver import session
 ORDERS, PARCELS = "orders", "parcels"
 TABLE, PARQUET, LAKE = "table", "parquet", "lake"
 ENOUGH_VERSIONS_S = 3600.0  # the files of the last hour stay: readers of the run may lag
+_STUCK_S = 300.0  # longer than any step should take: the log then says where it is
 _PAUSE_S = 0.2  # between two rounds of a job that repeats
 
 
@@ -165,6 +167,7 @@ def parser() -> argparse.ArgumentParser:
 
 def main() -> int:
     asked = parser().parse_args()
+    faulthandler.dump_traceback_later(_STUCK_S, repeat=True)
     spark = session(asked.master, Path(asked.scratch))
     made = Jobs(spark, asked.url, asked.place, asked)
     made.run()
