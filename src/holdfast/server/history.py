@@ -132,7 +132,7 @@ class History:
             f"{each} = coalesce(({each} * count + excluded.{each} * excluded.count) / {both}, excluded.{each}, {each})"
             for each in _TIMES
         )
-        more = f"on conflict do update set {means}, count = count + excluded.count"
+        more = f"on conflict do update set {means}, count = count + excluded.count"  # nosec B608 - names of ours
         with self._lock, self._db:
             self._db.execute("begin")
             self._db.executemany(f"insert into measured values ({marks}) {more}", rows)  # nosec B608 - names of ours
