@@ -23,6 +23,7 @@ from .context import Bench, Line, line
 _IN_FLIGHT = 4  # calls
 _PRODUCERS = 200
 _SINGLE_RATE = 1000.0  # messages a second, at least
+_LATENCY_S = 0.06  # of a request to a bucket elsewhere, as in all figures of buckets
 _MOST_REQUESTS = 1.2  # times those of one process
 
 
@@ -51,11 +52,13 @@ async def _against(bench: Bench, direct: str, served: str, *, bar: float) -> lis
     found: dict[str, list[Rates]] = {served: [], direct: []}
     singles: list[float] = []
     lone: list[float] = []
+    alike: list[float] = []  # the same, directly
     for turn in range(s.repeats):
         for url in (served, direct) if turn % 2 == 0 else (direct, served):
             bench.note(f"{url.partition(':')[0]}, turn {turn + 1}")
             found[url].append(await _turn(url, count=s.http, batch=s.batch, size=s.size))
         singles.append(await _single(served, s.single, _IN_FLIGHT, s.size))
+        alike.append(await _single(direct, s.single, _IN_FLIGHT, s.size))
         lone.append(await _single(served, s.single, 1, s.size))
     what = f"{s.http:,} × {s.size} B, batches of {s.batch}, {_IN_FLIGHT} in flight"
     made = [
@@ -67,6 +70,12 @@ async def _against(bench: Bench, direct: str, served: str, *, bar: float) -> lis
     return [
         *made,
         line(f"single enqueue calls over http, {_IN_FLIGHT} in flight", Result.of("enqueue", singles), least, bar=1.0),
+        line(
+            "the same, against the store opened directly",
+            Result.of("http", singles),
+            Result.of("direct", alike),
+            bar=None,
+        ),
         line("the same, one after the other", Result.of("enqueue", lone), least, bar=None),
     ]
 
@@ -112,20 +121,27 @@ async def _single(url: str, count: int, callers: int, size: int) -> float:
 
 async def producers(bench: Bench) -> list[Line]:
     """Requests to the bucket for each message: of many clients of one server, and of as many callers in one process."""
-    s = bench.scale
-    ours, other = list[float](), list[float]()
     with s3.Server() as bucket, Proxy(bucket.port) as proxy:
         url = bucket.url("bench", endpoint=proxy.endpoint)
         with ServerProcess(url) as server:
-            for turn in range(min(s.repeats, s.far_turns)):
-                bench.note(f"{_PRODUCERS} producers on a served bucket, turn {turn + 1}")
-                ours.append(await _requests(proxy, [server.address] * _PRODUCERS, s.bucket, s.size))
-                other.append(await _requests(proxy, [url], s.bucket, s.size))
+            near = await _shared(bench, proxy, url, server.address)
+            proxy.latency = _LATENCY_S
+            far = await _shared(bench, proxy, url, server.address)
     what = f"requests per message, {_PRODUCERS} http producers, against as many callers of one process"
     return [
-        line(what, Result.of("served", ours), Result.of("one process", other), bar=_MOST_REQUESTS, better="less",
-             unit="requests")
-    ]  # fmt: skip
+        line(f"{what}; 60 ms a request", *far, bar=_MOST_REQUESTS, better="less", unit="requests"),
+        line("the same with a bucket on this machine", *near, bar=None, better="less", unit="requests"),
+    ]
+
+
+async def _shared(bench: Bench, proxy: Proxy, url: str, served: str) -> tuple[Result, Result]:
+    s = bench.scale
+    ours, other = list[float](), list[float]()
+    for turn in range(min(s.repeats, s.far_turns)):
+        bench.note(f"{_PRODUCERS} producers, {proxy.latency:g} s a request, turn {turn + 1}")
+        ours.append(await _requests(proxy, [served] * _PRODUCERS, s.bucket, s.size))
+        other.append(await _requests(proxy, [url], s.bucket, s.size))
+    return Result.of("served", ours), Result.of("one process", other)
 
 
 async def _requests(proxy: Proxy, urls: Sequence[str], count: int, size: int) -> float:
