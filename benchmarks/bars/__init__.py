@@ -12,7 +12,22 @@ from holdfast.bench.measure import Result
 from holdfast.bench.show import rate
 from holdfast.errors import ConfigError
 
-from . import backlog, blocking, drain, enqueue, listing, nats, pickup, postgres, queues, s3, slate, spark, startup
+from . import (
+    backlog,
+    blocking,
+    celery,
+    drain,
+    enqueue,
+    listing,
+    nats,
+    pickup,
+    postgres,
+    queues,
+    s3,
+    slate,
+    spark,
+    startup,
+)
 from .context import QUICK, Bench, Line, Scale
 
 
@@ -37,6 +52,7 @@ BARS = {
     "overhead": Bar("file", drain.overhead_file),
     "overhead-memory": Bar("memory", drain.overhead_memory),
     "full-drain": Bar("file", drain.full_size),
+    "celery": Bar("file", celery.beside_redis),
     "slate": Bar("slatedb", slate.slate),
     "postgres-drain": Bar("postgres", postgres.drains),
     "postgres-staying": Bar("postgres", postgres.stays),
