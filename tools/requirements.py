@@ -19,6 +19,7 @@ SOURCES = {
     "peers": ["requirements/peers.in"],
     "peers-postgres": ["requirements/peers-postgres.in"],
     "peers-nats": ["requirements/peers-nats.in"],
+    "peers-celery": ["requirements/peers-celery.in", *WITH_DEV],
 }
 OPTIONS = [
     "--universal",

@@ -15,6 +15,7 @@ from holdfast.errors import ConfigError
 from . import (
     backlog,
     blocking,
+    celery,
     drain,
     enqueue,
     http,
@@ -55,6 +56,7 @@ BARS = {
     "full-drain": Bar("file", drain.full_size),
     "http": Bar("file", http.on_file),
     "page": Bar("file", page.on_file),
+    "celery": Bar("file", celery.beside_redis),
     "slate": Bar("slatedb", slate.slate),
     "postgres-drain": Bar("postgres", postgres.drains),
     "postgres-staying": Bar("postgres", postgres.stays),

@@ -35,6 +35,7 @@ class Scale(msgspec.Struct, frozen=True, kw_only=True):
     settled: int = 1_000_000  # before the rate is taken again
     picked_up: int = 400
     nats: int = 20_000
+    celery: int = 3000
     bucket: int = 20_000
     far: int = 8000  # of one turn with latency; more for workers and shards
     far_turns: int = 3  # at most: the processes of each of ten shapes take some seconds to start
@@ -52,7 +53,7 @@ class Scale(msgspec.Struct, frozen=True, kw_only=True):
 QUICK = Scale(
     bulk=50_000, classic=100_000, drain=10_000, together=20_000, single=500, queues=2000, waiting=100_000,
     retries=20_000, latency=100, idle=3.0, overhead=20_000, starts=5, postgres=4000, settled=50_000, picked_up=80,
-    nats=4000, bucket=4000, far=1000, far_turns=1, lone=1, idle_bucket=30.0, spark=50_000,
+    nats=4000, celery=1000, bucket=4000, far=1000, far_turns=1, lone=1, idle_bucket=30.0, spark=50_000,
     http=20_000, page_queues=100, archived=20_000,
 )  # fmt: skip
 

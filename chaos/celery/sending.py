@@ -5,6 +5,7 @@ from __future__ import annotations
 import random
 import threading
 from collections.abc import Callable, Iterator
+from functools import partial
 from typing import Any
 
 from celery import Celery, chord, group
@@ -31,14 +32,14 @@ class Load:
         tenth, long = max(messages // 10, 1), max(messages // 500, 2)
         size = min(_GROUP, tenth)
         steps: list[Callable[[], None]] = [
-            *(lambda number=number: self._later(number) for number in range(tenth)),
-            *(lambda number=number: self._retried(number) for number in range(tenth)),
-            *(lambda number=number: self._group(number, size) for number in range(tenth // size)),
-            *(lambda number=number: self._chord(number, size) for number in range(tenth // size)),
-            lambda: self._chord("large", tenth),
-            *(lambda number=number: self._takes_long(number) for number in range(long)),
+            *(partial(self._later, number) for number in range(tenth)),
+            *(partial(self._retried, number) for number in range(tenth)),
+            *(partial(self._group, number, size) for number in range(tenth // size)),
+            *(partial(self._chord, number, size) for number in range(tenth // size)),
+            partial(self._chord, "large", tenth),
+            *(partial(self._takes_long, number) for number in range(long)),
         ]
-        steps += [lambda number=number: self.plain(number) for number in range(messages - 5 * tenth - long)]
+        steps += [partial(self.plain, number) for number in range(messages - 5 * tenth - long)]
         self._chance.shuffle(steps)
         for step in steps:
             if self.stopped.is_set():

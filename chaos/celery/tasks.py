@@ -20,7 +20,7 @@ app.conf.update(json.loads(os.environ["CHAOS_SETTINGS"]))
 _noting: Noting | None = None
 
 
-@worker_process_init.connect
+@worker_process_init.connect  # type: ignore[untyped-decorator] # celery has no types
 def begin(**given: Any) -> None:
     """In each child, while its main process is certainly there."""
     global _noting
@@ -35,12 +35,12 @@ def work(key: str, seconds: float) -> str:
     return key
 
 
-@app.task(name="plain")
+@app.task(name="plain")  # type: ignore[untyped-decorator] # celery has no types
 def plain(key: str, seconds: float) -> str:
     return work(key, seconds)
 
 
-@app.task(name="retried", bind=True, max_retries=5)
+@app.task(name="retried", bind=True, max_retries=5)  # type: ignore[untyped-decorator] # celery has no types
 def retried(self: Any, key: str, seconds: float, times: int) -> str:
     done = int(self.request.retries)
     work(f"{key}#{done}", seconds)
@@ -49,7 +49,7 @@ def retried(self: Any, key: str, seconds: float, times: int) -> str:
     return key
 
 
-@app.task(name="body")
+@app.task(name="body")  # type: ignore[untyped-decorator] # celery has no types
 def body(parts: list[str], key: str) -> list[str]:
     work(key, 0.0)
     return sorted(parts)

@@ -164,7 +164,7 @@ def _judge(verdict: Verdict, site: Site, load: Load, results: Results, left: int
 
 
 def _is_right(meta: dict[str, Any], value: Any) -> bool:
-    return meta["status"] == "SUCCESS" and meta["result"] == value
+    return bool(meta["status"] == "SUCCESS" and meta["result"] == value)
 
 
 def _excused(site: Site, key: str) -> bool:

@@ -196,7 +196,7 @@ def test_an_ack_is_said_again_until_the_store_is_back(tmp_path: Path) -> None:
         url = f"{server.address}?operation_timeout=1"
         with holdfast.sync.connect(url) as broker:
             broker.queue("jobs", bytes, lease=0.5, max_attempts=ATTEMPTS, archive=False)
-        with kombu.Connection(f"holdfast+{url}", transport_options={"lease": 60.0}) as connection:
+        with kombu.Connection(f"holdfast+{url}", transport_options={"lease": 20.0}) as connection:
             publish(connection, JOBS, "done")
             taken = Taken(connection, JOBS)
             with taken.consumer:

@@ -51,7 +51,7 @@ class Chord:
         self._expires_in = expires_in
 
     async def plan(self, parts: Sequence[str]) -> None:
-        """Before any part is sent. Doing it again is harmless: whoever sends the chord may be killed and repeat it."""
+        """Before any part is sent. Doing it again is harmless: who sends the chord may be killed and repeat it."""
         [root] = await self._link.values.get([self._key])
         if root is not None:
             return
