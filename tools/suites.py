@@ -155,10 +155,10 @@ def run_all(suites: Sequence[Suite], kinds: Sequence[str], interpreters: dict[st
                 report = PLACE / f"{suite.name}-{kind}.json"
                 outcome = run(suite, kind, report, python=interpreters[suite.name])
                 rows.append(row(suite, kind, outcome))
+                write(rows)
                 failed += [f"{suite.name} on {kind}: {each}" for each in outcome.failed]
                 failed += [] if outcome.passed else [f"{suite.name} on {kind}: nothing passed, see above"]
     print("\n".join([*HEAD, *rows, *failed]))
-    write(rows)
     return 1 if failed else 0
 
 

