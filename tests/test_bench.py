@@ -171,7 +171,7 @@ def peers(monkeypatch: pytest.MonkeyPatch) -> None:
 
 
 # They need what peers bring from the network, or minutes; their programs run in the tests of each store.
-LONG = {"help", "postgres-drain", "nats-drain", "s3-requests", "s3-throughput", "s3-idle", "spark"}
+LONG = {"help", "postgres-drain", "nats-drain", "s3-requests", "s3-throughput", "s3-idle", "s3-producers", "spark"}
 
 
 @pytest.mark.parametrize("name", [name for name in bars.BARS if name not in LONG])

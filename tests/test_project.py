@@ -27,7 +27,7 @@ TOPICS = {  # what no module has to itself
     *("constants", "docs", "examples", "holdfast", "project", "runbook", "typing", "versions"),
     *("backups", "bench", "internals", "other_stores", "pipeline_cli"),
     *("behind", "crashes", "histories", "processes", "purging", "rights", "seeded", "slices", "state_machines"),
-    *("browser", "hostile_input", "lent_pool", "lost_heads", "secrets"),
+    *("browser", "hostile_input", "lent_pool", "lost_heads", "secrets", "weight"),
 }
 
 

@@ -74,7 +74,7 @@ async def test_work_of_anybody_is_measured_once() -> None:
 
 
 async def test_many_queues_take_their_turns(monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr(module, "_QUEUES", 2)
+    monkeypatch.setattr(module, "_TURN_QUEUES", 2)
     async with holdfast.connect("memory://") as broker:
         queues = [await broker.queue(f"q{number}") for number in range(3)]
         watch, history = Watch(lambda: admin.overview(broker)), History(None)

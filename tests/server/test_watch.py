@@ -37,7 +37,7 @@ def counts(reports: list[QueueReport]) -> list[int]:
 @pytest.fixture
 def store(monkeypatch: pytest.MonkeyPatch) -> Store:
     monkeypatch.setattr(module, "LOOKS_S", 0.0)
-    monkeypatch.setattr(module, "_REST", 0.0)
+    monkeypatch.setattr(module, "_REST_FACTOR", 0)
     return Store()
 
 
@@ -89,7 +89,7 @@ async def test_numbers_that_are_old_are_not_shown_and_a_store_that_is_away_is_to
 
 async def test_long_looks_are_rare(monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr(module, "LOOKS_S", 0.0)
-    monkeypatch.setattr(module, "_REST", 1e9)  # whatever a look takes, it holds for the longest time
+    monkeypatch.setattr(module, "_REST_FACTOR", 1e9)  # whatever a look takes, it holds for the longest time
     store = Store()
     store.may_end.set()
     watch = Watch(store.look)

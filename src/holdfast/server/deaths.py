@@ -16,11 +16,11 @@ from ..errors import HoldfastError
 from ..queue_reports import QueueReport
 from ..stores.base import PAGE_ROWS, Store
 from ..stores.records import Stored
+from .watch import QUICK_S
 
-LATELY_S = 3600.0
+LATELY_S = 3600.0  # what died since then is news
 STILL_S = 300.0  # a reason whose last letter is younger still comes
-_QUEUES = 5  # that are read for one page: those with the most letters
-_WAIT_S = 0.1  # a page waits so long for them; the next one has them
+_READ_QUEUES = 5  # that are read for one page: those with the most letters
 _AGAIN_S = 10.0  # between two reads of a queue
 
 
@@ -56,13 +56,13 @@ class DeathWatch:
     async def look(self, store: Store, reports: Sequence[QueueReport]) -> dict[str, Deaths]:
         """What is known by now of the queues with the most letters."""
         most = sorted((each for each in reports if each.stats.dead), key=lambda each: (-each.stats.dead, each.name))
-        for report in most[:_QUEUES]:
+        for report in most[:_READ_QUEUES]:
             if self._is_old(report) and report.name not in self._reading:
                 task = asyncio.ensure_future(self._read(store, report))
                 self._reading[report.name] = task
                 task.add_done_callback(lambda done, name=report.name: self._reading.pop(name, None))  # type: ignore[misc]  # a default binds the name
         if self._reading:
-            await asyncio.wait(list(self._reading.values()), timeout=_WAIT_S)
+            await asyncio.wait(list(self._reading.values()), timeout=QUICK_S)
         names = {each.name for each in most}
         return {name: found for name, (_, _, found) in self._known.items() if name in names and found is not None}
 

@@ -20,11 +20,8 @@ from ..stores.records import Stored
 from .history import History, Timing
 from .watch import Watch
 
-MEASURE_S = 10.0  # between two measurements: work of others is to be seen soon
-COSTLY_S = 600.0  # the same at a store that pays for requests
-_ROWS = 160  # of a queue and measurement: at most 1,000 a minute
-_QUEUES = 100  # of one measurement, the longest not measured first: a thousand busy ones take their turns
-_AT_ONCE = 4  # queues that are read: others have their turn in between
+_READ_ROWS = 160  # of a queue and measurement: at most 1,000 a minute
+_TURN_QUEUES = 100  # of one measurement, the longest not measured first: a thousand busy ones take their turns
 _BACK_S = 120.0  # how far back the first look goes
 _LEAST_BACK_S, _MOST_BACK_S = 5.0, 86400.0
 
@@ -50,17 +47,14 @@ class Measuring:
 
     async def measure(self, now: float) -> None:
         """What has ended since the last look, of as many queues as one look reads."""
-        reports, turns = await self._watch.reports(), asyncio.Semaphore(_AT_ONCE)
+        reports = await self._watch.reports()
         chosen = self._chosen(reports, now)
 
-        async def one(report: QueueReport) -> Timing:
-            timing = Timing()
-            if report.name in chosen:
-                async with turns:
-                    timing = await self._timed(report.name, chosen[report.name], now)
-            return msgspec.structs.replace(timing, oldest=report.stats.oldest_age)
-
-        found = dict(zip((each.name for each in reports), await asyncio.gather(*map(one, reports)), strict=True))
+        found: dict[str, Timing] = {}
+        for report in reports:  # one after the other: workers have their turn in between
+            since = chosen.get(report.name)
+            timing = Timing() if since is None else await self._timed(report.name, since, now)
+            found[report.name] = msgspec.structs.replace(timing, oldest=report.stats.oldest_age)
         known = {name: timing for name, timing in found.items() if timing != Timing()}
         await asyncio.to_thread(self._history.measured, known, now)
 
@@ -74,7 +68,7 @@ class Measuring:
                 busy[report.name] = at
             else:
                 self._ended[report.name] = ended[report.name], now
-        chosen = dict(sorted(busy.items(), key=lambda each: each[1])[:_QUEUES])
+        chosen = dict(sorted(busy.items(), key=lambda each: each[1])[:_TURN_QUEUES])
         self._ended.update((name, (ended[name], now)) for name in chosen)
         return chosen
 
@@ -82,18 +76,18 @@ class Measuring:
         back = self._back_s.get(name, _BACK_S)
         after = ids.text(ids.named(max(0.0, now - back), 0, 0))
         try:
-            records = await self._broker().store.scan(name, "archive", after=after, limit=_ROWS)
+            records = await self._broker().store.scan(name, "archive", after=after, limit=_READ_ROWS)
         except QueueNotFound:
             return Timing()
         fresh = [each for each in records if since <= (each.finished_at or 0.0)]
-        self._back_s[name] = next_back(back, fresh, is_full=len(records) == _ROWS)
+        self._back_s[name] = next_back(back, fresh, is_full=len(records) == _READ_ROWS)
         return timing_of(fresh)
 
 
 def next_back(back: float, fresh: Sequence[Stored], *, is_full: bool) -> float:
     """How far back the next look goes: less where a page was full of old ones, more where nothing was new. Pure."""
     if is_full:
-        wanted = back if 2 * len(fresh) >= _ROWS else back / 2
+        wanted = back if 2 * len(fresh) >= _READ_ROWS else back / 2
     elif not fresh:
         wanted = back * 4
     else:

@@ -19,7 +19,7 @@ from .audits import Audits
 from .deaths import DeathWatch
 from .history import History
 from .jobs import Jobs
-from .measuring import COSTLY_S, MEASURE_S, Measuring
+from .measuring import Measuring
 from .settings import ServerSettings
 from .watch import Watch
 
@@ -89,7 +89,7 @@ class Served:
         self.audits.close()
         self.audits = Audits(path, self.name)
         measuring = Measuring(lambda: self.broker, self.watch, self.history)
-        seldom = MEASURE_S if every == SAMPLE_S else COSTLY_S
+        seldom = SAMPLE_S if every == SAMPLE_S else 60 * SAMPLE_S
         self._keeping = [
             asyncio.ensure_future(self.watch.keep(self.history, every)),
             asyncio.ensure_future(measuring.keep(seldom)),

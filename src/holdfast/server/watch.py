@@ -17,8 +17,8 @@ _LOG = logger_named("holdfast.server")
 
 LOOKS_S = 2.0  # looks of all pages within this time are one
 _MOST_LOOKS_S = 10.0  # and never older than this: work of others is to be seen soon
-_REST = 4.0  # times as long as a look takes there is none: many queues must not keep a store busy for its page
-_QUICK_S = 0.05  # a page waits so long for new numbers, and then shows those of before
+_REST_FACTOR = 4  # so many times as long as a look takes there is none: pages must not keep a store busy
+QUICK_S = 0.05  # a page waits so long for new numbers, and then shows those of before
 _OLD_S = 60.0  # which may be so old: two looks at a store that is looked at once a minute would be missing
 _AWAY_S = 5.0  # a page that waits for longer says that the store is away
 
@@ -51,7 +51,7 @@ class Watch:
         if age < self._holds_s or age > _OLD_S or self.away_since is not None:
             return await self.reports()
         looking = self._begun()
-        await asyncio.wait([looking], timeout=_QUICK_S)
+        await asyncio.wait([looking], timeout=QUICK_S)
         return await looking if looking.done() else self.seen
 
     def _begun(self) -> asyncio.Task[list[QueueReport]]:
@@ -74,7 +74,7 @@ class Watch:
         except HoldfastError as error:
             self.note_away(error)
             raise
-        self._holds_s = min(_MOST_LOOKS_S, max(LOOKS_S, _REST * (time.monotonic() - began)))
+        self._holds_s = min(_MOST_LOOKS_S, max(LOOKS_S, _REST_FACTOR * (time.monotonic() - began)))
         self.seen, self.seen_when, self.away_since = found, datetime.now(UTC), None
         if asked == self._asked:  # else something was changed here meanwhile, which this look may have missed
             self._seen_at = time.monotonic()

@@ -22,6 +22,7 @@ from ..tokens import ROLES
 from . import assets, findings, words
 
 HTML = "text/html; charset=utf-8"
+FEW_ROWS = 20  # of findings, and of queues to choose from: what one takes in
 ROWS = 50  # of a long list on one page: a screen or two
 _PACKED_BYTES = 1024  # of an answer: less is not worth packing
 

@@ -22,10 +22,9 @@ from ..replies import served_of
 from ..served import Served
 from . import charts, findings, words
 from .findings import Finding, Known
+from .frame import FEW_ROWS
 
-_NOW_S = 60  # rates are those of so many seconds
-_FOUND = 20  # findings that a page shows
-_POINT_S = 60  # between two points of a line
+_MINUTE_S = 60  # of rates, and between two points of a line
 
 
 class Row(msgspec.Struct, frozen=True):
@@ -47,14 +46,14 @@ def _rows(history: History, names: Sequence[str]) -> dict[str, Row]:
 
 
 def _row(history: History, name: str) -> Row:
-    recent = [each for each in history.span(name, _NOW_S) if each is not None]
+    recent = [each for each in history.span(name, _MINUTE_S) if each is not None]
     pair = rates([recent[0], recent[-1]])[1] if len(recent) > 1 else None
     came, done = pair if pair is not None else (None, None)
     return Row(came, done, _line(history, name, "pending"))
 
 
 def _line(history: History, name: str, field: str) -> Markup | None:
-    line = charts.of(history.span(name, 3600, coarse=_POINT_S), field)
+    line = charts.of(history.span(name, 3600, coarse=_MINUTE_S), field)
     seen = [each for each in line if each is not None]
     if len(seen) < 2 or not any(seen):
         return None
@@ -69,11 +68,11 @@ async def found(
     """The findings with what is known of their queues, each with its line; those behind the first ones without."""
     served = served_of(request)
     plain = findings.of(reports)
-    shown = {each.queue for each in plain[:_FOUND]}
+    shown = {each.queue for each in plain[:FEW_ROWS]}
     some = [each for each in reports if each.name in shown]
     known = await _known(served, some)
     full = findings.of(some, known, now)  # in the order of the plain ones: only words differ
-    lines = await asyncio.to_thread(_lines, served.history, full[:_FOUND])
+    lines = await asyncio.to_thread(_lines, served.history, full[:FEW_ROWS])
     rest = [each for each in plain if each.queue not in shown]
     return [*zip_longest(full, lines), *((each, None) for each in rest)]
 

@@ -19,10 +19,8 @@ from ...stores.base import PAGE_ROWS
 from ..replies import audit, served_of
 from ..search import LOOKED_AT, LOOKING_S
 from . import words
-from .frame import ROWS, page, reports_of, sees, to
+from .frame import FEW_ROWS, ROWS, page, reports_of, sees, to
 from .messages import SAMPLES, Row, row
-
-_CHIPS = 20  # queues to choose from: those with the most
 
 
 class Group(msgspec.Struct):
@@ -55,7 +53,7 @@ async def show(request: Request[Any, Any, Any], queue: FromQuery[str] = "") -> R
     heading = words.plural(total, "dead letter")
     if looked.groups:
         heading += f", {words.plural(len(looked.groups), 'reason')}"
-    chips = sorted(reports, key=lambda each: (each.name != queue, -each.stats.dead, each.name))[:_CHIPS]
+    chips = sorted(reports, key=lambda each: (each.name != queue, -each.stats.dead, each.name))[:FEW_ROWS]
     values = {
         "heading": heading,
         "groups": looked.groups[:ROWS],
