@@ -83,8 +83,11 @@ class TableSink:
 
 
 def written(df: DataFrame, task: TableTask) -> list[Written]:
-    """Run the task over rows."""
-    return [msgspec.json.decode(row.written, type=Written) for row in df.mapInArrow(task, WRITTEN).collect()]
+    """Run the task over rows; what goes wrong on an executor is said in plain words."""
+    from .jobs.faults import in_plain_words  # the jobs are built on this
+
+    with in_plain_words():
+        return [msgspec.json.decode(row.written, type=Written) for row in df.mapInArrow(task, WRITTEN).collect()]
 
 
 def _query_of(rows: DataFrame) -> str:

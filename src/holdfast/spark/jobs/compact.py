@@ -11,11 +11,12 @@ import msgspec
 from ... import config
 from ...errors import ConfigError
 from ..lake import Change, Lake, LakeConflict, State, compacting, parquet
+from ..lake.adding import JOB_TRIES
 from ..lake.delta import Table
 from ..lake.lake import Alone, alone
 from ..lake.lake import floor as floor_of_state
 from ..lake.place import open_place
-from .lake import JOB_TRIES, drop_before, floor_of, opened
+from .lake import drop_before, floor_of, opened
 from .progress import Tell, silent, tasks
 
 if TYPE_CHECKING:

@@ -15,6 +15,7 @@ from ... import config
 from ...errors import ConfigError
 from ..cluster import cores
 from ..lake import Change, File, Lake, LakeConflict, State, compacting, reading, tables, writing
+from ..lake.adding import JOB_TRIES
 from ..lake.lake import Alone, marked
 from ..lake.lake import floor as floor_of_state
 from . import source
@@ -25,7 +26,6 @@ if TYPE_CHECKING:
     from pyspark.sql import DataFrame, SparkSession
 
 OVERLAP_S = 3600.0  # before the last mark: what was settled may be seen a little later
-JOB_TRIES = 3  # of a job whose commit lost a race; then somebody should look
 _BROADCAST_IDS = 500_000  # that every executor can hold: then nothing is shuffled
 _KEY = ["queue", "id", "status"]
 

@@ -17,10 +17,11 @@ from ...messages import instant
 from ...stores.base import PAGE_ROWS
 from ..cluster import cores
 from ..lake import Change, File, Lake, LakeConflict, State, reading, tables, writing
+from ..lake.adding import JOB_TRIES
 from ..lake.lake import NOTED, SENT, Replay
 from ..options import check_url
 from . import source
-from .lake import JOB_TRIES, opened
+from .lake import opened
 from .progress import Tell, silent, tasks
 from .store import place_of, queues_of
 

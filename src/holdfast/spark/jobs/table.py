@@ -27,7 +27,6 @@ from ..owning import Owner
 from ..receipts import MADE_OF
 from ..receipts import added as with_receipts
 from ..tables import written
-from .faults import in_plain_words
 from .handler import named
 from .progress import Progress, Tell, silent
 from .store import place_of, queues_of
@@ -152,8 +151,7 @@ class _Run:
             if not slices:
                 return []
             rows = self._spark.createDataFrame(slices, "slice binary").repartition(len(slices))
-            with in_plain_words():
-                return written(rows, SliceTask(layout, order, url=url))
+            return written(rows, SliceTask(layout, order, url=url))
 
         one = self._table.add(self._writer, batch.seq, do)
         pairs = zip(msgspec.structs.astuple(self._did), msgspec.structs.astuple(one), strict=True)

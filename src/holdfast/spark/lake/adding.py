@@ -31,7 +31,7 @@ if TYPE_CHECKING:
 
 Format: TypeAlias = Literal["delta", "parquet"]
 WRITTEN = "written string"  # what tasks answer: a `Written` each, as JSON
-TRIES = 3  # of a batch whose commit lost a race; then somebody should look
+JOB_TRIES = 3  # of a batch whose commit lost a race; then somebody should look
 
 
 class Written(msgspec.Struct, frozen=True):
@@ -161,7 +161,7 @@ class TypedTable:
 
     def add(self, writer: str, number: int, do: Callable[[Order], list[Written]]) -> Added:
         """A batch of a writer; `do` has executors write its files."""
-        for _ in range(TRIES):
+        for _ in range(JOB_TRIES):
             state = self._table.state()
             last = state.mark(writer)
             known = [] if last is not None and last < number else state.bounds(MESSAGE_ID)
