@@ -1,4 +1,4 @@
-"""Queues as Spark tables and streams: the format `holdfast` (PySpark 4.2 and 4.3, Python Data Source API).
+"""Queues as Spark tables and streams: the format `holdfast` (PySpark 4.3, Python Data Source API).
 
 `register(spark)` makes the format known to a session. Sessions that find the module `pyspark_holdfast` on their path
 know it already.

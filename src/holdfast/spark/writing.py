@@ -159,7 +159,7 @@ def _of_task() -> tuple[str, int]:
     batch = context.getLocalProperty(BATCH_ID) if context is not None else None
     if not query or batch is None:
         raise ConfigError(
-            f"Spark does not say which query and batch this is ({QUERY_ID}, {BATCH_ID}): is it version 4.2 or 4.3?"
+            f"Spark does not say which query and batch this is ({QUERY_ID}, {BATCH_ID}): is it version 4.3?"
         )
     return "query/" + _digest(query), int(batch)
 

@@ -23,7 +23,7 @@ HANDLERS = "tests.spark.jobs.fleet_handlers"
 @pytest.fixture
 def cli(spark: SparkSession, tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Cli:
     """Its jobs run in the session of the tests, which must outlive them."""
-    monkeypatch.setattr(SparkSession, "stop", lambda self: None)
+    monkeypatch.setattr(type(spark), "stop", lambda self: None)
     return Cli(tmp_path / "store")
 
 
