@@ -28,7 +28,7 @@ _LOG = logger_named("holdfast.django")
 _MODES = ("immediate", "on_commit", "transaction")
 _OPTIONS = {"URL", "ENQUEUE", "DATABASE", "MAX_ATTEMPTS", "LEASE", "RESULT_DAYS"}
 _LEAST_PRIORITY = 100  # Django's go from -100 to 100, ours from 0 up
-_DAY_S = 86400.0
+_DAY_S = 86400  # in which `archive_days` are counted
 _MADE_FIRST = re.compile(r"[0-9a-f]{8}(-[0-9a-f]{4}){3}-[0-9a-f]{12}")  # an id of ours that no store has made
 _PATH = re.compile(r"[A-Za-z_][\w.]*")
 

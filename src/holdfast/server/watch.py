@@ -19,7 +19,7 @@ LOOKS_S = 2.0  # looks of all pages within this time are one
 _MOST_LOOKS_S = 10.0  # and never older than this: work of others is to be seen soon
 _REST_FACTOR = 4  # so many times as long as a look takes there is none: pages must not keep a store busy
 QUICK_S = 0.05  # a page waits so long for new numbers, and then shows those of before
-_OLD_S = 60.0  # which may be so old: two looks at a store that is looked at once a minute would be missing
+_LOOK_OLD_S = 60.0  # which may be so old: two looks at a store that is looked at once a minute would be missing
 _AWAY_S = 5.0  # a page that waits for longer says that the store is away
 
 
@@ -48,7 +48,7 @@ class Watch:
     async def recent(self) -> list[QueueReport]:
         """The same for a page, which waits for a long look only when there is nothing else to show."""
         age = time.monotonic() - self._seen_at
-        if age < self._holds_s or age > _OLD_S or self.away_since is not None:
+        if age < self._holds_s or age > _LOOK_OLD_S or self.away_since is not None:
             return await self.reports()
         looking = self._begun()
         await asyncio.wait([looking], timeout=QUICK_S)

@@ -38,7 +38,6 @@ _STAGED = "staged-"  # begins the names of these calls; others are hexadecimal
 _SINK = "sink-"  # begins the names of marks
 _HELD_S = 3000.0  # staged messages can be published: on buckets it is as long
 _MARKED_S = 30 * 86_400.0  # as other stores keep their marks
-_ROWS = 1000  # turned into tasks together: as many as the server takes in one batch
 
 
 class SinkMark(msgspec.Struct, frozen=True):
@@ -193,8 +192,8 @@ class NatsStager:
         self._rows = self._size = 0
 
     async def add(self, batch: pa.RecordBatch) -> None:
-        for start in range(0, batch.num_rows, _ROWS):
-            envelopes = list(_envelopes(batch.slice(start, _ROWS)))
+        for start in range(0, batch.num_rows, BATCH_MESSAGES):
+            envelopes = list(_envelopes(batch.slice(start, BATCH_MESSAGES)))
             doing = f"staging for {self._parts.partition.queue!r}"
             with deadline.within(self._store.options.operation_timeout), mapped(doing), self._parts.appender.refusing():
                 await self._store_all(envelopes)
