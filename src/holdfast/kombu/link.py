@@ -15,7 +15,6 @@ from ..loop_thread import portal
 from ..queue import Queue
 from ..stores.base import Store
 from ..stores.values import Values
-from . import forks  # noqa: F401 - from now on they wait for what the store is at
 from .held import Held
 from .names import queue_name
 from .routing import Routing

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import asyncio
 import atexit
+import os
 import threading
 import time
 from collections.abc import Callable
@@ -270,6 +271,26 @@ def _rest() -> None:
 
 
 atexit.register(_rest)
+
+
+_mine = threading.local()  # lanes whose turn this thread has, between the two halves of a fork
+
+
+def _pause() -> None:
+    """Before a fork: no thread of ours is inside SQLite. A child has only the thread that forked; what another had
+    locked there would stay locked, and the child would wait for it with the folder's lock in its hand, and everybody
+    behind it. Who waits too long forks anyway.
+    """
+    deadline = time.monotonic() + _EXIT_PATIENCE_S
+    _mine.lanes = [each for each in list(_alive) if each._turn.acquire(timeout=max(0.0, deadline - time.monotonic()))]
+
+
+def _go_on() -> None:
+    for lane in _mine.lanes:
+        lane._turn.release()
+
+
+os.register_at_fork(before=_pause, after_in_parent=_go_on)
 
 
 def fail_all(works: list[Work], error: BaseException) -> None:
