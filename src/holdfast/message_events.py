@@ -44,10 +44,8 @@ def settled(
         return _message("completed", queue, id, attempt.number, duration=attempt.duration, result=attempt.result)
     if action == "retry":
         due = moment(now + settlement.delay)
-        more = {"error": settlement.error, "next_visible_at": due}
-        return _message("retry", queue, id, attempt.number, duration=attempt.duration, **more)
-    name = "dead" if dead_letter else "failed"
-    return _message(name, queue, id, attempt.number, duration=attempt.duration, error=settlement.error)
+        return _message("retry", queue, id, attempt.number, error=settlement.error, next_visible_at=due)
+    return _message("dead" if dead_letter else "failed", queue, id, attempt.number, error=settlement.error)
 
 
 def cancelled(queue: str, id: str, attempts: int) -> Event:

@@ -36,7 +36,6 @@ _COUNTED = {
     "schedule.fired": ("holdfast_schedule_slots_fired", "Slots of schedules that this process made messages of."),
     "schedule.missed": ("holdfast_schedule_slots_missed", "Slots of schedules that will not fire, as seen here."),
 }
-_ATTEMPTS = ("message.completed", "message.retry", "message.dead", "message.failed")  # what ends a run of a handler
 
 
 class Watched(Protocol):
@@ -77,7 +76,7 @@ class Metrics:
         self.close()
         self._broker = broker
         self._ends = [broker.on(event, self._count) for event in _COUNTED]
-        self._ends += [broker.on(event, self._measure) for event in _ATTEMPTS]
+        self._ends.append(broker.on("message.completed", self._measure))
 
     def _histogram(self, name: str, text: str, labels: list[str]) -> Any:
         return _client().Histogram(name, text, labels, registry=self._registry, buckets=_SECONDS)
@@ -87,14 +86,13 @@ class Metrics:
 
     def _measure(self, event: Event) -> None:
         """A receipt does not know how long its attempt ran; the id of a message says when it was made."""
-        duration = event.get("duration")  # what a claim or an operator ended has none
-        if duration is None:
+        if event.duration is None:
             return
         labels = {**self._labels, "queue": event.queue}
-        self._runs.labels(**labels).observe(duration)
+        self._runs.labels(**labels).observe(event.duration)
         number = ids.number(event.id)
         if event.attempts == 1 and number is not None:
-            waited = time.time() - duration - ids.born_at(number)
+            waited = time.time() - event.duration - ids.born_at(number)
             self._waits.labels(**labels).observe(max(0.0, waited))
 
     def requested(self, kind: str, seconds: float) -> None:
