@@ -114,8 +114,8 @@ class Nested(Header):
     def send(self) -> None:
         app: Any = self._app
         first, *others = [app.AsyncResult(id) for id in self._ids]
-        self._signature["chord_size"] = None
-        app.backend.apply_chord(("chord", [first, app.GroupResult("inner", others)]), self._signature)
+        self.signature["chord_size"] = None
+        app.backend.apply_chord(("chord", [first, app.GroupResult("inner", others)]), self.signature)
 
 
 def test_tasks_of_a_group_within_a_chord_are_waited_for(app: Celery) -> None:
