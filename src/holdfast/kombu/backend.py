@@ -50,7 +50,14 @@ class Backend(KeyValueStoreBackend):
 
     def get(self, key: str | bytes) -> bytes | None:
         data = self._read([key])[0]
-        return None if data is None or data.startswith(_UNCOUNTED) else data
+        if data is None or not data.startswith(_UNCOUNTED):
+            return data
+        return data.removeprefix(_UNCOUNTED) if self._is_joining else None
+
+    @property
+    def _is_joining(self) -> bool:
+        """Whether this thread puts a chord's parts together; those of groups within it are asked for one by one."""
+        return hasattr(self._calling, "size")
 
     def mget(self, keys: Sequence[str | bytes]) -> list[bytes | None]:
         return [None if data is None else data.removeprefix(_UNCOUNTED) for data in self._read(keys)]
@@ -116,7 +123,10 @@ class Backend(KeyValueStoreBackend):
         chord = self._chord(request.group, size)
         if self._link.run(chord.returned(str(request.id))):
             self._calling.size = size
-            super().on_chord_part_return(request, state, result, **options)
+            try:
+                super().on_chord_part_return(request, state, result, **options)
+            finally:
+                del self._calling.size
 
     def _chord(self, group: str, size: int) -> Chord:
         key = bytes_to_str(self.get_key_for_chord(group))
