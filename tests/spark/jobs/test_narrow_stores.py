@@ -45,7 +45,7 @@ async def waiting(url: str, name: str) -> Counter[int]:
     async with holdfast.connect(url) as broker:
         queue = await broker.queue(name, create=False)
         while claims := (await broker.store.claim(name, 1000, 60, wait=0.5)).messages:
-            found.update(int(each.payload) for each in claims)
+            found.update(int(each.payload.strip(b'"')) for each in claims)
         assert (await queue.stats()).pending == 0
     return found
 

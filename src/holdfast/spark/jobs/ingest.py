@@ -188,14 +188,16 @@ def _stream(spark: SparkSession, step: _Step, read: files.Source, checkpoint: st
     try:
         with in_plain_words():
             running.awaitTermination()
-        views = [each.name for each in spark.catalog.listTables("global_temp") if token in each.name]
-        rows = [spark.table(f"global_temp.{name}").first() for name in views]
+        rows = [spark.table(f"global_temp.{name}").first() for name in _views(spark, token)]
         sums = [msgspec.json.decode(row[0], type=IngestSummary) for row in rows if row is not None]
     finally:
-        for each in spark.catalog.listTables("global_temp"):
-            if token in each.name:
-                spark.catalog.dropGlobalTempView(each.name)
+        for name in _views(spark, token):
+            spark.catalog.dropGlobalTempView(name)
     return _summed(step.queue, read.said, sums)
+
+
+def _views(spark: SparkSession, token: str) -> list[str]:
+    return [row.viewName for row in spark.sql(f"show views in global_temp like 'ingest_{token}_*'").collect()]
 
 
 class _EachBatch:
