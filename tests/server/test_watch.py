@@ -81,7 +81,7 @@ async def test_numbers_that_are_old_are_not_shown_and_a_store_that_is_away_is_to
     store.error = None
     assert counts(await watch.recent()) == [3]
     store.may_end.clear()
-    monkeypatch.setattr(module, "_OLD_S", 0.0)
+    monkeypatch.setattr(module, "_LOOK_OLD_S", 0.0)
     monkeypatch.setattr(Watch.reports, "__kwdefaults__", {"patience": 0.05})
     with pytest.raises(TimeoutError):
         await watch.recent()

@@ -50,7 +50,7 @@ def spark(keys: None, tmp_path_factory: pytest.TempPathFactory) -> Iterator[Spar
 
 
 def pytest_collection_modifyitems(items: list[pytest.Item]) -> None:
-    """A JVM on a busy machine needs more than the usual minute, and a test that is cut off breaks the session of the rest."""
+    """A JVM on a busy machine needs more than a minute, and a test that is cut off breaks the session of the rest."""
     for item in items:
         if HERE in item.path.parents and item.get_closest_marker("timeout") is None:
             item.add_marker(pytest.mark.timeout(600))

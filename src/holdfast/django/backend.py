@@ -233,7 +233,7 @@ def _errors(text: str | None) -> list[Any]:
 
 
 def _enqueued_at(id: str) -> datetime:
-    """As the store made the id, so that whoever enqueues knows it without asking."""
+    """As the store made the id, so that the caller knows it without asking."""
     return datetime.fromtimestamp(born_at(number(id) or 0), UTC)
 
 

@@ -116,7 +116,7 @@ def _run(spark: SparkSession, broker: Broker, task: FleetTask, queue: str, count
 
 
 def _run_alone(spark: SparkSession, url: str | None, task: FleetTask, queue: str) -> ProcessSummary:
-    """Whoever opens the store owns it: the driver before and after, and the worker in between."""
+    """The process that opens the store owns it: the driver before and after, and the worker in between."""
 
     async def look() -> Stats:
         broker = await _opened(url, queue)

@@ -52,7 +52,7 @@ class Added(msgspec.Struct, frozen=True):
 
 
 class Order(msgspec.Struct, frozen=True):
-    """What every task of a batch is told."""
+    """What every task of a batch needs to know."""
 
     place: str  # where files are written
     table: str  # where those lie that it has
