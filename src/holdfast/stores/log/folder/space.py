@@ -146,8 +146,9 @@ class FolderSpace:
             return asyncio.ensure_future(self._transact_there(step, within, files))
         parts = self._parts(files)
         written = self._writes.submit(step, deadline=within, before=self._writer(parts), size=_size(files))
-        for _, each in parts:  # while the bytes before it are written
-            self._pool.submit(each.sum)
+        with contextlib.suppress(RuntimeError):  # the interpreter ends: the thread that writes works the sums out
+            for _, each in parts:  # while the bytes before it are written
+                self._pool.submit(each.sum)
         return written
 
     async def _transact_there(self, step: Callable[[Transaction], T], deadline: float, files: NewFiles) -> T:
