@@ -21,7 +21,6 @@ from .space import Reading, Space, Transaction, Verifying
 
 _AT_ONCE = 20  # objects of one look: whoever reads beside it waits so long
 _OPENING = ("~identity", "probe/")  # of a bucket: read when it is opened
-_KEYS = frozenset((names.SWEPT, names.SCRUBBED))
 
 
 class Last(msgspec.Struct, frozen=True):
@@ -140,7 +139,7 @@ class _Scrub:
             self._options(key, queues.decode(data, names.queue_of(key)))
         elif not names.is_ours(key):
             raise damage.damaged(key, "its name makes no sense")
-        elif key not in _KEYS:
+        elif names.queue_of(key):  # of a schedule, a value and a worker's report the sum is all there is to verify
             self._stray(view, key)
             log = names.log_of(key)
             damage.read(key, partial(self._decoder(key.removeprefix(log)), key), data)

@@ -1,4 +1,7 @@
-"""Backup and restore: everything that a store keeps comes back, under the same ids, in this store and in others."""
+"""Backup and restore: everything that a store keeps comes back, under the same ids, in this store and in others.
+
+And a scrub, which must know everything that a store keeps.
+"""
 
 from __future__ import annotations
 
@@ -11,6 +14,7 @@ from typing import Any
 import msgspec
 import pytest
 
+from ... import admin
 from ...backups import reading, targets, writing
 from ...broker import connect
 from ...errors import ConfigError, Damaged, QueueExists
@@ -21,11 +25,13 @@ from ...schedules import Plan, Schedule
 from ...stores.base import PAGE_ROWS, Store
 from ...stores.records import Stored, View
 from ...stores.scheduling import Scheduled
+from ...stores.worker_reports import ProcessReport, WorkerReport
 from .base import LONG_S, SHORT_S, StoreContract, eventually, working
 
 _VIEWS: tuple[View, ...] = ("ready", "delayed", "processing", "retry", "dead", "archive")
 _SOON_S = 1.0  # instants that may differ: a bucket lets neighbours share a block
 _LATE_S = 0.03 * LONG_S  # and the part of a delay
+_WORKER = WorkerReport(id="worker", queues=["jobs"], slots=1, busy=0)
 
 
 class Backups(StoreContract):
@@ -70,6 +76,17 @@ class Backups(StoreContract):
             await delivery.release()
         assert await queue.cancel(plain[-1])
         return queue
+
+    async def test_scrub_finds_nothing_wrong_with_whatever_a_sound_store_holds(self) -> None:
+        queue = await self.all_states()
+        await queue.enqueue_many(range(3), expires=LONG_S)
+        await self.broker.schedules.put(Schedule(name="head", queue=queue.name, every=LONG_S))
+        if self.store.values is not None:
+            await self.store.values.put("some", b"thing")
+        if self.store.worker_reports is not None:
+            said = ProcessReport(id="a" * 32, host="here", pid=1, version="1", started_at=1.0, at=2.0, workers=[_WORKER])
+            await self.store.worker_reports.put(said)
+        assert (await admin.scrub(self.broker)).wrong == []
 
     async def test_restored_queue_is_the_one_that_was_backed_up(self) -> None:
         queue = await self.all_states()
