@@ -13,6 +13,7 @@ from obstore.store import MemoryStore
 
 from holdfast.config import QueueOptions, StoreOptions
 from holdfast.errors import Fenced
+from holdfast.stores.batches import Taken
 from holdfast.stores.log.bucket.space import CloudSpace
 from holdfast.stores.log.bucket.store import LateStore
 from holdfast.stores.log.pipeline.consume import Consuming
@@ -43,6 +44,21 @@ class Gate:
         elif self.steps == self.at and self.how == "late":
             self.late.append(change)
         raise Cut
+
+
+class Meanwhile(Gate):
+    """Lets somebody else try something before one change of a head."""
+
+    def __init__(self, at: int, other: Callable[[], Awaitable[object]]) -> None:
+        super().__init__()
+        self.step, self.other = at, other
+
+    async def around(self, change):
+        self.steps += 1
+        if self.steps == self.step:
+            with contextlib.suppress(Taken):
+                await self.other()
+        return await change()
 
 
 class Gated:
@@ -281,6 +297,25 @@ async def test_a_release_that_is_cut_anywhere_gives_back_what_is_open_and_nothin
         while await again.plan(fresh):
             await again.run(fresh)
         await judge(again, rows(query) + rows(fresh))
+        if gate.steps < at:
+            assert at >= 7
+            return
+    pytest.fail("a release has no end")
+
+
+@pytest.mark.timeout(120)
+async def test_a_forced_release_is_done_whoever_wants_the_consumer_meanwhile(drivers):
+    """Refused, it would have changed something all the same: the owner before it is not heard any more."""
+    for at in range(1, 50):
+        bucket, query = await filled(drivers), Query()
+        driver = drivers(bucket)
+        await driver.own()
+        assert await driver.plan(query)
+        other = drivers(bucket)
+        gate = Meanwhile(at, lambda: other.batches.own(QUEUE, CONSUMER, holder="other", lease=60.0))  # noqa: B023  called at once
+        await drivers(bucket, gate).batches.release(QUEUE, CONSUMER, force=True)
+        stats = await driver.store.stats(QUEUE)
+        assert (stats.pending, stats.processing) == (COUNT, 0)
         if gate.steps < at:
             assert at >= 7
             return

@@ -29,6 +29,7 @@ from .scan import Part, Plan
 from .shards import Shards
 
 T = TypeVar("T")
+_RELEASE = "a release"  # who owns a consumer of several shards while it is released
 
 
 class Consuming:
@@ -132,20 +133,23 @@ class Consuming:
         return [consumers.info(queue, name, each, now) for name, each in sorted(seen.head.pipes.consumers.items())]
 
     async def release(self, queue: str, consumer: str, *, force: bool = False) -> int:
-        """Where there are several shards, nobody may settle meanwhile: the release owns the consumer for a moment."""
+        """Where there are several shards, nobody may settle or take over meanwhile: the release owns the consumer."""
         committer, count = self._log(queue).committer, await self._shards.count(queue)
         if count == 1:
             return (await committer.edit(lambda session: _release(session, queue, consumer, force=force)))[1]
-        leader, released = await committer.edit(lambda session: _seize(session, queue, consumer, force=force))
+        lease = self._timeout
+        leader, released = await committer.edit(lambda session: _seize(session, queue, consumer, lease, force=force))
         released += await self._shards.follow(queue, consumer, leader, count)
         owner = consumers.ownership(queue, consumer, leader)
 
         def change(session: Session) -> tuple[Consumer, int]:
             _current(session, owner)
-            return _release(session, queue, consumer, force=force)
+            return _release(session, queue, consumer, force=True)  # it is ours
 
         leader, some = await committer.edit(change)
-        return released + some + await self._shards.follow(queue, consumer, leader, count)
+        with contextlib.suppress(Fenced):  # it is released; somebody owns it since, and has brought the shards along
+            some += await self._shards.follow(queue, consumer, leader, count)
+        return released + some
 
     async def give_back(self, queue: str) -> int:
         """Give back the claims of consumers that have been without an owner for as long as they said."""
@@ -265,10 +269,10 @@ def _not_in_use(session: Session, queue: str, name: str, *, force: bool) -> Cons
     return known
 
 
-def _seize(session: Session, queue: str, name: str, *, force: bool) -> tuple[Consumer, int]:
+def _seize(session: Session, queue: str, name: str, lease: float, *, force: bool) -> tuple[Consumer, int]:
     """With several shards: from here on nobody settles, and what never became a batch goes back."""
     known = _not_in_use(session, queue, name, force=force)
-    seized = msgspec.structs.replace(known, epoch=known.epoch + 1, holder="", until=0.0)
+    seized = msgspec.structs.replace(known, epoch=known.epoch + 1, holder=_RELEASE, until=_now(session) + lease)
     count = spread.roll(session, name, 0, seized)
     spread.keep(session, name, seized)
     return seized, count
