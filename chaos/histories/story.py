@@ -166,6 +166,16 @@ def _unheard(story: Story, hurts: Iterable[Hurt], scale: float) -> Iterable[tupl
         yield hurt.began - 0.5, hurt.ended + _CLAIMED_AHEAD * scale + story.doubt.foreign
 
 
+def _in_steps(story: Story) -> list[Call]:
+    """With shards a batch is settled in the first head, then in the others: who is replaced in between is refused."""
+    return [
+        msgspec.structs.replace(call, outcome="unknown")
+        if call.outcome == "refused" and call.op in ("claim batch", "settle batch")
+        else call
+        for call in story.calls
+    ]
+
+
 def _collect(story: Story) -> None:
     """Every call goes to the messages it is about."""
     for call in story.calls:
@@ -205,7 +215,7 @@ def _collect_claim(story: Story, call: Call) -> None:
 def _collect_batches(story: Story) -> None:
     for given, call, began in batch_deliveries(story.calls):
         _deliver(story, Delivery(given, began, call.ended, float("inf"), call.number or 0.0))
-    for settle in batch_settles(story.calls):
+    for settle in batch_settles(_in_steps(story) if story.sharded else story.calls):
         _settle(story, settle)
 
 

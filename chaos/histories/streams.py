@@ -20,6 +20,7 @@ from .calls import Given, Log, Outcome
 R = TypeVar("R")
 CONSUMER = "stream"
 _TEXT = 300
+_PURGED = "left the store after this read was planned, and its messages were not kept"
 
 
 class Stream(threading.Thread):
@@ -48,7 +49,7 @@ class Stream(threading.Thread):
         try:
             result = await do()
         except Exception as error:  # noqa: BLE001  judged later
-            refused = isinstance(error, holdfast.Fenced | BatchLost)
+            refused = isinstance(error, holdfast.Fenced | BatchLost) or _PURGED in str(error)
             outcome: Outcome = "refused" if refused else outcome_of(error)
             self._writer.answered(call, outcome, why=repr(error)[:_TEXT])
             return None

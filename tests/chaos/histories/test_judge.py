@@ -136,6 +136,13 @@ def copied() -> Tale:
     return dead().replayed("a", 5.0).drained("b", "t9", 100.0, uid="u-a", origin="a")
 
 
+def settled_and_refused(shards: int) -> Tale:
+    """The next claim settles in the first head, then a forced release comes before its second step."""
+    tale = Tale(shards=shards).sent("a").owned(1.0, 1).batch(2.0, 1, given_of("a", "s1"))
+    tale.call("claim batch", 5.0, by="p1", generation=1, epoch=1, batch=1, took=0.5, outcome="refused")
+    return tale.call("release batches", 5.2, took=0.5).ends("a")
+
+
 def streamed() -> Tale:
     """A batch of one, settled by the claim of the next."""
     tale = Tale().sent("a").owned(1.0, 1).batch(2.0, 1, given_of("a", "s1"))
@@ -185,6 +192,9 @@ GOOD = {
     "a batch that was settled while somebody gave it back": (
         Tale().sent("a").owned(1.0, 1).batch(2.0, 1, given_of("a", "s1")).call("release batches", 5.0, took=0.5)
         .call("settle batch", 5.2, by="p1", generation=1, epoch=1, batch=1).ends("a")
+    ),
+    "a batch of several shards that was settled by a call which lost its ownership on the way": (
+        settled_and_refused(shards=4)
     ),
     "a batch that was given back": (
         Tale().sent("a").owned(1.0, 1).batch(2.0, 1, given_of("a", "s1")).call("release batches", 5.0)
@@ -326,6 +336,10 @@ def test_a_breach_is_found(kind: str) -> None:
 def test_every_kind_of_breach_has_its_history() -> None:
     assert set(BAD) == set(KINDS)
     assert set(COUNTED_AS) <= set(KINDS)
+
+
+def test_with_one_head_a_refused_claim_of_a_batch_has_settled_nothing() -> None:
+    assert {each.kind for each in settled_and_refused(shards=1).breaches()} == {"ended by nobody"}
 
 
 # ---------------------------------------------------------------------- what a batch holds is held
