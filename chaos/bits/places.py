@@ -18,9 +18,13 @@ from tests.servers.bucket import BucketServer, Item
 from tests.servers.nats import Server
 
 T = TypeVar("T")
+LOG = "write-ahead log"
+KILLED = "file, killed"  # a folder that a killed process left
 
 _KINDS = {
     r"queues/.*": "options",
+    r"schedules/.*": "schedule",
+    r"[^/]+/removed": "index of the archive",
     r"[^/]+/head": "head",
     r"[^/]+/dead/head": "head of dead letters",
     r"[^/]+/dead/(inbox|later)/.*": "dead letters",
@@ -34,17 +38,18 @@ _KINDS = {
     r".*/dedup/.*": "dedup key",
     r"~identity": "identity",
     r"holdfast\.db": "database pages",
-    r"holdfast\.db-wal": "write-ahead log",
+    r"holdfast\.db-wal": LOG,
     r"(wal|compacted|manifest)/.*": "SlateDB file",
     r"holdfast\._\.queue\..*": "options",
     r"holdfast\._\.done\..*": "record",
     r"holdfast\._\.dead\..*": "dead letter",
     r"holdfast\._\.key\..*": "dedup key",
     r"holdfast\._\.tally\..*": "counts",
+    r"holdfast\._\.schedule\..*": "schedule",
     r"holdfast\.jobs\..*\.later": "delayed task",
     r"holdfast\.jobs\..*": "task",
 }
-WHOLE = frozenset(("options", "head", "identity", "database pages", "write-ahead log", "SlateDB file"))
+WHOLE = frozenset(("options", "head", "identity", "database pages", LOG, "SlateDB file"))
 """Kinds that a queue cannot do without: there every call may be refused."""
 
 
@@ -108,6 +113,13 @@ class Folder:
         return sqlite3.connect(self._store / "holdfast.db")
 
 
+class KilledFolder(Folder):
+    """The same after a process was killed: what it did last is in SQLite's log alone."""
+
+    def objects(self) -> dict[str, bytes]:
+        return {name: (self._store / name).read_bytes() for name in ("holdfast.db", "holdfast.db-wal")}
+
+
 class Slate:
     """`slatedb+file://`: its files."""
 
@@ -169,13 +181,13 @@ class Bucket:
             self._server.items[full] = Item(data, f'"{hash(data):x}"', item.written)
 
     def can_vanish(self, key: str) -> bool:
-        """Of a block that no head has absorbed, and of a dedup key, only the producer knows: without them a bucket
-        looks like one that never had them.
+        """Of a block that no head has absorbed, of a dedup key and of a schedule only the producer knows: without
+        them a bucket looks like one that never had them.
         """
         if kind_of(key) in ("block", "delayed block", "retries", "dead letters"):
             heads = [data for each, data in self.objects().items() if each.endswith("/head")]
             return any(key.partition("/")[2].encode() in data for data in heads)
-        return kind_of(key) != "dedup key"
+        return kind_of(key) not in ("dedup key", "schedule")
 
 
 class Streams:
@@ -184,7 +196,13 @@ class Streams:
     A message that vanishes leaves nothing that knows of it.
     """
 
-    _STREAMS = ("holdfast=queues", "holdfast=jobs=tasks", "holdfast=jobs=done", "holdfast=jobs=dead")
+    _STREAMS = (
+        "holdfast=queues",
+        "holdfast=jobs=tasks",
+        "holdfast=jobs=done",
+        "holdfast=jobs=dead",
+        "holdfast=schedules",
+    )
 
     def __init__(self, server: Server, root: Path) -> None:
         self._server = server
@@ -237,4 +255,4 @@ def place(store: str, root: Path) -> Iterator[Place]:
         with Server() as streams:
             yield Streams(streams, root)
     else:
-        yield (Slate if store == "slatedb" else Folder)(root)
+        yield {"slatedb": Slate, KILLED: KilledFolder}.get(store, Folder)(root)

@@ -3,7 +3,9 @@
 from __future__ import annotations
 
 import asyncio
+import sys
 import time
+from datetime import UTC, datetime
 from typing import Any
 
 import msgspec
@@ -17,8 +19,11 @@ QUEUE = "jobs"
 _LARGE = 9_000  # bytes of a message: forty of them make a file
 _RESULT = 6_000  # bytes: an object of its own
 _SOON = 0.05  # seconds
+_LONG = 86400.0  # seconds: not while the run lasts
 _TRIES = 3  # of a call that is refused: on a bucket the second look decides
 _LEASE_S = 30.0  # of whoever works everything off
+_CHILD_S = 60.0
+_FAR = datetime(2100, 1, 1, tzinfo=UTC)
 _PATIENCE_S = 45.0  # longer than a lease: what could not be ended in the first try is given out again after it
 
 
@@ -30,6 +35,7 @@ class Kept(msgspec.Struct):
     dead: dict[str, str] = {}
     results: dict[str, Any] = {}
     remembered: str = ""  # the id behind the dedup key
+    schedules: list[str] = []
 
 
 class Found(msgspec.Struct):
@@ -41,6 +47,7 @@ class Found(msgspec.Struct):
     errors: list[str] = []
     scrubbed: list[str] = []
     remembered: str = ""
+    schedules: list[str] = []
     goes_on: bool = False
 
 
@@ -72,6 +79,7 @@ async def make(url: str) -> Kept:
             await each.fail("once more")
         await store.discard(QUEUE, "archive", [])
         kept.waiting |= await sent("few", 3, priority=9)
+        kept.waiting |= await sent("expiring", 10, expires=_LONG)
         kept.waiting |= await sent("large", 40, _LARGE)
         kept.waiting |= await sent("some", 60, 100)
         kept.waiting |= await sent("more", 60, 100)
@@ -86,7 +94,22 @@ async def make(url: str) -> Kept:
         await queue.enqueue(value("once", 1), dedup_key="other")
         kept.waiting[kept.remembered] = value("once", 0)
         kept.waiting |= {each: value("once", 1) for each in [await queue.enqueue("?", dedup_key="other")]}
+        for name in ("daily", "weekly"):
+            await broker.schedules.put(holdfast.Schedule(name=name, queue=QUEUE, value=name, every=_LONG, start=_FAR))
+            kept.schedules.append(f"{name} {name}")
+        for gone in list(kept.finished)[:2]:
+            assert await queue.archive.delete([gone]) == 1
+            del kept.finished[gone], kept.results[gone]
     return kept
+
+
+async def add_more(url: str) -> Kept:
+    """Ten more, in the log of a process that is killed: only what it had synced is left, and nobody has tidied up."""
+    child = await asyncio.create_subprocess_exec(
+        sys.executable, "-m", "chaos.bits.killed", url, stdout=asyncio.subprocess.PIPE
+    )
+    told, _ = await asyncio.wait_for(child.communicate(), _CHILD_S)
+    return msgspec.json.decode(told, type=Kept)
 
 
 async def look(url: str) -> Found:
@@ -94,7 +117,7 @@ async def look(url: str) -> Found:
     found = Found()
     try:
         async with holdfast.connect(f"{url}{'&' if '?' in url else '?'}operation_timeout=10") as broker:
-            for part in (_drained, _listed, _repeated, _scrubbed):
+            for part in (_drained, _listed, _repeated, _planned, _scrubbed):
                 await _trying(part, broker, found)
     except HoldfastError as error:
         found.errors.append(f"{type(error).__name__}: {error}")
@@ -154,6 +177,13 @@ async def _repeated(broker: holdfast.Broker, found: Found) -> None:
     await broker.store.claim(QUEUE + DEAD, 0, 1.0)
 
 
+async def _planned(broker: holdfast.Broker, found: Found) -> None:
+    found.schedules = []
+    for each in await broker.schedules.list():
+        found.schedules.append(f"{each.schedule.name} {each.schedule.value}")
+
+
 async def _scrubbed(broker: holdfast.Broker, found: Found) -> None:
     report = await admin.scrub(broker)
     found.scrubbed += [f"{each.key}: {each.problem}" for each in report.wrong]
+    found.scrubbed += [f"doctor: {each.detail}" for each in await broker.check() if each.state == "fail"]

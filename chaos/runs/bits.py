@@ -11,19 +11,19 @@ from random import Random
 
 from ..bits import story
 from ..bits.judging import Judged, judge
-from ..bits.places import Place, kind_of, place
+from ..bits.places import KILLED, Place, kind_of, place
 from ..bits.spoiling import WAYS, spoiled
 from ..settings import Settings
 from ..verdict import Verdict
 
-STORES = ("file", "slatedb", "s3", "nats")
+STORES = ("file", KILLED, "slatedb", "s3", "nats")
 
 
 async def bits(settings: Settings) -> Verdict:
     """`stops` trials for each store, every kind of object and way in turn."""
     verdict = Verdict(run="bits")
     logging.getLogger("holdfast").setLevel(logging.CRITICAL)  # each trial would tell of its damage
-    for store in STORES if settings.store == "all" else (settings.store,):
+    for store in _stores(settings.store):
         root = Path(tempfile.mkdtemp(prefix="holdfast-bits-"))
         try:
             with place(store, root) as where:
@@ -33,9 +33,20 @@ async def bits(settings: Settings) -> Verdict:
     return verdict
 
 
+def _stores(asked: str) -> tuple[str, ...]:
+    """A folder is tried as it was closed, and as a killed process left it."""
+    if asked == "all":
+        return STORES
+    return ("file", KILLED) if asked == "file" else (asked,)
+
+
 async def _trials(verdict: Verdict, settings: Settings, store: str, where: Place) -> None:
     chance = Random(settings.seed)
     kept = await story.make(where.url)
+    if store == KILLED:
+        more = await story.add_more(where.url)
+        kept.waiting |= more.waiting
+        kept.finished |= more.finished
     verdict.acknowledged += len(kept.waiting) + len(kept.finished) + len(kept.dead)
     where.keep()
     before = judge(kept, await story.look(where.url), "")
@@ -43,6 +54,8 @@ async def _trials(verdict: Verdict, settings: Settings, store: str, where: Place
     where.reset()
     kinds = {kind: keys for kind, keys in _by_kind(where.objects()).items() if settings.fault in ("", kind)}
     table: Counter[tuple[str, str]] = Counter()
+    if not kinds:  # of one kind alone, which this store has not
+        return
     for number in range(settings.stops):
         kind = sorted(kinds)[number % len(kinds)]
         way = WAYS[number // len(kinds) % len(WAYS)]

@@ -11,7 +11,9 @@ from chaos.runs.bits import bits
 from chaos.settings import Settings
 from holdfast.stores.log import sums
 
-KEPT = Kept(waiting={"a": "1"}, finished={"b": "2"}, dead={"c": "3"}, results={"b": "r"}, remembered="a")
+KEPT = Kept(
+    waiting={"a": "1"}, finished={"b": "2"}, dead={"c": "3"}, results={"b": "r"}, remembered="a", schedules=["s 1"]
+)
 
 
 def found(**more: object) -> Found:
@@ -20,6 +22,7 @@ def found(**more: object) -> Found:
         dead={"c": ("3", "enough")},
         archived={"b": ("2", "r", "")},
         remembered="a",
+        schedules=["s 1"],
         goes_on=True,
     )
     for name, value in more.items():
@@ -58,6 +61,11 @@ def test_what_is_lost_must_be_said() -> None:
     assert (judge(KEPT, died, "block").silent, judge(KEPT, died, "block").wrong) == (False, [])
 
 
+def test_a_schedule_that_is_gone_must_be_said() -> None:
+    assert judge(KEPT, found(schedules=[]), "schedule").silent
+    assert not judge(KEPT, found(schedules=[], errors=["Damaged: …"]), "schedule").silent
+
+
 def test_every_way_changes_the_bytes() -> None:
     import random
 
@@ -70,7 +78,8 @@ def test_every_way_changes_the_bytes() -> None:
 @pytest.mark.timeout(300)
 async def test_a_store_that_does_not_verify_is_found_out(monkeypatch: pytest.MonkeyPatch) -> None:
     def trusting(self: sums.Sums, key: str, data: bytes) -> bytes:
-        return data[:-8] if sums.is_sealed(key, data) else data
+        at = sums._place(key, data, len(data) - 8)
+        return data[:at] + data[at + 8 :] if sums.is_sealed(key, data) else data
 
     monkeypatch.setattr(sums.Sums, "opened", trusting)
     verdict = await bits(Settings(store="file", stops=6, quiet=True, fault="block"))

@@ -84,7 +84,9 @@ class Backups(StoreContract):
         if self.store.values is not None:
             await self.store.values.put("some", b"thing")
         if self.store.worker_reports is not None:
-            said = ProcessReport(id="a" * 32, host="here", pid=1, version="1", started_at=1.0, at=2.0, workers=[_WORKER])
+            said = ProcessReport(
+                id="a" * 32, host="here", pid=1, version="1", started_at=1.0, at=2.0, workers=[_WORKER]
+            )
             await self.store.worker_reports.put(said)
         assert (await admin.scrub(self.broker)).wrong == []
 
