@@ -108,6 +108,9 @@ class Hurt(msgspec.Struct, omit_defaults=True, tag="hurt", kw_only=True):
 Line: TypeAlias = Asked | Answered | Hurt
 
 
+LEFT = "left the store after this read was planned"  # says a read of a batch whose messages somebody purged
+
+
 class Call(Asked, tag="call", kw_only=True):
     """Both lines of a call. One that never ended is unknown, and may have had its effect until `ended`."""
 

@@ -15,12 +15,11 @@ from holdfast.stores.batches import Batch, Batches, BatchLost, Ownership, batche
 from holdfast.stores.records import Settlement
 
 from .callers import Writer, outcome_of
-from .calls import Given, Log, Outcome
+from .calls import LEFT, Given, Log, Outcome
 
 R = TypeVar("R")
 CONSUMER = "stream"
 _TEXT = 300
-_PURGED = "left the store after this read was planned, and its messages were not kept"
 
 
 class Stream(threading.Thread):
@@ -49,7 +48,7 @@ class Stream(threading.Thread):
         try:
             result = await do()
         except Exception as error:  # noqa: BLE001  judged later
-            refused = isinstance(error, holdfast.Fenced | BatchLost) or _PURGED in str(error)
+            refused = isinstance(error, holdfast.Fenced | BatchLost) or LEFT in str(error)
             outcome: Outcome = "refused" if refused else outcome_of(error)
             self._writer.answered(call, outcome, why=repr(error)[:_TEXT])
             return None

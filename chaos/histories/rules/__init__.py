@@ -24,6 +24,7 @@ OF_A_QUEUE: tuple[Rule, ...] = (
     whole.pauses,
     whole.purges,
     batches.contents,
+    batches.left,
     batches.owners,
     order.in_the_quiet,
     counts.totals,

@@ -5,8 +5,8 @@ from __future__ import annotations
 from collections.abc import Iterator
 from itertools import pairwise
 
-from ..batching import reads_of
-from ..calls import Call
+from ..batching import claims_of, reads_of
+from ..calls import LEFT, Call
 from ..story import Story
 from .breach import Breach
 
@@ -25,6 +25,16 @@ def _had_its_own_end(story: Story, id: str, token: str, read: Call) -> bool:
     message = story.messages.get(id)
     settles = message.settles.get(token, []) if message is not None else []
     return any(call.may_have_happened and call.began < read.ended for call in settles)
+
+
+def left(story: Story) -> Iterator[Breach]:
+    """What a batch holds leaves the store without a record by a purge alone, which came after it was claimed."""
+    claims = claims_of(story.calls)
+    for call in story.of("read batch"):
+        if LEFT in call.why:
+            claimed = min((each.began for each in claims.get((call.generation, call.batch), ())), default=0.0)
+            if not any(purge.ended > claimed and purge.began < call.ended for purge in story.purges):
+                yield Breach("a batch left", f"batch {call.batch}: {call.call}, nobody has purged the queue")
 
 
 def owners(story: Story) -> Iterator[Breach]:

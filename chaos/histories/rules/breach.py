@@ -46,6 +46,7 @@ KINDS = (
     "delivered while paused",
     "outlasted a purge",
     "a batch changed",
+    "a batch left",
     "two owners at once",
     "a late owner was heard",
     "priorities out of order",

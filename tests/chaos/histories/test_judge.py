@@ -7,7 +7,7 @@ from typing import Any
 
 import pytest
 
-from chaos.histories.calls import Answered, Asked, Call, Given, Hurt, Log, Sighting, Terms, read
+from chaos.histories.calls import LEFT, Answered, Asked, Call, Given, Hurt, Log, Sighting, Terms, read
 from chaos.histories.judge import COUNTED_AS, judge, judged
 from chaos.histories.quiet import COUNTS, Drained, Ending, Rest, write
 from chaos.histories.rules.breach import KINDS, Breach
@@ -136,6 +136,15 @@ def copied() -> Tale:
     return dead().replayed("a", 5.0).drained("b", "t9", 100.0, uid="u-a", origin="a")
 
 
+def left() -> Tale:
+    """A batch that is gone when it is read."""
+    tale = Tale().sent("a").owned(1.0, 1)
+    claim = {"number": DAWN + 2.1, "batch": 1}
+    tale.call("claim batch", 2.0, by="p1", generation=1, epoch=1, answer=claim)
+    why = f"StoreError('the block x {LEFT}')"
+    return tale.call("read batch", 3.0, by="p1", generation=1, epoch=1, batch=1, outcome="refused", answer={"why": why})
+
+
 def settled_and_refused(shards: int) -> Tale:
     """The next claim settles in the first head, then a forced release comes before its second step."""
     tale = Tale(shards=shards).sent("a").owned(1.0, 1).batch(2.0, 1, given_of("a", "s1"))
@@ -196,6 +205,7 @@ GOOD = {
     "a batch of several shards that was settled by a call which lost its ownership on the way": (
         settled_and_refused(shards=4)
     ),
+    "a batch that was purged while it was read": left().call("purge", 2.5).drained("a", "t9", 100.0),
     "a batch that was given back": (
         Tale().sent("a").owned(1.0, 1).batch(2.0, 1, given_of("a", "s1")).call("release batches", 5.0)
         .drained("a", "t9", 100.0)
@@ -297,6 +307,7 @@ BAD: dict[str, Tale] = {
         Tale().sent("a").sent("b").owned(1.0, 1).batch(2.0, 1, given_of("a", "s1")).owned(30.0, 2, by="p2")
         .batch(31.0, 1, given_of("b", "s2"), epoch=2, by="p2")
     ),
+    "a batch left": left(),
     "two owners at once": streamed().owned(3.0, 2, by="p2"),
     "a late owner was heard": (
         Tale().sent("a").owned(1.0, 1).owned(30.0, 2, by="p2").batch(31.0, 1, given_of("a", "s1"), epoch=1)
