@@ -2,23 +2,30 @@
 
 python -m benchmarks.backup fill URL N              messages in all states
 python -m benchmarks.backup measure URL FRESH_URL   backup, backup again, restore into the other; both must be alike
+python -m benchmarks.backup chain URL URL …         moved from one to the next; each must hold what the first held
 """
 
 from __future__ import annotations
 
 import asyncio
 import base64
+import hashlib
 import os
 import shutil
 import sys
 import tempfile
 import time
 from pathlib import Path
+from typing import TypeAlias, get_args
+
+import msgspec
 
 import holdfast
+from holdfast.stores.base import PAGE_ROWS
 from holdfast.stores.opening import locate
-from holdfast.stores.records import Settlement
+from holdfast.stores.records import Settlement, View
 
+Contents: TypeAlias = dict[str, tuple[int, str]]
 QUEUE = "jobs"
 _BATCH = 1000
 _BODY_BYTES = 135  # 200 bytes of JSON, more or less, and nothing to compress
@@ -81,13 +88,47 @@ async def measure(url: str, fresh: str) -> None:
             began = time.perf_counter()
             size = await asyncio.to_thread(_copied, Path(locate(url).place), folder / "store")
             _say(f"plain copy of the folder's {size:,} bytes, synced: {time.perf_counter() - began:.2f} s")
-        async with holdfast.connect(url) as one, holdfast.connect(fresh) as two:
-            was, now = await one.store.stats(QUEUE), await two.store.stats(QUEUE)
-        _say(f"{was}\n{now}")
-        counts = ("total", "pending", "delayed", "retry", "dead", "archived", "completed", "failed")
-        assert [getattr(was, name) for name in counts] == [getattr(now, name) for name in counts]
+        was, now = await contents(url), await contents(fresh)
+        _say(_table(was))
+        if was != now:
+            sys.exit(f"the restored store is another:\n{_table(now)}")
     finally:
         shutil.rmtree(folder, ignore_errors=True)
+
+
+async def chain(first: str, *urls: str) -> None:
+    was = await contents(first)
+    _say(f"{first}\n{_table(was)}")
+    for url, to in zip((first, *urls), urls, strict=False):
+        began = time.perf_counter()
+        moved = await holdfast.move(url, to)
+        took = time.perf_counter() - began
+        _say(f"{to}: {moved.messages:,} messages moved, {took:.1f} s, {moved.messages / took:,.0f} a second")
+        now = await contents(to)
+        if now != was:
+            sys.exit(f"this store is another:\n{_table(now)}")
+    _say("every store held the same ids, values, states, attempts, errors and results")
+
+
+async def contents(url: str) -> Contents:
+    """Of each view how many messages, and a sum of all that must not change, in whatever order they come."""
+    found: Contents = {}
+    async with holdfast.connect(url) as broker:
+        for view in get_args(View):
+            count, total, after = 0, 0, None
+            while page := await broker.store.scan(QUEUE, view, after=after, limit=PAGE_ROWS):
+                after = page[-1].id
+                count += len(page)
+                for each in page:
+                    kept = (each.id, each.payload, each.status, each.attempts, each.priority, each.error, each.result)
+                    total += int.from_bytes(hashlib.blake2b(msgspec.msgpack.encode(kept), digest_size=16).digest())
+            found[view] = count, f"{total % (1 << 128):032x}"
+        stats = await broker.store.stats(QUEUE)
+    return found | {"completed and failed": (stats.completed + stats.failed, f"{stats.completed} {stats.failed}")}
+
+
+def _table(found: Contents) -> str:
+    return "\n".join(f"  {view:<22} {count:>10,}  {total}" for view, (count, total) in found.items())
 
 
 def _say(text: object) -> None:
@@ -112,5 +153,10 @@ def _copied(source: Path, target: Path) -> int:
 
 
 if __name__ == "__main__":
-    what, url, other = sys.argv[1:]
-    asyncio.run(fill(url, int(other)) if what == "fill" else measure(url, other))
+    what, url, *others = sys.argv[1:]
+    if what == "fill":
+        asyncio.run(fill(url, int(others[0])))
+    elif what == "measure":
+        asyncio.run(measure(url, others[0]))
+    else:
+        asyncio.run(chain(url, *others))
