@@ -6,7 +6,7 @@ import asyncio
 import re
 import shutil
 import sqlite3
-from collections.abc import Coroutine, Iterator
+from collections.abc import Callable, Coroutine, Iterator
 from concurrent.futures import ThreadPoolExecutor
 from contextlib import closing, contextmanager
 from pathlib import Path
@@ -255,4 +255,5 @@ def place(store: str, root: Path) -> Iterator[Place]:
         with Server() as streams:
             yield Streams(streams, root)
     else:
-        yield {"slatedb": Slate, KILLED: KilledFolder}.get(store, Folder)(root)
+        kinds: dict[str, Callable[[Path], Place]] = {"slatedb": Slate, KILLED: KilledFolder}
+        yield kinds.get(store, Folder)(root)
