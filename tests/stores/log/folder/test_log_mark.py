@@ -2,9 +2,11 @@
 
 from __future__ import annotations
 
+import contextlib
 import os
 import shutil
 import signal
+import sqlite3
 import subprocess
 import sys
 from pathlib import Path
@@ -23,6 +25,7 @@ import asyncio, os, signal, sys, holdfast
 async def main():
     broker = await holdfast.connect(sys.argv[1])
     queue = await broker.queue("jobs")
+    await asyncio.sleep(0.1)  # or the database's own date would be as young as the commits
     for number in range({SENT}):
         await queue.enqueue(number)
     assert await queue.dequeue() is not None
@@ -86,6 +89,27 @@ async def test_a_damaged_log_is_said(killed: Path, where: str, caplog: pytest.Lo
         assert "remove the file log-cut" in said[0]
         (killed / CUT).unlink()
         assert (await opened(killed))[1] == [], "told once, and then it is another log"
+
+
+@pytest.mark.parametrize("how", ["removed", "emptied", "zeroed"])
+async def test_a_log_that_is_gone_is_said(killed: Path, how: str, caplog: pytest.LogCaptureFixture) -> None:
+    if how == "removed":
+        (killed / LOG).unlink()
+    else:
+        size = (killed / LOG).stat().st_size
+        os.truncate(killed / LOG, 0)
+        os.truncate(killed / LOG, size if how == "zeroed" else 0)
+    with contextlib.suppress(holdfast.errors.HoldfastError):  # not even the database was in it
+        assert (await opened(killed))[0] < SENT
+    assert "the write-ahead log was removed: up to " in caplog.text
+    assert (killed / CUT).exists()
+
+
+async def test_who_removes_a_log_that_was_copied_loses_nothing(killed: Path) -> None:
+    """A tool of SQLite's own that closes last removes it in order, and knows nothing of our note."""
+    sqlite3.connect(killed / DATABASE).execute("SELECT count(*) FROM objects").connection.close()
+    assert not (killed / LOG).exists()
+    assert await opened(killed) == (SENT, [])
 
 
 async def test_a_note_that_is_older_than_the_log_is_no_alarm(tmp_path: Path) -> None:

@@ -163,11 +163,13 @@ class Committer:
         connection, self._connection, self._view = self._connection, None, None
         wal, self._wal = self._wal, None
         mark, self._mark = self._mark, None
-        for each in (wal, mark):
-            if each is not None:
-                each.close()
+        if wal is not None:
+            wal.close()
         if connection is not None:
             connection.close()
+        if mark is not None:
+            mark.note_closed()
+            mark.close()
 
     def _transaction(self, view: Writing, works: list[Work], topics: list[str]) -> list[Work]:
         """Run and commit; what is left when SQLite gave up on the way, with those it undid failed."""
@@ -226,8 +228,12 @@ class Committer:
         self._identity.check()  # or SQLite would make a new database where the old one was
         known = self._lock.store_id() if self._lock is not None else ""
         refuse_lost(path, known)
-        connection = connect(path, vfs=self._vfs)
         mark = LogMark(self._files.inside)
+        try:
+            connection = connect(path, vfs=self._vfs)
+        except BaseException:
+            mark.close()
+            raise
         try:
             mark.look(connection)
             connection.execute("BEGIN IMMEDIATE")

@@ -20,7 +20,7 @@ import msgspec
 
 from ....escaping import logger_named
 from ...base import Check
-from .identity import LOG
+from .identity import DATABASE, LOG
 from .wal import FRAME_HEADER_BYTES, HEADER_BYTES, WriteAheadLog, is_sound, salts_of
 
 if TYPE_CHECKING:
@@ -31,6 +31,7 @@ _NOTE = struct.Struct("<8s8sQdI")  # what it is, the salts of the log, its frame
 _MAGIC = b"hf mark1"
 _OPEN = os.O_RDWR | os.O_CREAT | os.O_NOFOLLOW | os.O_CLOEXEC
 _CURE = f"restore a backup, or remove the file {CUT} once nothing is missed"
+_TICK_S = 0.02  # by which a file's date may lag behind the clock: the kernel's tick
 _LOG = logger_named("holdfast.stores.log")
 
 
@@ -43,23 +44,29 @@ class Noted(msgspec.Struct, frozen=True):
 
 
 class Cut(msgspec.Struct, frozen=True):
-    """What a log has lost: commits, the last of them at this time."""
+    """What a log has lost: commits, the last of them at this time. `gone`: all of it, and these are at most so many."""
 
     commits: int
     at: float
     found: float
+    gone: bool = False
 
     def __str__(self) -> str:
         last, found = (datetime.fromtimestamp(at, UTC).isoformat(" ", "seconds") for at in (self.at, self.found))
-        return f"the write-ahead log was cut off: {self.commits:,} commits up to {last} are lost (found {found})"
+        what, most = ("was removed", "up to ") if self.gone else ("was cut off", "")
+        return f"the write-ahead log {what}: {most}{self.commits:,} commits up to {last} are lost (found {found})"
 
 
 class LogMark:
     """The note of one folder, open as long as its database; used under the folder's lock."""
 
     def __init__(self, inside: int | None) -> None:
-        """`inside` is the descriptor of the folder. Who may not write the note, say since root made it, has none."""
+        """`inside` is the descriptor of the folder, whose database nobody here has opened yet: that may write to it.
+
+        Who may not write the note, say since root made it, has none.
+        """
         self._inside = inside
+        self._copied = _date(DATABASE, inside)
         self._fd: int | None = None
         with contextlib.suppress(OSError):
             self._fd = os.open(MARK, _OPEN, 0o666, dir_fd=inside)
@@ -71,11 +78,21 @@ class LogMark:
 
     def note(self, wal: WriteAheadLog) -> None:
         """After a commit that was synced. A note that cannot be written leaves an older one, which is no harm."""
-        if self._fd is None:
-            return
-        with contextlib.suppress(OSError):
-            body = _NOTE.pack(_MAGIC, *wal.reached(), time.time(), 0)[:-4]
-            os.pwrite(self._fd, body + zlib.crc32(body).to_bytes(4, "little"), 0)
+        if self._fd is not None:
+            with contextlib.suppress(OSError):
+                self._write(self._fd, *wal.reached())
+
+    def note_closed(self) -> None:
+        """After the connection was closed: whether it was the last one, which copies the log and removes it."""
+        if self._fd is not None and self._inside is not None:
+            with contextlib.suppress(OSError):
+                if not _date(LOG, self._inside):
+                    self._write(self._fd, bytes(8), 0)
+
+    @staticmethod
+    def _write(fd: int, salts: bytes, frames: int) -> None:
+        body = _NOTE.pack(_MAGIC, salts, frames, time.time(), 0)[:-4]
+        os.pwrite(fd, body + zlib.crc32(body).to_bytes(4, "little"), 0)
 
     def read(self) -> Noted | None:
         """None: nobody has noted anything, or it cannot be read."""
@@ -88,7 +105,7 @@ class LogMark:
     def look(self, connection: apsw.Connection) -> Cut | None:
         """Before anything is written: whether the log has lost synced commits; it is told, and kept for `doctor`."""
         noted = self.read()
-        cut = _cut(noted, connection, self._inside) if noted is not None and noted.frames else None
+        cut = _cut(noted, connection, self._inside, self._copied) if noted is not None and noted.frames else None
         if cut is not None:
             _LOG.error("%s; %s", cut, _CURE)
             with contextlib.suppress(OSError):  # a full disk
@@ -108,15 +125,15 @@ def check(folder: Path) -> Check | None:
     return Check("log", "fail", f"{cuts[-1]}; {len(cuts)} times in all; {_CURE}") if cuts else None
 
 
-def _cut(noted: Noted, connection: apsw.Connection, inside: int | None) -> Cut | None:
+def _cut(noted: Noted, connection: apsw.Connection, inside: int | None, copied: float) -> Cut | None:
     try:
         fd = os.open(LOG, os.O_RDONLY | os.O_NOFOLLOW | os.O_CLOEXEC, dir_fd=inside)
-    except FileNotFoundError:  # who closed last has copied and removed it
-        return None
+    except FileNotFoundError:
+        return _gone(noted, copied)
     with open(fd, "rb", buffering=0) as log:
         header = log.read(HEADER_BYTES)
         if len(header) < HEADER_BYTES or not any(header):  # it was emptied, and nothing was synced since
-            return None
+            return _gone(noted, copied)
         if salts_of(header) != noted.salts and is_sound(header):  # another log: all of the one before was copied
             return None
         frames = max(0, connection.wal_checkpoint("main", apsw.SQLITE_CHECKPOINT_NOOP)[0])
@@ -125,6 +142,19 @@ def _cut(noted: Noted, connection: apsw.Connection, inside: int | None) -> Cut |
         page = int(connection.pragma("page_size"))
         lost = sum(_is_commit(log.fileno(), frame, page, noted.salts) for frame in range(frames, noted.frames))
     return Cut(max(1, lost), noted.at, time.time())
+
+
+def _gone(noted: Noted, copied: float) -> Cut | None:
+    """Of a log that is not there, or empty; None: the database was written since, so it was copied."""
+    return Cut(noted.frames, noted.at, time.time(), gone=True) if copied < noted.at - _TICK_S else None
+
+
+def _date(name: str, inside: int | None) -> float:
+    """When a file was written last; 0: it is not there."""
+    try:
+        return os.stat(name, dir_fd=inside, follow_symlinks=False).st_mtime
+    except FileNotFoundError:
+        return 0.0
 
 
 def _is_commit(fd: int, frame: int, page: int, salts: bytes) -> bool:
