@@ -225,6 +225,9 @@ class Store(Protocol):
     async def get(self, queue: str, ids: Sequence[str]) -> list[Stored | None]:
         """What is known of each; dead letters and the archive included."""
 
+    async def find_queue(self, queues: Sequence[str], id: str) -> str | None:
+        """One of these queues that knows a message, or None; a queue that is not there knows none."""
+
     async def scan(self, queue: str, view: View, *, after: str | None = None, limit: int = 100) -> list[Stored]:
         """One page in id order, above `after`."""
 
@@ -314,6 +317,9 @@ class Ordinary:
         await sleep(min(wait, LOOK_AGAIN_S))
         return list(queues)
 
+    async def find_queue(self, queues: Sequence[str], id: str) -> str | None:
+        return await find_one_by_one(cast(Store, self), queues, id)
+
     async def stats_of_all(self) -> list[tuple[QueueInfo, Stats]]:
         return await stats_one_by_one(cast(Store, self))
 
@@ -342,6 +348,23 @@ async def stats_one_by_one(store: Store) -> list[tuple[QueueInfo, Stats]]:
 
     asked = await gather(*(ask(info) for info in await store.queues()))
     return [each for each in asked if each is not None]
+
+
+async def find_one_by_one(store: Store, queues: Sequence[str], id: str) -> str | None:
+    """The same with one call each, some of them at a time."""
+
+    async def ask(name: str) -> bool:
+        try:
+            return (await store.get(name, [id]))[0] is not None
+        except QueueNotFound:
+            return False
+
+    for start in range(0, len(queues), CALLS_AT_ONCE):
+        some = queues[start : start + CALLS_AT_ONCE]
+        known = await gather(*map(ask, some))
+        if any(known):
+            return some[known.index(True)]
+    return None
 
 
 class Transactional(Protocol):

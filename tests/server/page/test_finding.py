@@ -15,8 +15,8 @@ from holdfast import ids
 from holdfast.config import QueueOptions
 from holdfast.queue_reports import QueueReport
 from holdfast.server.page.finding import find, likely
-from holdfast.stores.base import CALLS_AT_ONCE, Store
-from holdfast.stores.records import Stats, Stored
+from holdfast.stores.base import Store
+from holdfast.stores.records import Stats
 from tests.server.fixtures import Http
 from tests.servers.serving import ServerThread
 
@@ -50,39 +50,38 @@ class Slow:
         self._names = names
         self.asked: list[str] = []
 
-    async def get(self, queue: str, wanted: Sequence[str]) -> list[Stored | None]:
-        self.asked.append(queue)
-        if queue == "gone":
-            raise holdfast.QueueNotFound("gone")
-        if self._left <= 0:
+    async def find_queue(self, queues: Sequence[str], id: str) -> str | None:
+        if self._left < len(queues):
             await asyncio.Event().wait()
-        self._left -= 1
+        self._left -= len(queues)
+        self.asked += queues
         await asyncio.sleep(0)
-        return [cast(Stored, object()) if queue == self._names[-1] else None]
+        return self._names[-1] if self._names[-1] in queues else None
 
 
 async def test_some_are_asked_at_a_time_until_one_knows_it() -> None:
-    names = [f"q{number:03d}" for number in range(200)]
-    names[5] = "gone"
-    store = Slow(names[:100], 1000)
+    names = [f"q{number:04d}" for number in range(2000)]
+    store = Slow(names[:500], 2000)
     found = await find(cast(Store, store), ID, names, seconds=10)
-    assert (found.queue, found.is_whole) == ("q099", True)
-    assert store.asked[:100] == names[:100]
-    assert len(store.asked) <= 100 + CALLS_AT_ONCE
+    assert (found.queue, found.is_whole) == ("q0499", True)
+    assert store.asked == names[: len(store.asked)]
+    assert len(store.asked) < 1000
 
 
 async def test_what_was_not_asked_is_not_told_as_searched() -> None:
-    names = [f"q{number:03d}" for number in range(200)]
-    found = await find(cast(Store, Slow(names, 40)), ID, names, seconds=0.05)
-    assert (found.queue, found.asked, found.queues, found.is_whole) == (None, 40, 200, False)
-    none = await find(cast(Store, Slow([*names, "no queue"], 1000)), ID, names, seconds=10)
-    assert (none.queue, none.asked, none.is_whole) == (None, 200, True)
+    names = [f"q{number:04d}" for number in range(1000)]
+    store = Slow(["no queue"], 500)
+    found = await find(cast(Store, store), ID, names, seconds=0.05)
+    assert (found.queue, found.asked, found.queues, found.is_whole) == (None, len(store.asked), 1000, False)
+    assert 0 < found.asked <= 500
+    none = await find(cast(Store, Slow(["no queue"], 1000)), ID, names, seconds=10)
+    assert (none.queue, none.asked, none.is_whole) == (None, 1000, True)
     assert (await find(cast(Store, Slow(["x"], 1)), ID, [], seconds=1)).is_whole
 
 
 async def test_an_error_of_the_store_is_told() -> None:
     class Away(Slow):
-        async def get(self, queue: str, wanted: Sequence[str]) -> list[Stored | None]:
+        async def find_queue(self, queues: Sequence[str], id: str) -> str | None:
             raise holdfast.Unavailable("away")
 
     with pytest.raises(holdfast.Unavailable):
@@ -106,12 +105,12 @@ def test_the_page_says_how_many_were_asked(monkeypatch: pytest.MonkeyPatch) -> N
         assert "the first 50 of" in absent
         assert "q59" not in absent
 
-        async def slow(self: LogStore, queue: str, ids: Sequence[str]) -> list[Stored | None]:
+        async def slow(self: LogStore, queues: Sequence[str], id: str) -> str | None:
             await asyncio.Event().wait()
-            return []
+            return None
 
         monkeypatch.setattr(finding, "FINDING_S", 0.05)
-        monkeypatch.setattr(LogStore, "get", slow)
+        monkeypatch.setattr(LogStore, "find_queue", slow)
         part = bytes(http.get(f"/messages?text={ID}").body).decode()
         assert "is in no queue" not in part
         assert "The other 60 were not asked" in part

@@ -1,19 +1,20 @@
-"""Where a message is, by its id alone. No store knows it without its queue: the likely ones are asked first."""
+"""Where a message is, by its id alone. Every queue may have it: the likely ones are asked first."""
 
 from __future__ import annotations
 
 import asyncio
-from collections.abc import Iterator, Mapping, Sequence
+import contextlib
+from collections.abc import Mapping, Sequence
 
 import msgspec
 
 from ... import ids
-from ...errors import QueueNotFound
 from ...queue_reports import QueueReport
-from ...stores.base import CALLS_AT_ONCE, Store
+from ...stores.base import Store
 
 FINDING_S = 2.0  # what somebody who waits for a page can wait for
 PATIENT_S = 30.0  # for those who ask for all queues
+_AT_ONCE = 200  # queues of one call: the time is looked at in between
 
 
 class Found(msgspec.Struct, frozen=True):
@@ -48,36 +49,13 @@ def likely(id: str, reports: Sequence[QueueReport], came: Mapping[str, int]) -> 
 
 async def find(store: Store, id: str, names: Sequence[str], *, seconds: float) -> Found:
     """Ask these queues in their order, some at a time, until one knows the message or the time is over."""
-    turns = _Turns(iter(names))
-    asking = [asyncio.ensure_future(_ask(store, id, turns)) for _ in range(min(CALLS_AT_ONCE, len(names)))]
-    try:
-        if asking:
-            done, _ = await asyncio.wait(asking, timeout=seconds, return_when=asyncio.FIRST_EXCEPTION)
-            for each in done if turns.found is None else ():
-                each.result()  # the store's errors
-    finally:
-        for each in asking:
-            each.cancel()
-        await asyncio.gather(*asking, return_exceptions=True)
-    return Found(turns.found, turns.asked, len(names))
-
-
-class _Turns(msgspec.Struct):
-    """What those who ask share."""
-
-    names: Iterator[str]
-    asked: int = 0
-    found: str | None = None
-
-
-async def _ask(store: Store, id: str, turns: _Turns) -> None:
-    for name in turns.names:
-        try:
-            [one] = await store.get(name, [id])
-        except QueueNotFound:  # it was deleted since somebody listed it
-            one = None
-        turns.asked += 1
-        if one is not None:
-            turns.found = turns.found or name
-        if turns.found is not None:
-            return
+    asked = 0
+    with contextlib.suppress(TimeoutError):
+        async with asyncio.timeout(seconds):
+            while asked < len(names):
+                some = names[asked : asked + _AT_ONCE]
+                found = await store.find_queue(some, id)
+                asked += len(some)
+                if found is not None:
+                    return Found(found, asked, len(names))
+    return Found(None, asked, len(names))

@@ -180,6 +180,9 @@ class HttpStore(Ordinary):
     async def get(self, queue: str, ids: Sequence[str]) -> list[Stored | None]:
         return await self._ask("get", queue, ids)
 
+    async def find_queue(self, queues: Sequence[str], id: str) -> str | None:
+        return await self._ask("find_queue", queues, id)
+
     async def scan(self, queue: str, view: View, *, after: str | None = None, limit: int = 100) -> list[Stored]:
         return await self._ask("scan", queue, view, after, limit)
 

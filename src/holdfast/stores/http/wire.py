@@ -21,7 +21,7 @@ from ..scheduling import Fire, Scheduled
 from ..values import Value
 from ..worker_reports import ProcessReport
 
-VERSION = 4  # of this table
+VERSION = 5  # of this table
 PREFIX = "/seam/v1/"  # the same for all: so both ends can tell that they are not of one version
 MSGPACK = "application/msgpack"
 
@@ -103,6 +103,7 @@ VERBS: dict[str, Verb] = {
     "stats": Verb("read", tuple[str], Stats),
     "stats_of_all": Verb("read", tuple[()], list[tuple[QueueInfo, Stats]]),
     "get": Verb("read", tuple[str, list[str]], list[Stored | None]),
+    "find_queue": Verb("read", tuple[list[str], str], str | None),
     "scan": Verb("read", tuple[str, View, str | None, int], list[Stored]),
     "upcoming": Verb("read", tuple[str, View, tuple[float, str] | None, int], list[Stored]),
     "peek": Verb("read", tuple[str, int], list[Stored]),

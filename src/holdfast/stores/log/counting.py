@@ -8,7 +8,7 @@ from functools import partial
 from typing import TYPE_CHECKING, TypeAlias
 
 from ..records import Stats
-from . import archive, damage, lookup, queues
+from . import archive, damage, lookup, names, queues
 from .cache import BlockCache
 from .calendar import Calendar
 from .edit import Seen
@@ -78,6 +78,16 @@ class Sight:
     def has_exhausted(self) -> bool:
         return has_exhausted(self.live, self.view.now)
 
+    def knows(self, id: str, cache: BlockCache) -> bool:
+        """Whether a message (32 hex digits) is in the queue, in whatever state."""
+        live = Glance(self.view, self.live, cache)
+        frozen = self.live.head.frozen
+        dead = Glance(self.view, self.dead, cache, [frozen] if frozen is not None else [])
+        if live.find(id) is not None or dead.find(id) is not None:
+            return True
+        files = archive.holding(archive.files(self.view, self.root), id)
+        return any(names.plain(each.id) == id for file in files for each in live.archived(file)[0])
+
 
 def has_exhausted(seen: Seen, now: float) -> bool:
     """Some lease is over with no attempt left, or some message has expired."""
@@ -110,6 +120,13 @@ def sights(view: Reading, named: Sequence[Named], window: RepeatWindow) -> Itera
         shown = Shown(view, {root: keys for root, keys in zip(roots, found, strict=True) if len(keys) < _KEYS})
         for at, (name, config) in enumerate(some):
             yield Sight(shown, name, config, heads[at * len(_LOGS) : (at + 1) * len(_LOGS)], window)
+
+
+def knowing(cache: BlockCache, window: RepeatWindow, id: str, asked: Sequence[str], view: Reading) -> str | None:
+    """The first of these queues, of one shard each, that knows a message."""
+    named = queues.named(view, asked)
+    knows = (sight.knows(id, cache) for sight in sights(view, named, window))
+    return next((name for (name, _), known in zip(named, knows, strict=True) if known), None)
 
 
 def counted(cache: BlockCache, window: RepeatWindow, after: str, view: Reading) -> tuple[list[Counted], str]:

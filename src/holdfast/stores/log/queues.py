@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import secrets
-from collections.abc import Callable
+from collections.abc import Callable, Sequence
 from functools import partial
 from typing import TypeAlias
 
@@ -286,15 +286,20 @@ def all_of(view: Reading) -> list[Named]:
 def page_of(view: Reading, after: str, limit: int) -> tuple[list[Named], str]:
     """The queues whose keys come behind `after`, and the key to go on from; empty: there are no more. Atomic spaces."""
     keys = view.list(names.CONFIGS, after=after, limit=limit)
+    found = named(view, [key.removeprefix(names.CONFIGS) for key in keys])
+    return found, keys[-1] if len(keys) >= limit else ""
+
+
+def named(view: Reading, queues: Sequence[str]) -> list[Named]:
+    """Those of these queues that are there."""
     found: list[Named] = []
-    for start in range(0, len(keys), _AT_ONCE):
-        some = keys[start : start + _AT_ONCE]
-        for key, data in zip(some, view.survey(some, [])[0], strict=True):
-            name = key.removeprefix(names.CONFIGS)
+    for start in range(0, len(queues), _AT_ONCE):
+        some = queues[start : start + _AT_ONCE]
+        for name, data in zip(some, view.survey([*map(names.config_key, some)], [])[0], strict=True):
             config = decode(data, name) if data is not None else None
             if config is not None and config.closing is None:
                 found.append((name, config))
-    return found, keys[-1] if len(keys) >= limit else ""
+    return found
 
 
 def delete_some(tx: Transaction, prefix: str, spared: str) -> int:

@@ -12,6 +12,7 @@ from typing import TypeVar, cast
 import msgspec
 from msgspec.structs import replace
 
+from ... import ids
 from ...config import QueueOptions, StoreOptions
 from ...errors import MessageNotFound, QueueNotEmpty, QueueNotFound
 from ...ids import Ids
@@ -430,6 +431,18 @@ class LogStore(Ordinary):
 
     async def _found(self, queue: str, ids: Sequence[str]) -> list[bool]:
         return [each is not None for each in await self.get(queue, ids)]
+
+    async def find_queue(self, queues: Sequence[str], id: str) -> str | None:
+        number = ids.number(id)
+        if self._space.request_costs or number is None:
+            return await super().find_queue(queues, id)
+        for start in range(0, len(queues), counting.SLICE):
+            some = queues[start : start + counting.SLICE]
+            look = partial(counting.knowing, self._cache, self._window(""), f"{number:032x}", some)
+            found = await self._space.read(look, deadline=self._timeout)
+            if found is not None:
+                return found
+        return None
 
     async def scan(self, queue: str, view: View, *, after: str | None = None, limit: int = 100) -> list[Stored]:
         return await self._look(queue, lambda finder, reading: finder.page(reading, view, after=after, limit=limit))

@@ -64,7 +64,7 @@ class Statements:
         if queue is not None:
             own = names.tables(schema, queue)
             self._marks |= own | {f"{kind}_text": names.literal(name) for kind, name in own.items()}
-            self._marks["slug_text"] = names.literal(self.slug)
+            self._marks |= {"slug_text": names.literal(self.slug), "queue_text": names.literal(queue)}
         self._ready: dict[str, str] = {}
 
     def __getitem__(self, name: str) -> str:

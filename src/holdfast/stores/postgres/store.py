@@ -9,8 +9,8 @@ from functools import partial
 from typing import TYPE_CHECKING, Any
 
 from ...config import QueueOptions, StoreOptions
-from ...errors import HoldfastError
-from ...ids import Ids
+from ...errors import HoldfastError, QueueNotFound
+from ...ids import Ids, is_id
 from ..base import DEAD, CallName, Check, Ordinary, QueueInfo
 from ..capabilities import Capabilities
 from ..records import Answer, Change, Claims, Dedup, Enqueued, Envelope, Settlement, Stats, Stored, View
@@ -35,6 +35,7 @@ if TYPE_CHECKING:
     from .address import Address
 
 _HEARD_S = 10.0  # after which a smaller lead is believed too: the server's clock may have been set back
+_ASKED_AT_ONCE = 50  # queues of one statement: planning it takes longer than running it, and grows with its length
 
 
 class PostgresStore(Ordinary):
@@ -385,6 +386,20 @@ class PostgresStore(Ordinary):
         await self._registry.must_unless_ours(queue.removesuffix(DEAD), ids)
         self._endings.looking(queue)
         return await self._topic(queue).letters.get(ids)
+
+    async def find_queue(self, queues: Sequence[str], id: str) -> str | None:
+        if not is_id(id):
+            return None
+        for start in range(0, len(queues), _ASKED_AT_ONCE):
+            some = queues[start : start + _ASKED_AT_ONCE]
+            asked = " UNION ALL ".join(self._topic(name).sql["knows"] for name in some)
+            try:
+                found = await self._pool.fetch(f"{asked} LIMIT 1", id, queue=some[0])
+            except QueueNotFound:  # one of them: only the others can be asked
+                return await super().find_queue(queues[start:], id)
+            if found:
+                return str(found[0][0])
+        return None
 
     async def scan(self, queue: str, view: View, *, after: str | None = None, limit: int = 100) -> list[Stored]:
         return await self._topic(queue).letters.scan(view, after=after, limit=limit, dead=queue.endswith(DEAD))

@@ -239,6 +239,24 @@ class Seam(StoreContract):
                 paged += [row.id for row in page]
             assert paged == found, view
 
+    async def test_queue_of_a_message_is_found_whatever_its_state(self) -> None:
+        names = ["other", "q", "gone"]
+        await self.store.create_queue("other", QueueOptions())
+        ready, held, done, dead = await self.make(b"1", b"2", b"3", b"4", max_attempts=1)
+        [delayed] = await self.store.append("q", [Envelope(b"5", delay=LONG_S, priority=7)])
+        [elsewhere] = await self.store.append("other", [Envelope(b"6")])
+        claims = {each.id: each for each in (await self.store.claim("q", 4, LONG_S)).messages}
+        ends: dict[str, Action] = {ready: "release", done: "complete", dead: "dead"}
+        for id, action in ends.items():
+            assert await self.settle(claims[id], action, error="why" if action == "dead" else None) == "ok"
+        for id in (ready, held, done, dead, delayed):
+            assert await self.store.find_queue(names, id) == "q"
+        assert await self.store.find_queue(names, elsewhere) == "other"
+        assert await self.store.find_queue(["q"], elsewhere) is None
+        for unknown in (elsewhere[:-1] + ("0" if elsewhere[-1] != "0" else "1"), "no id"):
+            assert await self.store.find_queue(names, unknown) is None
+        assert await self.store.find_queue([], elsewhere) is None
+
     async def test_unknown_queue_is_not_found(self) -> None:
         calls: list[Any] = [
             lambda: self.store.append("nope", [Envelope(b"1")]),
