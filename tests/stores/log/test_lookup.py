@@ -11,7 +11,7 @@ from hypothesis import strategies as st
 from holdfast import ids
 from holdfast.errors import MessageNotFound
 from holdfast.stores.log import lookup, names
-from holdfast.stores.log.head.state import Freeze
+from holdfast.stores.log.head.state import Block, Freeze
 from holdfast.stores.records import Envelope, Settlement, Stats, Stored
 from tests.stores.log.log_bench import Bed
 
@@ -35,14 +35,16 @@ SOURCES = st.lists(st.sets(st.integers(0, 200), min_size=1, max_size=12), max_si
 
 @given(sets=SOURCES, after=st.none() | st.integers(0, 200), limit=st.integers(1, 30))
 def test_a_page_is_the_first_of_all_in_order(sets: list[set[int]], after: int | None, limit: int):
-    found = lookup.page([source(each) for each in sets], None if after is None else ids.text(after), limit)
+    found = lookup.page(
+        lookup.in_order([source(each) for each in sets]), None if after is None else ids.text(after), limit
+    )
     expected = sorted(number for each in sets for number in each if after is None or number > after)[:limit]
     assert [each.id for each in found] == [ids.text(number) for number in expected]
 
 
 @given(sets=SOURCES, limit=st.integers(1, 10))
 def test_pages_follow_each_other(sets: list[set[int]], limit: int):
-    sources = [source(each) for each in sets]
+    sources = lookup.in_order([source(each) for each in sets])
     came: list[str] = []
     while page := lookup.page(sources, came[-1] if came else None, limit):
         came += [each.id for each in page]
@@ -217,6 +219,21 @@ async def test_due_messages_come_by_priority():
     (urgent,) = await bed.append(1, delay=2.0, priority=9)
     bed.clock.advance(5.0)
     assert [each.id for each in await bed.claim(1)] == [urgent]
+
+
+async def test_a_page_looks_at_the_names_that_it_reaches(monkeypatch: pytest.MonkeyPatch):
+    """Of a backlog of many blocks and priorities; those that came back carry ids that are older than their names."""
+    bed = await Bed.made()
+    made = sorted([id for n in range(40) for id in await bed.append(2, priority=n % 3)])
+    looked: list[str] = []
+    parse = Block.of
+    monkeypatch.setattr(Block, "of", lambda no, key, **rest: looked.append(key) or parse(no, key, **rest))
+    pages: list[str] = []
+    while found := await bed.store.scan("q", "ready", after=pages[-1] if pages else None, limit=8):
+        pages += [each.id for each in found]
+        assert len(looked) < 20
+        looked.clear()
+    assert pages == made
 
 
 async def test_a_message_whose_lease_is_over_can_be_cancelled():

@@ -2,9 +2,12 @@
 
 from __future__ import annotations
 
+import heapq
 from bisect import bisect_left, bisect_right
 from collections import deque
 from collections.abc import Callable, Iterable, Iterator, Sequence
+from itertools import filterfalse, groupby
+from operator import attrgetter, itemgetter
 from typing import TypeAlias
 
 import msgspec
@@ -82,6 +85,35 @@ class Glance:
     def unabsorbed(self) -> Iterator[Block]:
         """Every block that the head does not hold."""
         return self._unabsorbed("inbox/", "later/")
+
+    def later(self) -> Iterator[Block]:
+        """Those that were not due when they were written, and all that bundles name."""
+        return self._unabsorbed("later/", *(["inbox/"] if self.seen.window.has_bundles else []))
+
+    def inbox_by_id(self, start: str) -> list[Iterator[Block]]:
+        """The others in which there may be ids from `start` on, each iterator by lowest id. Only blocks that are asked
+        for are looked at: a page must not cost the whole backlog."""
+        if self.seen.window.has_bundles:
+            return []
+        keys = list(self.keys("inbox/"))
+        carrying = self._named(filter(names.is_carrying, keys))
+        found = [iter(sorted(carrying, key=_lowest))]
+        for folder, same in groupby(keys, key=names.folder_of):
+            plain = list(filterfalse(names.is_carrying, same))
+            first = bisect_left(plain, f"{folder}/{start}") - 1  # the block before may reach so far
+            found.append(self._named(plain[max(0, first) :]))
+        return found
+
+    def _named(self, keys: Iterable[str]) -> Iterator[Block]:
+        """The blocks of listed keys that the head does not hold, where none can be late."""
+        known = self._known()
+        for key in keys:
+            if key in known or self._is_unfinished(key):
+                continue
+            if names.is_block(key):
+                yield Block.of(0, key, calendar=self.seen.rules.calendar)
+            else:
+                self._unnamed.append(key)
 
     def listed(self) -> Iterator[str]:
         """The keys of those, as they are listed: bundles among them, and not their parts."""
@@ -256,14 +288,15 @@ class Glance:
 
 # Pages.
 
+_lowest = attrgetter("name.lowest")
 Source: TypeAlias = tuple[str, str, Callable[[], list[Stored]]]  # lowest id, highest id, the records in between
 
 
-def page(sources: list[Source], after: str | None, limit: int) -> list[Stored]:
-    """The first `limit` records above `after` in id order; sources whose ids overlap are merged."""
+def page(sources: Iterable[Source], after: str | None, limit: int) -> list[Stored]:
+    """The first `limit` records above `after` in id order; sources come by their lowest id, and may overlap."""
     start = names.plain(after) if after else ""
     chosen: list[Stored] = []
-    for lowest, highest, load in sorted(sources, key=lambda source: source[0]):
+    for lowest, highest, load in sources:
         if highest <= start:
             continue
         if len(chosen) >= limit and (not limit or lowest > names.plain(chosen[-1].id)):
@@ -274,14 +307,28 @@ def page(sources: list[Source], after: str | None, limit: int) -> list[Stored]:
     return chosen
 
 
-def live_sources(glance: Glance, view: View) -> list[Source]:
-    """The blocks of a log, showing what is ready, delayed, processing or in retry."""
+def in_order(sources: Iterable[Source]) -> list[Source]:
+    """As `page` takes them."""
+    return sorted(sources, key=itemgetter(0))
+
+
+def live_sources(glances: Sequence[Glance], view: View, after: str | None) -> Iterator[Source]:
+    """The blocks of logs, showing what is ready, delayed, processing or in retry; in order."""
+    start = names.plain(after) if after else ""
+    return heapq.merge(*(_live_sources(each, view, start) for each in glances), key=itemgetter(0))
+
+
+def _live_sources(glance: Glance, view: View, start: str) -> Iterator[Source]:
     status = STATUS[view]
 
     def loader(block: Block) -> Callable[[], list[Stored]]:
         return lambda: [stored for stored, _ in glance.records(block, lambda state: state.status == status)]
 
-    return [(block.name.lowest, block.name.highest, loader(block)) for block in glance.blocks()]
+    later = (each for each in glance.later() if records.fresh_state(each, glance.view.now).status == status)
+    known = sorted([*glance.seen.head.blocks.values(), *later], key=_lowest)
+    inbox = glance.inbox_by_id(start) if view == "ready" else []
+    for block in heapq.merge(known, *inbox, key=_lowest):
+        yield block.name.lowest, block.name.highest, loader(block)
 
 
 def dead_sources(dead: Glance) -> list[Source]:

@@ -75,15 +75,15 @@ class Finder:
 
     def page(self, view: Reading, wanted: View, *, after: str | None, limit: int) -> list[Stored]:
         lives, dead = self.both(view)
+        if wanted not in ("archive", "dead"):
+            return lookup.page(lookup.live_sources(lives, wanted, after), after, limit)
         if wanted == "archive":
             sources = lookup.archive_sources([*lives, *dead], self.files(view, *lives))
-        elif wanted == "dead":
+        else:
             sources = [source for live in lives for source in lookup.dying_sources(live)]
             for glance in dead:
                 sources += lookup.dead_sources(glance)
-        else:
-            sources = [source for live in lives for source in lookup.live_sources(live, wanted)]
-        return lookup.page(sources, after, limit)
+        return lookup.page(lookup.in_order(sources), after, limit)
 
     def upcoming(self, view: Reading, wanted: View, after: tuple[float, str] | None, limit: int) -> list[Stored]:
         """One page of what is not due yet, by due time."""
