@@ -52,8 +52,8 @@ class WriteAheadLog:
 
     @property
     def is_full(self) -> bool:
-        """The next commit may have to copy the log into the database, which takes its time."""
-        return self._pages + _FEW_PAGES >= CHECKPOINT_PAGES
+        """The next commit has to copy the log into the database, which takes its time."""
+        return self._pages >= CHECKPOINT_PAGES
 
     def catch_up(self) -> None:
         """From any thread: what did not wait for the disk reaches it now."""
