@@ -36,7 +36,8 @@ def older(tmp_path):
     return str(program)
 
 
-def test_a_python_that_cannot_serve_is_named_with_the_way_out(bare, older, tmp_path):
+def test_a_python_that_cannot_serve_is_named_with_the_way_out(bare, older, tmp_path, monkeypatch):
+    monkeypatch.delenv("PYTHONPATH", raising=False)  # a session of Spark, started by another test, sets it
     way_out = rf"set PYSPARK_PYTHON={sys.executable} before"
     with pytest.raises(ConfigError, match=rf"{bare}, which cannot import holdfast.spark \(Module.*{way_out}"):
         workers_python.check(Session(bare))

@@ -226,7 +226,7 @@ class Store(Protocol):
         """What is known of each; dead letters and the archive included."""
 
     async def find_queue(self, queues: Sequence[str], id: str) -> str | None:
-        """One of these queues that knows a message, or None; a queue that is not there knows none."""
+        """The one of these queues (`CALLS_AT_ONCE` at most) that knows a message, or None; they need not exist."""
 
     async def scan(self, queue: str, view: View, *, after: str | None = None, limit: int = 100) -> list[Stored]:
         """One page in id order, above `after`."""

@@ -10,11 +10,10 @@ import msgspec
 
 from ... import ids
 from ...queue_reports import QueueReport
-from ...stores.base import Store
+from ...stores.base import CALLS_AT_ONCE, Store
 
 FINDING_S = 2.0  # what somebody who waits for a page can wait for
 PATIENT_S = 30.0  # for those who ask for all queues
-_AT_ONCE = 200  # queues of one call: the time is looked at in between
 
 
 class Found(msgspec.Struct, frozen=True):
@@ -53,7 +52,7 @@ async def find(store: Store, id: str, names: Sequence[str], *, seconds: float) -
     with contextlib.suppress(TimeoutError):
         async with asyncio.timeout(seconds):
             while asked < len(names):
-                some = names[asked : asked + _AT_ONCE]
+                some = names[asked : asked + CALLS_AT_ONCE]
                 found = await store.find_queue(some, id)
                 asked += len(some)
                 if found is not None:

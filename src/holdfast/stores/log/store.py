@@ -433,16 +433,10 @@ class LogStore(Ordinary):
         return [each is not None for each in await self.get(queue, ids)]
 
     async def find_queue(self, queues: Sequence[str], id: str) -> str | None:
-        number = ids.number(id)
-        if self._space.request_costs or number is None:
+        if self._space.request_costs or (number := ids.number(id)) is None:
             return await super().find_queue(queues, id)
-        for start in range(0, len(queues), counting.SLICE):
-            some = queues[start : start + counting.SLICE]
-            look = partial(counting.knowing, self._cache, self._window(""), f"{number:032x}", some)
-            found = await self._space.read(look, deadline=self._timeout)
-            if found is not None:
-                return found
-        return None
+        look = partial(counting.knowing, self._cache, self._window(""), f"{number:032x}", queues)
+        return await self._space.read(look, deadline=self._timeout)
 
     async def scan(self, queue: str, view: View, *, after: str | None = None, limit: int = 100) -> list[Stored]:
         return await self._look(queue, lambda finder, reading: finder.page(reading, view, after=after, limit=limit))

@@ -35,7 +35,6 @@ if TYPE_CHECKING:
     from .address import Address
 
 _HEARD_S = 10.0  # after which a smaller lead is believed too: the server's clock may have been set back
-_ASKED_AT_ONCE = 50  # queues of one statement: planning it takes longer than running it, and grows with its length
 
 
 class PostgresStore(Ordinary):
@@ -388,18 +387,14 @@ class PostgresStore(Ordinary):
         return await self._topic(queue).letters.get(ids)
 
     async def find_queue(self, queues: Sequence[str], id: str) -> str | None:
-        if not is_id(id):
+        if not queues or not is_id(id):
             return None
-        for start in range(0, len(queues), _ASKED_AT_ONCE):
-            some = queues[start : start + _ASKED_AT_ONCE]
-            asked = " UNION ALL ".join(self._topic(name).sql["knows"] for name in some)
-            try:
-                found = await self._pool.fetch(f"{asked} LIMIT 1", id, queue=some[0])
-            except QueueNotFound:  # one of them: only the others can be asked
-                return await super().find_queue(queues[start:], id)
-            if found:
-                return str(found[0][0])
-        return None
+        asked = " UNION ALL ".join(self._topic(name).sql["knows"] for name in queues)
+        try:
+            found = await self._pool.fetch(f"{asked} LIMIT 1", id, queue=queues[0])
+        except QueueNotFound:  # one of them: only the others can be asked
+            return await super().find_queue(queues, id)
+        return str(found[0][0]) if found else None
 
     async def scan(self, queue: str, view: View, *, after: str | None = None, limit: int = 100) -> list[Stored]:
         return await self._topic(queue).letters.scan(view, after=after, limit=limit, dead=queue.endswith(DEAD))
