@@ -13,6 +13,7 @@ from typing import Any
 
 import pytest
 from celery import chord
+from celery.exceptions import TaskRevokedError
 
 from tests import ROOT
 
@@ -71,6 +72,8 @@ def test_tasks_retries_chains_and_chords_run_in_every_pool(site: Site, pool: str
     assert tasks.flaky.delay().get(timeout=PATIENCE_S) == 2
     assert chord(tasks.add.s(each, each) for each in range(10))(tasks.total.s()).get(timeout=PATIENCE_S) == 90
     assert tasks.add.apply_async((2, 3), countdown=0.5).get(timeout=PATIENCE_S) == 5
+    with pytest.raises(TaskRevokedError, match="expired"):  # its waiting caller is told
+        tasks.add.apply_async((2, 3), countdown=1.0, expires=0.1).get(timeout=PATIENCE_S)
     [answer] = tasks.app.control.inspect(timeout=20, limit=1).ping().values()
     assert answer == {"ok": "pong"}
 
