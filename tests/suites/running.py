@@ -18,7 +18,7 @@ from tests.suites.stores import store
 
 PLACE = ROOT / "build" / "suites"
 PINNED = ROOT / "requirements" / "suites.txt"
-PACKAGES = PLACE / "packages"  # what Celery's needs beside its source: a Redis for notes, a plugin for the marks "flaky"
+PACKAGES = PLACE / "packages"  # beside its source Celery's needs a Redis for notes and a plugin for its marks "flaky"
 DEADLINE_S = 3600.0  # for one suite on one store; each test has its own
 
 
