@@ -97,3 +97,28 @@ def test_what_a_killed_worker_had_is_done_by_another(site: Site) -> None:
     site.kill(first)
     site.start("--concurrency", "2", "-n", "second@%h")
     assert [result.get(timeout=PATIENCE_S) for result in results] == [f"task {number}" for number in range(6)]
+
+
+BY_PATH = """
+import sys
+from celery import Celery
+from celery.contrib.testing.worker import start_worker
+
+url = sys.argv[1]
+app = Celery("shop", broker_url=url, result_backend=f"holdfast.kombu.Backend+{url}")
+app.conf.update(broker_transport="holdfast.kombu:Transport", broker_transport_options={"lease": 5})
+
+@app.task
+def add(x, y):
+    return x + y
+
+assert "holdfast" not in sys.modules
+with start_worker(app, pool="solo", perform_ping_check=False, loglevel="ERROR"):
+    print(add.delay(1, 2).get(timeout=60), app.connection().transport.lease)
+"""
+
+
+def test_without_the_import_an_app_names_the_classes(tmp_path: Path) -> None:
+    command = [sys.executable, "-c", BY_PATH, f"file://{tmp_path / 'store'}"]
+    done = subprocess.run(command, cwd=ROOT, capture_output=True, text=True, timeout=120, check=False)
+    assert done.stdout.split() == ["3", "5.0"], done.stderr
