@@ -15,6 +15,7 @@ import subprocess
 import sys
 import tarfile
 import tempfile
+from collections import defaultdict
 from collections.abc import Iterable, Sequence
 from concurrent.futures import ThreadPoolExecutor
 from pathlib import Path
@@ -37,6 +38,8 @@ HEAD = [
     "| suite | store | passed | of these at another try | failed | skipped by the suite | left out |",
     "|---|---|---|---|---|---|---|",
 ]
+OUT_HEAD = ["| suite | left out | why |", "|---|---|---|"]
+SKIPPED_HEAD = ["| suite | what it skips itself | as it says |", "|---|---|---|"]
 
 
 class Unreachable(Exception):
@@ -120,14 +123,27 @@ def _place(line: str) -> tuple[int, int]:
     return list(SUITES).index(name.split()[0]), ALL.index(kind)
 
 
-def write(rows: Sequence[str]) -> None:
-    """Into the page, with what is left out and why."""
+def skipped(outcomes: dict[tuple[str, str], Outcome]) -> list[str]:
+    """What the suites of these runs skipped, one row for each of their reasons."""
+    tests: dict[tuple[str, str], set[str]] = defaultdict(set)
+    for (name, _), outcome in outcomes.items():
+        for each in outcome.skipped:
+            test, _, reason = each.partition(": ")
+            tests[name, reason.removeprefix("Skipped: ")].add(f"`{test.rpartition('::')[2]}`")
+    return [f"| {name} | {', '.join(sorted(found))} | {why} |" for (name, why), found in sorted(tests.items())]
+
+
+def write(rows: Sequence[str], outcomes: dict[tuple[str, str], Outcome]) -> None:
+    """Into the page, with what is left out and skipped, and why."""
     before, _, rest = PAGE.read_text().partition(BEGIN)
     made, _, after = rest.partition(END)
     counted = tuple(f"| {suite.name} {version(suite.name)} |" for suite in SUITES.values())
     known = [line for line in made.splitlines() if line.startswith(counted)]
     reasons = [f"| {name} | `{part}` | {why} |" for name, parts in LEFT_OUT.items() for part, why in parts.items()]
-    lines = [*HEAD, *merged(known, rows), "", "| suite | left out | why |", "|---|---|---|", *reasons]
+    ran = tuple(f"| {name} |" for name, _ in outcomes)
+    others = [line for line in made.partition(SKIPPED_HEAD[0])[2].splitlines()[2:] if not line.startswith(ran)]
+    lines = [*HEAD, *merged(known, rows), "", *OUT_HEAD, *reasons, "", *SKIPPED_HEAD]
+    lines += sorted([*filter(None, others), *skipped(outcomes)])
     PAGE.write_text("\n".join([f"{before}{BEGIN}", *lines, f"{END}{after}"]))
 
 
@@ -152,14 +168,15 @@ def main(arguments: list[str]) -> int:
 
 
 def run_all(suites: Sequence[Suite], kinds: Sequence[str], interpreters: dict[str, str]) -> int:
-    rows, failed = [], []
+    rows, failed, outcomes = [], [], dict[tuple[str, str], Outcome]()
     for suite in suites:
         for kind in suite.stores:
             if not kinds or kind in kinds:
                 report = PLACE / f"{suite.name}-{kind}.json"
                 outcome = run(suite, kind, report, python=interpreters[suite.name])
                 rows.append(row(suite, kind, outcome))
-                write(rows)
+                outcomes[suite.name, kind] = outcome
+                write(rows, outcomes)
                 failed += [f"{suite.name} on {kind}: {each}" for each in outcome.failed]
                 failed += [] if outcome.passed else [f"{suite.name} on {kind}: nothing passed, see above"]
     print("\n".join([*HEAD, *rows, *failed]))
