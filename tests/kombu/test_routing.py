@@ -5,7 +5,7 @@ from __future__ import annotations
 import kombu
 import pytest
 
-from holdfast.kombu.link import close_all, link_to
+from holdfast.kombu.link import Link, close_all, link_to
 
 pytestmark = pytest.mark.timeout(180)  # the first test of a store starts its server
 
@@ -32,6 +32,22 @@ def test_queues_of_the_gone_are_swept_and_those_in_use_stay(url: str) -> None:
         assert names(url) == ["here.reply", "lasting"]
         bound = {each.queue for each in link.run(link.routing.table("celery.pidbox"))}
         assert bound == {"here.reply", "lasting"}
+
+
+def test_a_queue_that_was_swept_while_its_process_slept_comes_back_with_its_bindings(file_url: str) -> None:
+    """A computer that sleeps for hours: whoever wakes up first takes the others for gone."""
+    other = Link(file_url.removeprefix("holdfast+"))
+    with kombu.Connection(file_url) as connection:
+        queue, came = kombu.Queue("here.pidbox", FAN, auto_delete=True), list[object]()
+        with kombu.Consumer(connection, [queue], on_message=lambda message: came.append(message.payload)):
+            assert other.run(other.routing.sweep(gone_after=0.0)) == ["here.pidbox"]
+            link = link_to(file_url.removeprefix("holdfast+"))
+            link.run(link.routing.sweep())  # its own next round
+            kombu.Producer(connection.channel()).publish("ping", exchange=FAN)
+            while not came:
+                connection.drain_events(timeout=30)
+    assert came == ["ping"]
+    other.close()
 
 
 def test_events_without_a_listener_are_not_kept(file_url: str) -> None:

@@ -165,6 +165,18 @@ def test_queues_are_counted_purged_and_deleted(url: str) -> None:
             bound.queue_declare(passive=True)  # no binding is left, so nothing was made
 
 
+def test_a_queue_that_somebody_else_deleted_is_made_again(file_url: str) -> None:
+    with kombu.Connection(file_url) as connection:
+        taken = Taken(connection, JOBS, no_ack=True)
+        with taken.consumer:
+            publish(connection, JOBS, 1)
+            taken.until(1)
+            with holdfast.sync.connect(file_url.removeprefix("holdfast+")) as operator:
+                operator.delete_queue("jobs", force=True)
+            publish(connection, JOBS, 2)
+            assert taken.until(2) == [1, 2]
+
+
 def test_a_long_consumer_keeps_what_it_holds(url: str) -> None:
     with kombu.Connection(url, transport_options={"lease": 1.0}) as connection:
         publish(connection, JOBS, "long")

@@ -13,6 +13,7 @@ from typing import Any
 
 import pytest
 from celery import chord
+from celery.exceptions import TaskRevokedError
 
 from tests import ROOT
 
@@ -71,6 +72,8 @@ def test_tasks_retries_chains_and_chords_run_in_every_pool(site: Site, pool: str
     assert tasks.flaky.delay().get(timeout=PATIENCE_S) == 2
     assert chord(tasks.add.s(each, each) for each in range(10))(tasks.total.s()).get(timeout=PATIENCE_S) == 90
     assert tasks.add.apply_async((2, 3), countdown=0.5).get(timeout=PATIENCE_S) == 5
+    with pytest.raises(TaskRevokedError, match="expired"):  # its waiting caller is told
+        tasks.add.apply_async((2, 3), countdown=1.0, expires=0.1).get(timeout=PATIENCE_S)
     [answer] = tasks.app.control.inspect(timeout=20, limit=1).ping().values()
     assert answer == {"ok": "pong"}
 
@@ -94,3 +97,28 @@ def test_what_a_killed_worker_had_is_done_by_another(site: Site) -> None:
     site.kill(first)
     site.start("--concurrency", "2", "-n", "second@%h")
     assert [result.get(timeout=PATIENCE_S) for result in results] == [f"task {number}" for number in range(6)]
+
+
+BY_PATH = """
+import sys
+from celery import Celery
+from celery.contrib.testing.worker import start_worker
+
+url = sys.argv[1]
+app = Celery("shop", broker_url=url, result_backend=f"holdfast.kombu.Backend+{url}")
+app.conf.update(broker_transport="holdfast.kombu:Transport", broker_transport_options={"lease": 5})
+
+@app.task
+def add(x, y):
+    return x + y
+
+assert "holdfast" not in sys.modules
+with start_worker(app, pool="solo", perform_ping_check=False, loglevel="ERROR"):
+    print(add.delay(1, 2).get(timeout=60), app.connection().transport.lease)
+"""
+
+
+def test_without_the_import_an_app_names_the_classes(tmp_path: Path) -> None:
+    command = [sys.executable, "-c", BY_PATH, f"file://{tmp_path / 'store'}"]
+    done = subprocess.run(command, cwd=ROOT, capture_output=True, text=True, timeout=120, check=False)
+    assert done.stdout.split() == ["3", "5.0"], done.stderr

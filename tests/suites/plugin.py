@@ -34,11 +34,13 @@ def pytest_collection_modifyitems(config: pytest.Config, items: list[pytest.Item
 def pytest_terminal_summary(terminalreporter: pytest.TerminalReporter) -> None:
     stats = terminalreporter.stats
     named = lambda *words: sorted({report.nodeid for word in words for report in stats.get(word, [])})  # noqa: E731
-    failed = named("failed", "error", "subtests failed")
+    again = named("rerun")  # as the suite's own marks have it: the parts of an attempt before do not count
+    failed = sorted({*named("failed", "error"), *(each for each in named("subtests failed") if each not in again)})
     skipped = {report.nodeid: _reason(report) for word in ("skipped", "xfailed") for report in stats.get(word, [])}
     passed = [each for each in named("passed", "xpassed") if each not in failed and each not in skipped]
     report = {
         "passed": len(passed),
+        "again": [each for each in again if each in passed],
         "failed": failed,
         "skipped": sorted(f"{name}: {reason}" for name, reason in skipped.items()),
         "left_out": len(stats.get("deselected", [])),

@@ -18,7 +18,7 @@ from tests.suites.stores import store
 
 PLACE = ROOT / "build" / "suites"
 PINNED = ROOT / "requirements" / "suites.txt"
-PACKAGES = PLACE / "packages"  # what suites need beside their source: a Redis in which tests of Celery note what ran
+PACKAGES = PLACE / "packages"  # beside its source Celery's needs a Redis for notes and a plugin for its marks "flaky"
 DEADLINE_S = 3600.0  # for one suite on one store; each test has its own
 
 
@@ -91,6 +91,7 @@ class Outcome(NamedTuple):
 
     code: int  # pytest's
     passed: int = 0
+    again: tuple[str, ...] = ()  # of these, those that its marks ran again first
     failed: tuple[str, ...] = ()
     skipped: tuple[str, ...] = ()  # with the reason that the suite gives
     left_out: int = 0  # by us, see left_out.py

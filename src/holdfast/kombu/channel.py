@@ -215,7 +215,7 @@ class Channel(virtual.Channel):
         properties = message["properties"]
         tag = properties["delivery_tag"] = self._next_delivery_tag()
         self._holds[tag] = (queue, delivery)
-        life = _life_s(properties, self._lives_s.get(name))
+        life = _life_s(message, self._lives_s.get(name))
         if life is not None and delivery._claimed.expires_at - self.connection.lease - life > _counts_from(delivery):
             self.say(tag, "ack")
             return None
@@ -282,10 +282,11 @@ def _eta(message: dict[str, Any]) -> datetime | None:
     return due if due.tzinfo is not None else due.replace(tzinfo=UTC)
 
 
-def _life_s(properties: dict[str, Any], of_queue: float | None) -> float | None:
-    """Seconds for which a message counts."""
-    own = properties.get("expiration")
-    lives = [] if own is None else [float(own) / 1000]  # milliseconds
+def _life_s(message: dict[str, Any], of_queue: float | None) -> float | None:
+    """Seconds for which a message counts; a task of Celery that expires does longer: its worker makes it REVOKED."""
+    headers, own = message.get("headers") or {}, message["properties"].get("expiration")
+    is_celerys = "task" in headers and headers.get("expires") is not None
+    lives = [] if own is None or is_celerys else [float(own) / 1000]  # milliseconds
     return min([*lives, *([] if of_queue is None else [of_queue])], default=None)
 
 

@@ -10,7 +10,7 @@ from typing import Any, TypeVar
 
 from .. import sync
 from ..broker import Broker
-from ..errors import ConfigError
+from ..errors import ConfigError, QueueExists
 from ..loop_thread import portal
 from ..queue import Queue
 from ..stores.base import Store
@@ -21,6 +21,7 @@ from .routing import Routing
 
 T = TypeVar("T")
 ATTEMPTS = 20  # claims of a task whose worker dies each time, then it is a dead letter; a release does not count
+_OPTIONS: dict[str, Any] = {"max_attempts": ATTEMPTS, "archive": False}  # of every queue
 
 
 class Link:
@@ -33,6 +34,7 @@ class Link:
         self.held = Held()
         self.routing = Routing(self)
         self._queues: dict[str, Queue[bytes]] = {}
+        self._gone: set[str] = set()  # queues that somebody deleted
         self._tasks: set[asyncio.Task[Any]] = set()  # an event loop alone does not keep them
         self._housekeeping: asyncio.Task[None] | None = None
 
@@ -71,10 +73,18 @@ class Link:
         """A queue by its name in kombu; made when it is not there."""
         found = self._queues.get(name)
         if found is None:
-            options: dict[str, Any] = {"max_attempts": ATTEMPTS, "archive": False} if create else {}
-            found = await self.broker.queue(queue_name(name), bytes, create=create, **options)
+            if create and name in self._gone:  # the broker believes that it is there
+                await self._make(name)
+            found = await self.broker.queue(queue_name(name), bytes, create=create, **(_OPTIONS if create else {}))
             self._queues[name] = found
         return found
+
+    async def _make(self, name: str) -> None:
+        try:
+            await self.broker.create_queue(queue_name(name), bytes, **_OPTIONS)
+        except QueueExists:  # somebody else was faster
+            pass
+        self._gone.discard(name)
 
     def known(self, name: str) -> bool:
         return name in self._queues
@@ -82,6 +92,7 @@ class Link:
     def forget(self, name: str) -> None:
         """It was deleted."""
         self._queues.pop(name, None)
+        self._gone.add(name)
 
     def keep_house(self) -> None:
         """Who consumes sees to it that what others left is swept."""

@@ -50,15 +50,23 @@ class Routing:
     def __init__(self, link: Link) -> None:
         self._link = link
         self._tables: dict[str, tuple[float, list[Binding]]] = {}
-        self._mine: set[str] = set()  # temporary queues that this process has declared
+        self._mine: dict[str, set[tuple[str, Binding]]] = {}  # temporary queues of this process, bound to exchanges
 
-    async def declare(self, queue: str, *, temporary: bool = False, again: bool = False) -> None:
+    async def declare(self, queue: str, *, temporary: bool = False) -> None:
         """It is there from now on."""
-        temporary = temporary or (again and queue in self._mine)
         await self._link.queue(queue)
-        if temporary and (again or queue not in self._mine):
-            self._mine.add(queue)
+        if temporary and queue not in self._mine:
+            self._mine[queue] = set()
             await self._note(queue)
+
+    async def restore(self, queue: str) -> None:
+        """Somebody has deleted it, or swept it while this process was asleep: it is there again, bound as it was."""
+        self._link.forget(queue)
+        await self._link.queue(queue)
+        if queue in self._mine:
+            await self._note(queue)
+            for exchange, binding in list(self._mine[queue]):
+                await self.bind(exchange, binding)
 
     async def _note(self, queue: str, *exchanges: str) -> None:
         now = await self._link.store.clock()
@@ -82,18 +90,20 @@ class Routing:
 
     async def bind(self, exchange: str, binding: Binding) -> None:
         if binding.queue in self._mine:
+            self._mine[binding.queue].add((exchange, binding))
             await self._note(binding.queue, exchange)  # first: what is bound can be swept
         await self._change_table(exchange, lambda all: all if binding in all else [*all, binding])
         self._tables.pop(exchange, None)
 
     async def unbind(self, exchange: str, gone: Callable[[Binding], bool]) -> None:
+        for bound in self._mine.values():
+            bound -= {each for each in bound if each[0] == exchange and gone(each[1])}
         await self._change_table(exchange, lambda all: [each for each in all if not gone(each)])
         self._tables.pop(exchange, None)
 
     async def delete(self, queue: str, exchanges: set[str]) -> None:
         """The queue, with what is in it, and its bindings."""
-        [value] = await self._link.values.get([_TEMPORARY])
-        noted = {} if value is None else _temporaries(value.data)
+        noted = await self._noted()
         if queue in noted:
             exchanges = exchanges | set(noted[queue].exchanges)
         for exchange in exchanges:
@@ -104,7 +114,7 @@ class Routing:
         except QueueNotFound:
             pass
         self._link.forget(queue)
-        self._mine.discard(queue)
+        self._mine.pop(queue, None)
         if queue in noted:
             await self._change_temporaries(lambda all: {name: each for name, each in all.items() if name != queue})
 
@@ -129,13 +139,18 @@ class Routing:
                     name: Temporary(now, each.exchanges) if name in mine else each for name, each in all.items()
                 }
             )
-        [value] = await self._link.values.get([_TEMPORARY])
-        noted = {} if value is None else _temporaries(value.data)
+        noted = await self._noted()
+        for name in mine - set(noted):
+            await self.restore(name)
         gone = [name for name, each in noted.items() if name not in mine and now - each.seen >= gone_after]
         for name in gone:
             await self.delete(name, set())
         await self._link.values.sweep()
         return gone
+
+    async def _noted(self) -> dict[str, Temporary]:
+        [value] = await self._link.values.get([_TEMPORARY])
+        return {} if value is None else _temporaries(value.data)
 
     async def _change_table(self, exchange: str, change: Callable[[list[Binding]], list[Binding]]) -> None:
         """Others may do so at the same time; what is changed twice is as if once."""

@@ -158,3 +158,28 @@ async def test_no_observer_left_for_this_user(tmp_path: Path, monkeypatch):
     space = await FolderSpace.open(tmp_path, poll_interval=0.01)
     assert await space.watch("a", 30)
     await space.close()
+
+
+async def test_only_who_waits_takes_an_observer_and_who_got_none_tries_again(tmp_path: Path, monkeypatch):
+    """A user has 128 of inotify's by default: processes that only send must leave them to those that wait."""
+    asked, left = [], [False]
+    observer = wake.observer
+
+    def counted():
+        asked.append(1)
+        return observer() if left[0] else None
+
+    monkeypatch.setattr(wake, "observer", counted)
+    ours, theirs = [await FolderSpace.open(tmp_path, poll_interval=0.01) for _ in range(2)]
+    await theirs.transact(signal("a"))
+    assert asked == []
+    assert await ours.watch("a", 30)  # polls
+    left[0] = True
+    ticket = ours.ticket("a")
+    assert not await ours.watch("a", 0.05, since=ticket)  # does not
+    await theirs.transact(signal("a"))
+    assert await ours.watch("a", 20, since=ticket)
+    await ours.close()
+    asked.clear()
+    await theirs.close()
+    assert asked == []

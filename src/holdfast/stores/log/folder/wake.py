@@ -71,7 +71,8 @@ class Wake:
     def __init__(self, folder: Path, *, enabled: bool, poll_interval: float) -> None:
         self._folder = str(folder / "wake")
         self._poll_interval = poll_interval
-        self._observer = observer() if enabled else None
+        self._enabled = enabled
+        self._observer: Observer | None = None  # from the first wait on: a user has 128 of them, and many never wait
         self._topics = Topics()
         self._me = secrets.token_bytes(WRITER_SIZE)
         self._identities: dict[str, int] = {}
@@ -83,7 +84,16 @@ class Wake:
 
     @property
     def mechanism(self) -> str:
-        return "polling" if self._observer is None else self._observer.name
+        found = self._watching()
+        return "polling" if found is None else found.name
+
+    def _watching(self) -> Observer | None:
+        """The observer. None: this user has none left; whoever waits next tries again."""
+        if self._observer is None and self._enabled:
+            with self._holding:
+                if self._observer is None and self._enabled:
+                    self._observer = observer()
+        return self._observer
 
     def announce(self, topics: Iterable[str]) -> None:
         """Tell everybody. Only the committing thread calls this."""
@@ -100,7 +110,7 @@ class Wake:
 
     def tickets(self, topics: Sequence[str]) -> list[int]:
         """The same for several."""
-        if self._observer is not None:
+        if self._watching() is not None:
             for topic in topics:
                 if topic not in self._identities:
                     self._observe(topic)
@@ -140,6 +150,8 @@ class Wake:
 
     def close(self) -> None:
         """Wake everybody for the last time; the committing thread's last act."""
+        with self._holding:
+            self._enabled = False
         deliver(self._topics.signal_all())
         end = time.monotonic() + _CLOSE_PATIENCE
         while self._listening and time.monotonic() < end:
