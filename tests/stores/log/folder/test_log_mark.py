@@ -38,9 +38,13 @@ asyncio.run(main())
 def killed(tmp_path: Path) -> Path:
     """The folder of a process that was killed after all its messages were acknowledged, and one was leased."""
     folder = tmp_path / "store"
+    send(folder)
+    return folder
+
+
+def send(folder: Path) -> None:
     done = subprocess.run([sys.executable, "-c", SENDS, folder.as_uri()], timeout=60, check=False)
     assert done.returncode == -signal.SIGKILL
-    return folder
 
 
 def flip(path: Path, at: int) -> None:
@@ -110,7 +114,7 @@ async def test_a_copy_without_its_log_is_said(killed: Path, log: str, tmp_path: 
     """Copied, every date is new."""
     async with holdfast.connect(killed.as_uri()):
         pass  # closed in order
-    assert subprocess.run([sys.executable, "-c", SENDS, killed.as_uri()], timeout=60, check=False).returncode
+    send(killed)
     copy = shutil.copytree(killed, tmp_path / "copy", copy_function=shutil.copy)
     for name in (LOG, "holdfast.db-shm"):
         (copy / name).unlink()
