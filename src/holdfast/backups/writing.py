@@ -20,7 +20,7 @@ from . import manifest as manifests
 from .manifest import File, Manifest, QueueEntry
 from .targets import Target
 
-_AT_ONCE = 3  # parts: one is read, one encoded, one written
+_PARTS_AT_ONCE = 3  # parts: one is read, one encoded, one written
 _ROUNDS = 50  # plans of a store that changes while it is read; each has less left to copy
 _SECTIONS: tuple[Section, ...] = ("open", "dead", "archive", "keys")
 
@@ -46,7 +46,7 @@ class _Writer:
     def __init__(self, target: Target, on_progress: Callable[[int, int], None] | None) -> None:
         self._target = target
         self._on_progress = on_progress or (lambda done, of: None)
-        self._turns = asyncio.Semaphore(_AT_ONCE)
+        self._turns = asyncio.Semaphore(_PARTS_AT_ONCE)
         self.known: dict[str, list[File]] = {}
         self.new: list[File] = []
         self.repaired = 0
