@@ -101,6 +101,7 @@ async def scrub(
     """
     store, began = broker.store, time.monotonic()
     objects = size = without = 0
+    missing = queue is not None and queue not in await _known(store)
     wrong: list[Reread] = []
     found = store.scrub(queue, quarantine=quarantine) if isinstance(store, Scrubbing) else _rereading(broker, queue)
     async for each in found:
@@ -110,7 +111,17 @@ async def scrub(
         on_progress(1)
         if rate is not None:
             await asyncio.sleep(max(0.0, size / rate - (time.monotonic() - began)))
+    if missing and not objects and not wrong:
+        raise QueueNotFound(f"there is no queue {queue!r}")
     return ScrubReport(objects, size, without, time.monotonic() - began, wrong)
+
+
+async def _known(store: base.Store) -> list[str]:
+    """The names of the queues; of none where their options are damaged, which the scrub tells."""
+    try:
+        return [info.name for info in await store.queues()]
+    except StoreError:
+        return []
 
 
 async def _rereading(broker: Broker, queue: str | None) -> AsyncIterator[Reread]:
@@ -275,6 +286,11 @@ async def grants(role: str, url: str | None = None, *, apply: bool = False) -> s
         async with connect(url) as broker:
             await base.granting(broker.store).grant(role)
     return wanted
+
+
+def must_be_there(url: str | None) -> None:
+    """Where a command says what is wrong with a store: a mistyped path is none; ConfigError."""
+    opening.must_be_there(_where(url)[0])
 
 
 async def doctor(url: str | None = None) -> list[Check]:

@@ -105,8 +105,58 @@ async def test_backup_in_a_bucket(tmp_path: Path, s3: Place) -> None:
     again = await holdfast.backup(f"{tmp_path}/store", s3.url)
     assert made.new_files == made.files
     assert (again.number, again.new_files) == (2, 0)
+    with pytest.raises(ConfigError, match="places of their own"):
+        await holdfast.restore(s3.url, s3.url)
+    [first, *_] = sorted(each["path"] for page in s3.driver().list("data") for each in page)
+    s3.driver().delete(first)
+    assert (await holdfast.backup(f"{tmp_path}/store", s3.url)).repaired == 1
     await holdfast.restore(s3.url, f"{tmp_path}/restored")
     await must_match(f"{tmp_path}/store", f"{tmp_path}/restored")
+
+
+async def test_backup_below_its_bucket_is_refused(tmp_path: Path, s3: Place) -> None:
+    path, _, query = s3.url.partition("?")
+    async with holdfast.connect(s3.url) as broker:
+        await broker.queue("jobs")
+    with pytest.raises(ConfigError, match="inside the store"):
+        await holdfast.backup(s3.url, f"{path}/backup?{query}")
+
+
+@pytest.mark.parametrize("way", ["flipped", "cut", "gone"])
+async def test_a_second_backup_does_not_rely_on_damaged_files(tmp_path: Path, way: str) -> None:
+    """Each file that it uses again is there; those that are not are written again, for the earlier backup too."""
+    store, target = f"{tmp_path}/store", tmp_path / "target"
+    await fill(store)
+    first = await holdfast.backup(store, target)
+    files = sorted((target / "data").iterdir())
+    for path in files:
+        data = path.read_bytes()
+        if way == "gone":
+            path.unlink()
+        else:
+            path.write_bytes(data[:-9] if way == "cut" else data[:60] + bytes([data[60] ^ 1]) + data[61:])
+    with pytest.raises(Damaged, match="nothing was restored"):
+        await holdfast.restore(target, f"{tmp_path}/never")
+    second = await holdfast.backup(store, target)
+    assert (second.repaired, second.bytes) == (len(files), first.bytes)
+    for number in (1, 2):
+        await holdfast.restore(target, f"{tmp_path}/restored{number}", number=number)
+        await must_match(store, f"{tmp_path}/restored{number}")
+    assert (await holdfast.backup(store, target)).repaired == 0
+
+
+async def test_a_damaged_manifest_does_not_prevent_the_next_backup(tmp_path: Path) -> None:
+    store, target = f"{tmp_path}/store", tmp_path / "target"
+    await fill(store)
+    await holdfast.backup(store, target)
+    await holdfast.backup(store, target)
+    (target / "manifest-000002.json").write_bytes(b"")
+    with pytest.raises(Damaged, match=r"--number takes another \(1\)"):
+        await holdfast.restore(target, f"{tmp_path}/restored")
+    made = await holdfast.backup(store, target)
+    assert (made.number, made.lost, made.new_files) == (3, [2], 0)
+    await holdfast.restore(target, f"{tmp_path}/restored")
+    await must_match(store, f"{tmp_path}/restored")
 
 
 async def test_second_backup_copies_what_is_new(tmp_path: Path) -> None:
@@ -153,6 +203,14 @@ async def test_what_cannot_be_is_refused(tmp_path: Path) -> None:
     with pytest.raises(ConfigError, match="there is no store"):
         await holdfast.backup(f"{tmp_path}/stroe", tmp_path / "target")
     assert not (tmp_path / "stroe").exists()
+    async with holdfast.connect(tmp_path / "new"):
+        pass
+    with pytest.raises(ConfigError, match="has no queues: there is nothing to back up"):
+        await holdfast.backup(tmp_path / "new", tmp_path / "target")
+    (tmp_path / "new" / "holdfast.db").unlink()
+    with pytest.raises(Damaged, match="its database is gone"):
+        await holdfast.backup(tmp_path / "new", tmp_path / "target")
+    assert not (tmp_path / "target").exists()
     with pytest.raises(ConfigError, match="inside the store"):
         await holdfast.backup(f"{tmp_path}/store", tmp_path / "store" / "backup")
     with pytest.raises(ConfigError, match="cannot hold a backup"):
@@ -170,6 +228,10 @@ async def test_what_cannot_be_is_refused(tmp_path: Path) -> None:
         await holdfast.restore(tmp_path / "target", f"{tmp_path}/other", number=2)
     with pytest.raises(ConfigError, match="prefix"):
         await holdfast.restore(tmp_path / "target", f"{tmp_path}/other", prefix="a/b")
+    for place in ("target", "target/below", "."):
+        with pytest.raises(ConfigError, match="places of their own"):
+            await holdfast.restore(tmp_path / "target", tmp_path / place)
+    assert sorted(each.name for each in (tmp_path / "target").iterdir()) == ["data", "manifest-000001.json"]
     manifest = tmp_path / "target" / "manifest-000001.json"
     manifest.write_bytes(manifest.read_bytes().replace(b'"paused": false', b'"paused":  true', 1))
     with pytest.raises(Damaged, match=r"manifest-000001\.json"):

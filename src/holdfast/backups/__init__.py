@@ -9,7 +9,7 @@ from collections.abc import Callable
 from ..broker import Broker, connect
 from ..errors import ConfigError, StoreError
 from ..stores.base import Store
-from ..stores.opening import locate, redact, unmade
+from ..stores.opening import locate, must_be_there
 from . import reading, targets, writing
 from .reading import Restored
 from .writing import Backup
@@ -28,9 +28,12 @@ async def backup(source: Url | Broker, target: Url, *, on_progress: OnProgress |
     to = targets.opened(target)
     if isinstance(source, Broker):
         return await writing.backup(source.store, to, source=source.url, on_progress=on_progress)
-    _must_be_there(source)
-    _refuse_inside(source, to)
+    must_be_there(locate(source))
+    if targets.is_inside(locate(target), locate(source)):
+        raise ConfigError(f"{to.place} is inside the store: a backup needs a place of its own")
     async with connect(source) as broker:
+        if not await broker.queues():
+            raise ConfigError(f"the store at {broker.url} has no queues: there is nothing to back up")
         return await writing.backup(broker.store, to, source=broker.url, on_progress=on_progress)
 
 
@@ -43,6 +46,9 @@ async def restore(
     interrupted is repeated; what is there already is not added again.
     """
     source = targets.opened(target)
+    there, here = locate(target), locate(url)
+    if targets.is_inside(there, here) or targets.is_inside(here, there):
+        raise ConfigError(f"the store and the backup {source.place} need places of their own, side by side")
     found = await reading.manifest(source, number)
     names = reading.new_queues(found, prefix)
     await reading.verified(source, found)
@@ -56,7 +62,7 @@ async def move(url: Url, to: Url, *, prefix: str = "", on_progress: OnProgress |
     The queues of the first are paused, must have no message in hand, and stay paused, so that nothing runs twice: start
     producers and workers on the other, and delete them when you are content. On an error they are as before.
     """
-    _must_be_there(url)
+    must_be_there(locate(url))
     if locate(url) == locate(to) and not prefix:
         raise ConfigError("both URLs name the same store")
     async with connect(url) as broker, connect(to) as other:
@@ -92,20 +98,6 @@ async def _nothing_in_hand(broker: Broker) -> None:
     if held:
         listed = ", ".join(f"{count:,} of {name}" for name, count in held.items())
         raise StoreError(f"messages are in hand ({listed}): stop the workers, and move when they are done")
-
-
-def _must_be_there(url: Url) -> None:
-    """A mistyped path must not make a new store, and back up nothing."""
-    if unmade(locate(url)):
-        raise ConfigError(f"there is no store at {redact(os.fspath(url))}")
-
-
-def _refuse_inside(url: Url, target: targets.Target) -> None:
-    location = locate(url)
-    if isinstance(target, targets.Folder) and location.scheme in ("file", "slatedb+file"):
-        folder, own = target.path.resolve(), targets.folder_of(location)
-        if folder == own or own in folder.parents:
-            raise ConfigError(f"{target.place} is inside the store: a backup needs a place of its own")
 
 
 __all__ = ["Backup", "OnProgress", "Restored", "backup", "move", "restore"]

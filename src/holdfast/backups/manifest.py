@@ -128,11 +128,12 @@ def encode(manifest: Manifest) -> bytes:
     return body + _SUM + f"{zlib.crc32(body):08x}\n".encode()
 
 
-def decode(data: bytes, place: str) -> Manifest:
+def decode(data: bytes, place: str, *, cure: str = "") -> Manifest:
     """Damaged; StoreError for one of a later version."""
     body, mark, crc = data.rpartition(_SUM)
     if not mark or crc.strip() != f"{zlib.crc32(body):08x}".encode():
-        raise Damaged(f"{place} is damaged: its checksum does not match", queue="", key=place)
+        what = f"{place} is damaged: its checksum does not match"
+        raise Damaged(f"{what}; {cure}" if cure else what, queue="", key=place)
     format = msgspec.json.decode(body, type=_Peek).format
     if format > WITH_SCHEDULES:
         raise StoreError(f"{place} has format {format}, this Holdfast knows up to {WITH_SCHEDULES}: upgrade Holdfast")

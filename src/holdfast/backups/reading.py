@@ -39,14 +39,17 @@ class Restored(msgspec.Struct, frozen=True, kw_only=True):
 
 async def manifest(target: Target, number: int | None) -> Manifest:
     """The last one, or that of a number; StoreError where there is none."""
-    there = manifests.numbers(await asyncio.to_thread(target.names))
+    there = manifests.numbers(await asyncio.to_thread(target.sizes))
     if not there:
         raise StoreError(f"there is no backup at {target.place}")
     if number is not None and number not in there:
         raise StoreError(f"{target.place} has no backup {number}; it has {', '.join(map(str, there))}")
     name = manifests.manifest_name(there[-1] if number is None else number)
     data = await asyncio.to_thread(target.read, name)
-    return manifests.decode(data or b"", f"{target.place}/{name}")
+    others = ", ".join(str(each) for each in there if manifests.manifest_name(each) != name)
+    return manifests.decode(
+        data or b"", f"{target.place}/{name}", cure=f"--number takes another ({others})" if others else ""
+    )
 
 
 def new_queues(found: Manifest, prefix: str) -> dict[str, NewQueue]:

@@ -1,12 +1,15 @@
-"""Where backups lie: a folder or a bucket. Files are written once, whole, and never changed."""
+"""Where backups lie: a folder or a bucket. Files are written once and never changed, but where one is damaged."""
 
 from __future__ import annotations
 
+import contextlib
 import os
 import secrets
 import time
+from collections.abc import Callable
 from pathlib import Path
 from typing import Protocol
+from urllib.parse import urlsplit
 
 from .. import config
 from ..errors import ConfigError, StoreError, Unavailable
@@ -23,15 +26,19 @@ class Target(Protocol):
     """Methods block; they are called in threads."""
 
     place: str  # as people are told of it
+    is_local: bool  # reading everything back costs no requests
 
-    def names(self) -> list[str]:
-        """Of all files."""
+    def sizes(self) -> dict[str, int]:
+        """The bytes of all files, by name."""
 
     def read(self, name: str) -> bytes | None:
         """None: it is not there."""
 
     def create(self, name: str, data: bytes) -> bool:
         """Durable when it returns; False: there is a file of this name, and it stays as it is."""
+
+    def replace(self, name: str, data: bytes) -> None:
+        """The same over a file that is damaged."""
 
 
 def opened(target: str | os.PathLike[str]) -> Target:
@@ -44,6 +51,24 @@ def opened(target: str | os.PathLike[str]) -> Target:
     raise ConfigError(f"{location.scheme}:// cannot hold a backup; give a folder, or a bucket as s3://bucket/prefix")
 
 
+def is_inside(one: Location, other: Location) -> bool:
+    """Whether one place is another, or lies below it, as far as their names tell."""
+    place, around = _parts(one), _parts(other)
+    return bool(around) and place[: len(around)] == around
+
+
+def _parts(location: Location) -> tuple[str, ...]:
+    """Of the path, the server first; () for what has none."""
+    scheme = location.scheme.removeprefix("slatedb+")
+    if scheme == "file":
+        return ("file", *folder_of(location).parts)
+    if scheme not in _BUCKETS:
+        return ()
+    parts = urlsplit(location.place)
+    server = str(location.options.get("endpoint", ""))
+    return (scheme, server, parts.netloc, *filter(None, parts.path.split("/")))
+
+
 def folder_of(location: Location) -> Path:
     return Path(location.place).absolute().resolve()
 
@@ -51,15 +76,18 @@ def folder_of(location: Location) -> Path:
 class Folder:
     """A folder; it is made when it is first written to."""
 
+    is_local = True
+
     def __init__(self, path: Path) -> None:
         self.path = path
         self.place = str(path)
 
-    def names(self) -> list[str]:
-        found: list[str] = []
+    def sizes(self) -> dict[str, int]:
+        found: dict[str, int] = {}
         for folder, _, files in os.walk(self.path):
-            inside = Path(folder).relative_to(self.path)
-            found += [str(inside / name) for name in files if not name.endswith(_TEMPORARY)]
+            for path in (Path(folder, name) for name in files if not name.endswith(_TEMPORARY)):
+                with contextlib.suppress(FileNotFoundError):  # another backup's, which has just got its name
+                    found[str(path.relative_to(self.path))] = path.lstat().st_size
         return found
 
     def read(self, name: str) -> bytes | None:
@@ -71,6 +99,12 @@ class Folder:
             raise StoreError(f"{self.place}/{name} cannot be read: {error.strerror}") from error
 
     def create(self, name: str, data: bytes) -> bool:
+        return self._write(name, data, os.link)  # unlike a rename, it never replaces
+
+    def replace(self, name: str, data: bytes) -> None:
+        self._write(name, data, os.replace)
+
+    def _write(self, name: str, data: bytes, put: Callable[[Path, Path], None]) -> bool:
         path = self.path / name
         temporary = path.with_name(f"{secrets.token_hex(8)}{_TEMPORARY}")
         try:
@@ -80,7 +114,7 @@ class Folder:
                     file.write(data)
                     file.flush()
                     os.fsync(file.fileno())
-                os.link(temporary, path)  # unlike a rename, it never replaces
+                put(temporary, path)
             except FileExistsError:
                 return False
             finally:
@@ -103,6 +137,8 @@ class Folder:
 class Bucket:
     """A bucket, or a prefix of one."""
 
+    is_local = False
+
     def __init__(self, location: Location) -> None:
         from ..stores.log.bucket import address
         from ..stores.log.bucket.requests import Wire
@@ -114,10 +150,12 @@ class Bucket:
             address.bucket(location.place, options), self.place, Tally(), timeout=options.operation_timeout
         )
 
-    def names(self) -> list[str]:
-        found: list[str] = []
-        while page := self._wire.page("", found[-1] if found else "", self._wire.until()):
-            found += [each.key for each in page]
+    def sizes(self) -> dict[str, int]:
+        found: dict[str, int] = {}
+        last = ""
+        while page := self._wire.page("", last, self._wire.until()):
+            found |= {each.key: each.size for each in page}
+            last = page[-1].key
         return found
 
     def read(self, name: str) -> bytes | None:
@@ -138,3 +176,6 @@ class Bucket:
                 in_doubt = True
                 time.sleep(_AGAIN.after(attempt))
         raise Unavailable(f"{self.place} did not take {name}")
+
+    def replace(self, name: str, data: bytes) -> None:
+        self._wire.put(name, data, self._wire.until())

@@ -13,14 +13,14 @@ from typing import Any
 import msgspec
 
 from .. import __version__
-from ..errors import ConfigError, Unavailable
+from ..errors import ConfigError, Damaged, StoreError, Unavailable
 from ..stores.backups import Changed, Part, QueueCopy, Section, Snapshot, backups_of
 from ..stores.base import QueueInfo, Store
 from . import manifest as manifests
 from .manifest import File, Manifest, QueueEntry
 from .targets import Target
 
-_AT_ONCE = 3  # parts: one is read, one encoded, one written
+_PARTS_AT_ONCE = 3  # parts: one is read, one encoded, one written
 _ROUNDS = 50  # plans of a store that changes while it is read; each has less left to copy
 _SECTIONS: tuple[Section, ...] = ("open", "dead", "archive", "keys")
 
@@ -36,6 +36,8 @@ class Backup(msgspec.Struct, frozen=True, kw_only=True):
     bytes: int  # of all files of this backup
     new_files: int
     new_bytes: int
+    repaired: int = 0  # files of earlier backups that were damaged or gone, and were written again
+    lost: list[int] = []  # earlier backups whose manifests are damaged
 
 
 class _Writer:
@@ -44,27 +46,35 @@ class _Writer:
     def __init__(self, target: Target, on_progress: Callable[[int, int], None] | None) -> None:
         self._target = target
         self._on_progress = on_progress or (lambda done, of: None)
-        self._turns = asyncio.Semaphore(_AT_ONCE)
+        self._turns = asyncio.Semaphore(_PARTS_AT_ONCE)
         self.known: dict[str, list[File]] = {}
         self.new: list[File] = []
-        self._sizes: dict[str, int] = {}
+        self.repaired = 0
+        self.lost: list[int] = []
+        self._sizes: dict[str, int] = {}  # as earlier backups have noted them
+        self._there: dict[str, int] = {}  # as they are
+        self._sound: dict[str, bool] = {}
         self._total = 0
 
     async def look(self) -> list[str]:
         """What the target has; ConfigError when that is something else."""
-        names = await asyncio.to_thread(self._target.names)
+        self._there = await asyncio.to_thread(self._target.sizes)
+        names = list(self._there)
         if strange := [name for name in names if not manifests.is_ours(name)]:
             raise ConfigError(
                 f"{self._target.place} holds something else ({strange[0]}): a backup needs a place of its own"
             )
         for number in manifests.numbers(names):  # sizes are not in the names
             data = await asyncio.to_thread(self._target.read, manifests.manifest_name(number))
-            found = manifests.decode(data or b"", f"{self._target.place}/{manifests.manifest_name(number)}")
+            try:
+                found = manifests.decode(data or b"", f"{self._target.place}/{manifests.manifest_name(number)}")
+            except Damaged:  # what it named is copied again
+                self.lost.append(number)
+                continue
             self._sizes |= {file.name: file.bytes for file in found.files().values()}
         for origin, files in manifests.whole_origins(names).items():
             if all(name in self._sizes for name, _, _ in files):
                 self.known[origin] = [File(name, rows, self._sizes[name], crc) for name, rows, crc in files]
-        self._left = {name for name in names if name not in self._sizes}  # of a run that was interrupted
         return names
 
     async def entry(self, snapshot: Snapshot, queue: QueueCopy) -> QueueEntry:
@@ -99,7 +109,7 @@ class _Writer:
     async def _part(self, snapshot: Snapshot, queue: QueueCopy, section: Section, part: Part) -> list[File]:
         async with self._turns:
             origin = _digest(part.origin.encode()) if part.origin else ""
-            if origin in self.known:
+            if origin in self.known and await asyncio.to_thread(self._are_sound, self.known[origin]):
                 self._on_progress(part.rows, self._total)
                 return self.known[origin]
             files: list[File] = []
@@ -125,12 +135,38 @@ class _Writer:
         count = manifests.count(data) if isinstance(rows, bytes) else rows.num_rows
         name = manifests.file_name(origin or _digest(data), place, count, data, last=last)
         file = File(name, count, len(data), zlib.crc32(data))
-        if name in self._sizes:  # the same rows as in an earlier backup
-            return file
-        if not self._target.create(name, data):
-            manifests.check(file, self._target.read(name), self._target.place)
-        self.new.append(file)
+        if name in self._sizes:
+            if not self._are_sound([file]):
+                self._repair(file, data)
+            return file  # the same rows as in an earlier backup
+        if self._target.create(name, data) or self._target.read(name) == data:  # that of an interrupted run
+            self._sound[name] = True
+            self.new.append(file)
+        else:
+            self._repair(file, data)
         return file
+
+    def _repair(self, file: File, data: bytes) -> None:
+        self._target.replace(file.name, data)
+        self._sound[file.name] = True
+        self.repaired += 1
+        self.new.append(file)
+
+    def _are_sound(self, files: Sequence[File]) -> bool:
+        """Whether files of earlier backups are there: of a bucket's their size is known, a folder's are read again."""
+        for file in files:
+            if file.name not in self._sound:
+                self._sound[file.name] = self._there.get(file.name) == file.bytes and self._matches(file)
+        return all(self._sound[file.name] for file in files)
+
+    def _matches(self, file: File) -> bool:
+        if not self._target.is_local:
+            return True
+        try:
+            manifests.check(file, self._target.read(file.name), self._target.place)
+        except StoreError:  # Damaged, or the disk cannot read it
+            return False
+        return True
 
     async def verify(self) -> None:
         """Read what was written back; Damaged."""
@@ -190,6 +226,8 @@ async def backup(
         bytes=sum(file.bytes for file in files.values()),
         new_files=len(writer.new),
         new_bytes=sum(file.bytes for file in writer.new),
+        repaired=writer.repaired,
+        lost=writer.lost,
     )
 
 

@@ -32,6 +32,10 @@ async def backup(shell: Shell, source: Source, target: Place) -> None:
         f"backup {made.number}: {made.queues:,} queues, {made.messages:,} messages as of {made.instant}; "
         f"{made.new_bytes:,} bytes in {made.new_files:,} new files, {made.bytes:,} in {made.files:,} files in all"
     )
+    if made.repaired:
+        told += f"; {made.repaired:,} files of earlier backups were damaged or gone, and were written again"
+    if made.lost:
+        told += f"; damaged and no use: backup {', '.join(map(str, made.lost))}"
     shell.done(told, **_facts(made))
 
 

@@ -28,13 +28,16 @@ class Output:
         self.quiet = quiet
         self.utc = utc
 
-    def table(self, rows: Sequence[Mapping[str, Any]], columns: Sequence[str], *, empty: str) -> None:
-        """Rows as a table of these columns, or as an array with everything."""
+    def table(
+        self, rows: Sequence[Mapping[str, Any]], columns: Sequence[str], *, empty: str, whole: bool = False
+    ) -> None:
+        """Rows as a table of these columns, or as an array with everything. `whole`: nothing is cut."""
         if self.json:
             return self.document(rows)
         if not rows:
             return typer.echo(empty)
-        cells = [[_cut(shown(row[column], utc=self.utc)) for column in columns] for row in rows]
+        cut = str if whole else _cut
+        cells = [[cut(shown(row[column], utc=self.utc)) for column in columns] for row in rows]
         numeric = [all(isinstance(row[column], int | float | None) for row in rows) for column in columns]
         titles = [column.replace("_", " ") for column in columns]
         if len(rows) > TABLE_ROWS or not sys.stdout.isatty():

@@ -101,6 +101,7 @@ async def scrub(
     from .. import admin
 
     per_second = None if rate is None else rate * 1e6
+    admin.must_be_there(shell.url)
     async with shell.broker() as broker:
         with shell.progress("reading") as advance:
             found = await admin.scrub(broker, queue, rate=per_second, quarantine=quarantine, on_progress=advance)
@@ -108,7 +109,7 @@ async def scrub(
         shell.document(found)
     else:
         rows = [{"queue": each.queue, "key": each.key, "problem": each.problem} for each in found.wrong]
-        shell.table(rows, ("queue", "key", "problem"), empty="nothing is wrong")
+        shell.table(rows, ("queue", "key", "problem"), empty="nothing is wrong", whole=True)
         told = f"{found.objects:,} objects, {found.bytes / 1e6:,.1f} MB in {found.seconds:.1f} s"
         shell.note(f"{told}; {found.without_sums:,} of them have no sum yet" if found.without_sums else told)
     if found.wrong:

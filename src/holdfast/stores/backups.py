@@ -145,7 +145,10 @@ class Backups(Protocol):
 def backups_of(store: Store) -> Backups:
     """The third seam of a store; ConfigError where it has none."""
     if store.backups is None:
-        raise ConfigError("this kind of store cannot be backed up or restored by Holdfast")
+        raise ConfigError(
+            "a served store (http://) is backed up, restored and moved where it lies: give the URL that "
+            "`holdfast serve` was given"
+        )
     return store.backups
 
 

@@ -253,6 +253,14 @@ def unmade(location: Location) -> list[str]:
     return made if database.exists() else [*made, f"create the database {database}"]
 
 
+def must_be_there(location: Location) -> None:
+    """A mistyped path must not make a new store; ConfigError. What is left of a store is for its opening to judge."""
+    from .log.folder import has_remains
+
+    if unmade(location) and not (location.scheme == "file" and has_remains(Path(location.place).absolute())):
+        raise ConfigError(f"there is no store at {redact(location.place)}")
+
+
 def grants(location: Location, options: StoreOptions, role: str) -> str:
     """SQL that gives a role what producers and workers need, without any I/O; ConfigError where there are no roles."""
     if location.kind is not _POSTGRES:

@@ -165,6 +165,21 @@ def test_urls_are_taken_apart(url: str, place: str, ours: list[tuple[str, str]])
     assert take_apart(url, "shown") == (place, ours)
 
 
+async def test_copies_of_a_served_store_are_made_where_it_lies(tmp_path: Path) -> None:
+    with ServerThread(f"file://{tmp_path}/store") as server:
+        async with holdfast.connect(server.address) as broker:
+            await (await broker.queue("jobs")).enqueue(1)
+        for copy in (
+            holdfast.backup(server.address, tmp_path / "target"),
+            holdfast.move(server.address, tmp_path / "other"),
+        ):
+            with pytest.raises(holdfast.ConfigError, match="give the URL that `holdfast serve` was given"):
+                await copy
+        async with holdfast.connect(server.address) as broker:
+            assert not (await broker.queues())[0].paused
+    assert not (tmp_path / "target").exists()
+
+
 async def test_a_token_is_never_shown(tmp_path: Path) -> None:
     with ServerThread(f"file://{tmp_path}/store", tokens=("a:read:canary-canary-canary-1",)) as server:
         address = server.address.replace("http://", "http://canary-canary-canary-2@")

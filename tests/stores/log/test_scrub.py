@@ -130,4 +130,11 @@ def test_the_command_says_what_is_wrong(tmp_path: Path) -> None:
     data = bytearray(file.read_bytes())
     data[100] ^= 1
     file.write_bytes(data)
-    assert "do not match" in cli("scrub", "--queue", "jobs", code=1).stdout
+    told = cli("scrub", "--queue", "jobs", code=1).stdout
+    assert "do not match" in told
+    assert file.name in told, "nothing is cut"
+    file.unlink()
+    assert "taken off the store's list: its bytes are gone" in cli("scrub", "--quarantine", code=1).stdout
+    assert "no queue 'jbos'" in cli.error("scrub", "--queue", "jbos")
+    assert "there is no store at" in Cli(tmp_path / "stroe").error("scrub")
+    assert not (tmp_path / "stroe").exists()

@@ -186,9 +186,8 @@ class _Scrub:
 
     async def _set_aside(self, wrong: Reread) -> Reread:
         """What nobody can read; not blocks, which the next claim ends as dead, nor bundles, whose parts are sound."""
-        if not await self._space.transact(partial(_move, key=wrong.key, counts=self._space.request_costs)):
-            return wrong
-        return msgspec.structs.replace(wrong, problem=f"moved to {damage.KEPT}: {wrong.problem}")
+        done = await self._space.transact(partial(_move, key=wrong.key, counts=self._space.request_costs))
+        return msgspec.structs.replace(wrong, problem=f"{done}: {wrong.problem}") if done else wrong
 
 
 def _page(prefix: str, after: str, view: Reading) -> list[str]:
@@ -238,12 +237,13 @@ def _is_stray(view: Reading, root: str) -> bool:
     return config.closing is None and Address(queue, False).archive_root(config) != root
 
 
-def _move(tx: Transaction, key: str, counts: bool) -> bool:
+def _move(tx: Transaction, key: str, counts: bool) -> str:
+    """What was done, in words; empty: nothing."""
     relative = key.removeprefix(names.log_of(key)) if "/" in key else key
     if relative == "head" or key.startswith(names.CONFIGS) or relative.startswith(damage.KEPT):
-        return False
+        return ""
     if "/" not in key or names.is_block(key):
-        return False
+        return ""
     left = damage.left(tx, key)
     if counts and relative.startswith("archive/") and tx.list(key, limit=1):
         with suppress(names.BadKey):
@@ -252,4 +252,4 @@ def _move(tx: Transaction, key: str, counts: bool) -> bool:
         # Not under a name that ends like an archive file: it would have to be one.
         tx.create(f"{names.log_of(key)}{damage.KEPT}{relative}.bytes", left)
     tx.delete(key)
-    return True
+    return f"moved to {damage.KEPT}" if left is not None else "taken off the store's list"

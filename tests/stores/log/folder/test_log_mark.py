@@ -38,9 +38,13 @@ asyncio.run(main())
 def killed(tmp_path: Path) -> Path:
     """The folder of a process that was killed after all its messages were acknowledged, and one was leased."""
     folder = tmp_path / "store"
+    send(folder)
+    return folder
+
+
+def send(folder: Path) -> None:
     done = subprocess.run([sys.executable, "-c", SENDS, folder.as_uri()], timeout=60, check=False)
     assert done.returncode == -signal.SIGKILL
-    return folder
 
 
 def flip(path: Path, at: int) -> None:
@@ -103,6 +107,62 @@ async def test_a_log_that_is_gone_is_said(killed: Path, how: str, caplog: pytest
         assert (await opened(killed))[0] < SENT
     assert "the write-ahead log was removed: up to " in caplog.text
     assert (killed / CUT).exists()
+
+
+@pytest.mark.parametrize("log", ["left out", "empty"])
+async def test_a_copy_without_its_log_is_said(killed: Path, log: str, tmp_path: Path) -> None:
+    """Copied, every date is new."""
+    async with holdfast.connect(killed.as_uri()):
+        pass  # closed in order
+    send(killed)
+    copy = shutil.copytree(killed, tmp_path / "copy", copy_function=shutil.copy)
+    for name in (LOG, "holdfast.db-shm"):
+        (copy / name).unlink()
+    if log == "empty":
+        (copy / LOG).touch()
+    left, said = await opened(copy)
+    assert left == SENT
+    assert len(said) == 1
+    assert "the database is an earlier one, or its write-ahead log is missing: up to " in said[0]
+    assert SENT <= int(said[0].partition("up to ")[2].partition(" commits")[0]) <= 2 * SENT + 10
+    (copy / CUT).unlink()
+    assert await opened(copy) == (SENT, []), "told once"
+    assert await opened(killed) == (2 * SENT, [])
+
+
+async def test_an_earlier_database_is_said(tmp_path: Path) -> None:
+    folder, earlier = tmp_path / "store", tmp_path / "earlier.db"
+    for number in range(3):
+        async with holdfast.connect(folder.as_uri()) as broker:
+            queue = await broker.queue("jobs")
+            for each in range(10):
+                await queue.enqueue(each)
+        if number == 1:
+            shutil.copy(folder / DATABASE, earlier)
+    assert await opened(folder) == (30, [])
+    shutil.copy(earlier, folder / DATABASE)
+    left, said = await opened(folder)
+    assert left == 20
+    assert len(said) == 1
+    assert "the database is an earlier one" in said[0]
+    lost = int(said[0].partition("up to ")[2].partition(" commits")[0])
+    assert 10 <= lost <= 30
+    async with holdfast.connect(folder.as_uri()) as broker:
+        await (await broker.queue("jobs")).enqueue(1)
+    assert len((folder / CUT).read_bytes().splitlines()) == 1
+
+
+async def test_two_processes_in_turn_are_no_alarm(tmp_path: Path) -> None:
+    """Each counts for itself, and both note."""
+    folder = tmp_path / "store"
+    async with holdfast.connect(folder.as_uri()) as one, holdfast.connect(folder.as_uri()) as two:
+        queues = [await broker.queue("jobs") for broker in (one, two)]
+        for number in range(300):
+            await queues[number % 2].enqueue("x" * 20_000)
+        trial = tmp_path / "trial"
+        shutil.copytree(folder, trial)
+    assert await opened(trial) == (300, [])
+    assert await opened(folder) == (300, [])
 
 
 async def test_who_removes_a_log_that_was_copied_loses_nothing(killed: Path) -> None:

@@ -48,6 +48,7 @@ class Listed(msgspec.Struct, frozen=True, gc=False):
     key: str
     tag: Tag
     made: float
+    size: int = 0  # bytes
 
 
 class Ending:
@@ -205,4 +206,4 @@ def _tag(meta: Any) -> Tag:
 
 
 def _listed(meta: Any) -> Listed:
-    return Listed(meta["path"], _tag(meta), meta["last_modified"].timestamp())
+    return Listed(meta["path"], _tag(meta), meta["last_modified"].timestamp(), meta["size"])

@@ -198,6 +198,8 @@ class Committer:
     def _commit(self, view: Writing) -> None:
         if view.wrote and self._connection is not None and self._wal is not None:
             self.clock.mark(self._connection, view.now, view.calendar)
+            if self._mark is not None and view.lasting:
+                self._mark.count(self._connection)
             self._wal.make_room()
         lasts = view.commit()
         # Whoever waits learns of nothing before this. A lease promises nothing, so that one may be handed out of a

@@ -285,6 +285,11 @@ class Writing(Snapshot):
         return self._others_wrote
 
     @property
+    def lasting(self) -> bool:
+        """The transaction waits for the disk."""
+        return self._lasting
+
+    @property
     def open(self) -> bool:
         """Still a transaction; a full or failing disk makes SQLite give up all of it."""
         return self._connection.in_transaction

@@ -2,7 +2,8 @@
 
 SQLite takes a log up to the first frame that does not match its checksum and forgets what was committed behind it. The
 note is written after a commit is on the disk and is not synced itself: after a power cut it may be older than the log,
-never ahead of it.
+never ahead of it. Once for each log the count of commits goes into the database too: an earlier database, or one whose
+log did not come along, has a lower one.
 """
 
 from __future__ import annotations
@@ -27,8 +28,12 @@ if TYPE_CHECKING:
     from pathlib import Path
 
 MARK, CUT = "log-mark", "log-cut"
-_NOTE = struct.Struct("<8s8sQdI")  # what it is, the salts of the log, its frames, the wall clock, a sum
-_MAGIC = b"hf mark1"
+_NOTE = struct.Struct("<8s8sQdQQI")  # what it is, then as in `Noted`, and a sum
+_MAGIC = b"hf mark2"
+_COUNT = (
+    "INSERT INTO meta (name, value) VALUES ('commits', ?1) "
+    "ON CONFLICT (name) DO UPDATE SET value = max(value, ?1) + 1 RETURNING value"
+)
 _OPEN = os.O_RDWR | os.O_CREAT | os.O_NOFOLLOW | os.O_CLOEXEC
 _CURE = f"restore a backup, or remove the file {CUT} once nothing is missed"
 _TICK_S = 0.02  # by which a file's date may lag behind the clock: the kernel's tick
@@ -41,20 +46,29 @@ class Noted(msgspec.Struct, frozen=True):
     salts: bytes
     frames: int
     at: float
+    known: int = 0  # commits that the database knows of at least
+    commits: int = 0  # so far, in the life of the store
 
 
 class Cut(msgspec.Struct, frozen=True):
-    """What a log has lost: commits, the last of them at this time. `gone`: all of it, and these are at most so many."""
+    """What a log has lost: commits, the last of them at this time. `gone`: all of it, and these are at most so many.
+
+    `older`: the database as a whole, or one without its log.
+    """
 
     commits: int
     at: float
     found: float
     gone: bool = False
+    older: bool = False
 
     def __str__(self) -> str:
         last, found = (datetime.fromtimestamp(at, UTC).isoformat(" ", "seconds") for at in (self.at, self.found))
-        what, most = ("was removed", "up to ") if self.gone else ("was cut off", "")
-        return f"the write-ahead log {what}: {most}{self.commits:,} commits up to {last} are lost (found {found})"
+        what = f"the write-ahead log was {'removed' if self.gone else 'cut off'}"
+        if self.older:
+            what = "the database is an earlier one, or its write-ahead log is missing"
+        most = "up to " if self.gone or self.older else ""
+        return f"{what}: {most}{self.commits:,} commits, the last of {last}, are lost (found {found})"
 
 
 class LogMark:
@@ -67,6 +81,10 @@ class LogMark:
         """
         self._inside = inside
         self._copied = _date(DATABASE, inside)
+        self._known = 0  # commits that the database knows of
+        self._counted: bytes | None = None  # the log that this count went to
+        self._seen = b""  # the log of the last commit
+        self._asked = 0  # the count that this transaction writes
         self._fd: int | None = None
         with contextlib.suppress(OSError):
             self._fd = os.open(MARK, _OPEN, 0o666, dir_fd=inside)
@@ -76,42 +94,62 @@ class LogMark:
         if fd is not None:
             os.close(fd)
 
+    def count(self, connection: apsw.Connection) -> None:
+        """At the end of each transaction that is synced: one of the first of a log has the count with it."""
+        self._asked = 0
+        if self._fd is not None and self._counted != self._seen:
+            noted = self.read()
+            row = connection.execute(_COUNT, (noted.commits if noted is not None else 0,)).fetchone()
+            assert row is not None
+            self._asked = int(row[0])
+
     def note(self, wal: WriteAheadLog) -> None:
         """After a commit that was synced. A note that cannot be written leaves an older one, which is no harm."""
-        if self._fd is not None:
-            with contextlib.suppress(OSError):
-                self._write(self._fd, *wal.reached())
+        if self._fd is None:
+            return
+        with contextlib.suppress(OSError):
+            salts, frames = wal.reached()
+            if self._asked:
+                self._known, self._counted, self._asked = self._asked, salts, 0
+            self._seen = salts
+            noted = self.read()  # others have noted since
+            self._write(salts, frames, self._known, max(self._known, 1 + noted.commits if noted is not None else 0))
 
     def note_closed(self) -> None:
         """After the connection was closed: whether it was the last one, which copies the log and removes it."""
         if self._fd is not None and self._inside is not None:
             with contextlib.suppress(OSError):
-                if not _date(LOG, self._inside):
-                    self._write(self._fd, bytes(8), 0)
+                noted = self.read()
+                if not _date(LOG, self._inside) and noted is not None:
+                    self._write(bytes(8), 0, max(self._known, noted.known), noted.commits)
 
-    @staticmethod
-    def _write(fd: int, salts: bytes, frames: int) -> None:
-        body = _NOTE.pack(_MAGIC, salts, frames, time.time(), 0)[:-4]
-        os.pwrite(fd, body + zlib.crc32(body).to_bytes(4, "little"), 0)
+    def _write(self, salts: bytes, frames: int, known: int, commits: int) -> None:
+        assert self._fd is not None
+        body = _NOTE.pack(_MAGIC, salts, frames, time.time(), known, commits, 0)[:-4]
+        os.pwrite(self._fd, body + zlib.crc32(body).to_bytes(4, "little"), 0)
 
     def read(self) -> Noted | None:
         """None: nobody has noted anything, or it cannot be read."""
         data = os.pread(self._fd, _NOTE.size, 0) if self._fd is not None else b""
         if len(data) < _NOTE.size or zlib.crc32(data[:-4]) != int.from_bytes(data[-4:], "little"):
             return None
-        magic, salts, frames, at, _ = _NOTE.unpack(data)
-        return Noted(salts, frames, at) if magic == _MAGIC else None
+        magic, salts, frames, at, known, commits, _ = _NOTE.unpack(data)
+        return Noted(salts, frames, at, known, commits) if magic == _MAGIC else None
 
     def look(self, connection: apsw.Connection) -> Cut | None:
-        """Before anything is written: whether the log has lost synced commits; it is told, and kept for `doctor`."""
+        """Before anything is written: whether synced commits were lost; it is told, and kept for `doctor`."""
         noted = self.read()
+        self._known = _known(connection)
         cut = _cut(noted, connection, self._inside, self._copied) if noted is not None and noted.frames else None
-        if cut is not None:
+        if cut is None and noted is not None and noted.known > self._known:
+            cut = Cut(noted.commits - self._known, noted.at, time.time(), older=True)
+        if cut is not None and noted is not None:
             _LOG.error("%s; %s", cut, _CURE)
             with contextlib.suppress(OSError):  # a full disk
                 fd = os.open(CUT, _OPEN | os.O_APPEND, 0o666, dir_fd=self._inside)
                 with open(fd, "ab") as file:
                     file.write(msgspec.json.encode(cut) + b"\n")
+                self._write(bytes(8), 0, self._known, noted.commits)  # it is told once
         return cut
 
 
@@ -147,6 +185,14 @@ def _cut(noted: Noted, connection: apsw.Connection, inside: int | None, copied: 
 def _gone(noted: Noted, copied: float) -> Cut | None:
     """Of a log that is not there, or empty; None: the database was written since, so it was copied."""
     return Cut(noted.frames, noted.at, time.time(), gone=True) if copied < noted.at - _TICK_S else None
+
+
+def _known(connection: apsw.Connection) -> int:
+    """The commits that the database knows of; 0: none, or it is of a version that did not count."""
+    if connection.execute("SELECT 1 FROM sqlite_schema WHERE name = 'meta'").fetchone() is None:
+        return 0
+    row = connection.execute("SELECT value FROM meta WHERE name = 'commits'").fetchone()
+    return 0 if row is None else int(row[0])
 
 
 def _date(name: str, inside: int | None) -> float:
