@@ -395,9 +395,9 @@ class PriorityConsumers:
             consumer.dropped()
         self.wake_all()
 
-    async def rebuild_starved(self) -> int:
-        """Consumers with a backlog that twice in a row gave nothing are made anew; how many."""
-        rebuilt = 0
+    async def looks_starved(self) -> bool:
+        """Whether a consumer has a backlog and gave nothing; where that is so twice in a row, it is made anew."""
+        is_any = False
         for info in await self.look():
             priority = int(info["name"])
             starved = info["num_pending"] > 0  # and whoever asks us this was just given nothing
@@ -405,8 +405,8 @@ class PriorityConsumers:
             if self._starved[priority] >= 2:
                 self._starved[priority] = 0
                 await self._remake(priority)
-                rebuilt += 1
-        return rebuilt
+            is_any |= starved
+        return is_any
 
     async def _remake(self, priority: int) -> None:
         consumer = self._consumers[priority]
