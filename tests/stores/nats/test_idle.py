@@ -70,3 +70,27 @@ async def test_delay_that_ends_between_two_rare_looks(own: Server) -> None:
         delivery = await queue.dequeue(wait=20)
         assert delivery is not None
         assert time.monotonic() - began < 2 + 1.5
+
+
+async def test_upkeep_rests_while_nothing_happens(own: Server) -> None:
+    async with holdfast.connect(own.url) as here, holdfast.connect(own.url, poll_interval=POLL_SECONDS) as there:
+        producer, consumer = await here.queue("jobs"), await there.queue("jobs")
+
+        async def rests() -> bool:
+            await there.store.maintain("jobs")
+            assert await consumer.dequeue(wait=3 * POLL_SECONDS) is None
+            return there.store.is_resting("jobs")
+
+        await producer.enqueue(1)
+        held = await consumer.dequeue()
+        assert held is not None
+        for _ in range(2):
+            assert not await rests(), "a message is held"
+        await held.complete()
+        await eventually(rests, "upkeep with nothing to do", within=40)
+        await here.queue("jobs", max_attempts=7)
+        await eventually(lambda: not there.store.is_resting("jobs"), "options that must be read")
+        await eventually(rests, "upkeep with nothing to do", within=40)
+        await producer.enqueue(1)
+        assert await consumer.dequeue(wait=10) is not None
+        assert not there.store.is_resting("jobs")

@@ -27,7 +27,7 @@ if TYPE_CHECKING:
     from .settling import Settler
 
 
-_RARELY_S = 10.0  # between two looks at a queue in which nothing happens: the server hands out what comes by itself
+RARELY_S = 10.0  # between two looks at a queue in which nothing happens: the server hands out what comes by itself
 
 
 class _Candidate(msgspec.Struct):
@@ -74,7 +74,7 @@ class Claimer:
             heard = heard or self._unheard is None
             left = started + wait - time.monotonic()
             if not _is_empty(claims):
-                self._quiet = 0
+                self._quiet, partition.stirred_at = 0, time.monotonic()
             if not _is_empty(claims) or (left <= 0 and heard):
                 await partition.consumers.rest()
                 return claims
@@ -101,7 +101,7 @@ class Claimer:
     def _pause(self) -> float:
         """Seconds between two looks, rarer and rarer: they are for what the server has not told of."""
         interval = self._partition.connection.options.poll_interval
-        return max(interval, min(_RARELY_S, interval * 2.0 ** min(self._quiet, 10)))
+        return max(interval, min(RARELY_S, interval * 2.0 ** min(self._quiet, 10)))
 
     async def _wait(self, seconds: float, *, quietly: bool) -> None:
         """For a message, or `quietly` for a word that something has changed."""
