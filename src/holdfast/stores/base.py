@@ -39,6 +39,7 @@ PAGE_ROWS = 1000  # of one call where nobody says how many: fewer cost a trip ea
 CALL_S = 3600.0  # for which a named call is remembered: longer than anybody repeats one
 LONG_POLL_S = 20.0  # a claim waits so long for the first message; proxies cut who is silent for a minute
 EMPTY_S = 60.0  # for which a queue that gave nothing is believed to be empty when nobody tells otherwise
+RESTS_S = 600.0  # after which a queue in which nothing happens is maintained again: retention goes by days
 LOOK_AGAIN_S = 1.0  # between two looks at what nobody announces; how long a look is believed
 
 

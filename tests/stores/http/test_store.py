@@ -191,8 +191,16 @@ async def test_a_token_is_never_shown(tmp_path: Path) -> None:
     assert "canary" not in str(unreachable.value)
 
 
-async def test_a_closed_port_is_said_at_once() -> None:
+@pytest.mark.parametrize(
+    ("host", "words"),
+    [
+        ("127.0.0.1:1", "connection refused: no server listens there$"),
+        ("localhost:1", "connection refused: no server listens there$"),
+        ("no.such.host.invalid", r"unknown host \([^()]+\)$"),
+    ],
+)
+async def test_a_closed_port_or_an_unknown_host_is_said_at_once(host: str, words: str) -> None:
     began = time.monotonic()
-    with pytest.raises(holdfast.Unavailable, match="Cannot connect"):
-        await holdfast.connect("http://127.0.0.1:1")
+    with pytest.raises(holdfast.Unavailable, match=f"^http://{host}: {words}"):
+        await holdfast.connect(f"http://{host}")
     assert time.monotonic() - began < 5.0

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import asyncio
+import errno
 import http.client
 import time
 from collections.abc import Callable
@@ -122,4 +123,13 @@ class Client:
 
 
 def _worded(error: Exception) -> str:
+    if isinstance(error, aiohttp.ClientConnectorDNSError):
+        return f"unknown host ({error.os_error.strerror})"
+    if isinstance(error, aiohttp.ClientConnectorError) and _is_refused(error.os_error):
+        return "connection refused: no server listens there"
     return str(error) or type(error).__name__
+
+
+def _is_refused(error: OSError) -> bool:
+    """Several addresses of one host make one error, which has no number but those in its text."""
+    return error.errno == errno.ECONNREFUSED or (error.errno is None and f"[Errno {errno.ECONNREFUSED}]" in str(error))

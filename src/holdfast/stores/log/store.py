@@ -17,7 +17,7 @@ from ...config import QueueOptions, StoreOptions
 from ...errors import MessageNotFound, QueueNotEmpty, QueueNotFound
 from ...ids import Ids
 from .. import formats
-from ..base import DEAD, EMPTY_S, CallName, Check, Ordinary, QueueInfo, Reread, SingleAppend, stats_one_by_one
+from ..base import DEAD, EMPTY_S, RESTS_S, CallName, Check, Ordinary, QueueInfo, Reread, SingleAppend, stats_one_by_one
 from ..capabilities import Capabilities
 from ..formats import Format
 from ..records import Answer, Change, Claims, Dedup, Enqueued, Envelope, Settlement, Stats, Stored, View
@@ -38,7 +38,6 @@ from .values import LogValues
 from .worker_reports import LogWorkerReports
 
 T = TypeVar("T")
-_RESTS = 600.0  # seconds after which an idle queue is looked at again: retention goes by days
 
 
 class Empty(msgspec.Struct, frozen=True, gc=False):
@@ -547,7 +546,7 @@ class LogStore(Ordinary):
     def is_resting(self, queue: str) -> bool:
         """Nothing has changed since upkeep found nothing to do; by and by time alone makes some."""
         idle = self._found_idle.get(queue)
-        if idle is None or self._pulse is None or time.monotonic() - idle > _RESTS:
+        if idle is None or self._pulse is None or time.monotonic() - idle > RESTS_S:
             return False
         return self._pulse.is_unchanged(work_topic(queue), self._log(queue).committer.root, since=idle)
 

@@ -27,6 +27,9 @@ if TYPE_CHECKING:
     from .settling import Settler
 
 
+RARELY_S = 10.0  # between two looks at a queue in which nothing happens: the server hands out what comes by itself
+
+
 class _Candidate(msgspec.Struct):
     """A message that was handed to us."""
 
@@ -56,6 +59,7 @@ class Claimer:
         self._settler = settler
         self._passed = 0  # messages of open calls that the last look passed over
         self._unheard: Lost | None = None  # the server did not answer the last look
+        self._quiet = 0  # waits in a row in which nothing came
         self._not_due = 0  # messages not due that the last look was the first to see: there may be a run of them
 
     async def claim(self, limit: int, lease: float, *, wait: float = 0.0, worker: str | None = None) -> Claims:
@@ -69,13 +73,15 @@ class Claimer:
                 claims = await self._now(info, wish)
             heard = heard or self._unheard is None
             left = started + wait - time.monotonic()
+            if not _is_empty(claims):
+                self._quiet, partition.stirred_at = 0, time.monotonic()
             if not _is_empty(claims) or (left <= 0 and heard):
                 await partition.consumers.rest()
                 return claims
             if self._unheard is not None and deadline.is_over():
                 raise self._unheard
             left = max(left, RETRY_S)
-            seconds = min(left, partition.connection.options.poll_interval, RETRY_S if self._passed else left)
+            seconds = min(left, self._pause(), RETRY_S if self._passed else left)
             await self._wait(seconds, quietly=info.paused or self._passed > 0)
             info = await partition.info()
 
@@ -92,6 +98,11 @@ class Claimer:
             claims = await self._once(info, wish)
         return claims
 
+    def _pause(self) -> float:
+        """Seconds between two looks, rarer and rarer: they are for what the server has not told of."""
+        interval = self._partition.connection.options.poll_interval
+        return max(interval, min(RARELY_S, interval * 2.0 ** min(self._quiet, 10)))
+
     async def _wait(self, seconds: float, *, quietly: bool) -> None:
         """For a message, or `quietly` for a word that something has changed."""
         partition = self._partition
@@ -105,7 +116,8 @@ class Claimer:
         await partition.consumers.stand(max(seconds, RETRY_S))
         await partition.consumers.wait(seconds)
         if time.monotonic() - started >= partition.connection.options.poll_interval * 0.9:
-            await partition.consumers.rebuild_starved()
+            is_starved = await partition.consumers.looks_starved()
+            self._quiet = 0 if is_starved else self._quiet + 1
 
     # ------------------------------------------------------------------ one look
 

@@ -85,6 +85,7 @@ class Partition:
         self.leases: dict[tuple[str, str], Lease] = {}
         self.settled: OrderedDict[tuple[str, str], str] = OrderedDict()  # by id and token: what was done here last
         self.changed = asyncio.Event()
+        self.stirred_at = time.monotonic()  # when something happened here, as far as this process knows
         self._unclean: list[Any] = []  # settlements of what is not kept, behind which is cleaned up while callers go on
         self._cleaning: asyncio.Task[None] | None = None
         self.swept_at = float("-inf")  # by our own clock
@@ -266,6 +267,7 @@ class Partition:
 
     def wake(self) -> None:
         """Everybody here who waits looks again."""
+        self.stirred_at = time.monotonic()
         self.changed.set()
         self.changed = asyncio.Event()
 

@@ -2,12 +2,14 @@
 
 from __future__ import annotations
 
+import time
 from collections.abc import Callable
 
 from ...ids import Ids
+from ..base import RESTS_S
 from . import maintenance
 from .appending import Appender
-from .claiming import Claimer
+from .claiming import RARELY_S, Claimer
 from .copying import Copier
 from .letters import Letters
 from .living_keys import LivingKeys
@@ -28,9 +30,22 @@ class Parts:
         self.living_keys = LivingKeys(partition, self.appender)
         self.looker = Looker(partition)
         self.letters = Letters(partition, self.copier, self.settler)
+        self._kept_at = float("-inf")  # by our own clock: when upkeep began that found nothing to do
 
     async def maintain(self) -> dict[str, int]:
-        return await maintenance.maintain(self.partition, self.letters, self.copier, self.living_keys)
+        began = time.monotonic()
+        done = await maintenance.maintain(self.partition, self.letters, self.copier, self.living_keys)
+        if done and not any(done.values()):
+            self._kept_at = began
+        return done
+
+    @property
+    def is_resting(self) -> bool:
+        """Since upkeep found nothing to do nothing has happened, and somebody waits here and looks."""
+        kept, now = self._kept_at, time.monotonic()
+        return max(self.partition.stirred_at, now - RESTS_S) < kept <= self.partition.consumers.bare_at and (
+            now - self.partition.consumers.bare_at < 2 * RARELY_S
+        )
 
     async def upgrade(self) -> list[str]:
         from . import upgrading  # only `install` needs it

@@ -188,6 +188,7 @@ class PriorityConsumers:
         self._queue = queue
         self._consumers: dict[int, PriorityConsumer] = {}
         self._looked = float("-inf")
+        self.bare_at = float("-inf")  # by our own clock: when the server last said that nothing waits or is held
         self._waiters: deque[asyncio.Future[None]] = deque()
         self._starved: dict[int, int] = {}
         self.came: Callable[[], bool] = lambda: False  # whether somebody else waits for what comes
@@ -260,10 +261,13 @@ class PriorityConsumers:
 
     async def look(self) -> list[dict[str, Any]]:
         """Ask the server which consumers there are; what it says of each."""
+        asked = time.monotonic()
         with of_queue(self._queue):
             infos = await self._reader.pages(f"CONSUMER.LIST.{self.stream}", "consumers", {})
         self._looked = time.monotonic()
         consumers = [info for info in infos if info["name"].isdigit()]
+        if not any(info["num_pending"] or info["num_ack_pending"] for info in consumers):
+            self.bare_at = asked
         for info in consumers:
             await self._know(int(info["name"]), info["config"]["ack_wait"] / 1e9)
         for gone in set(self._consumers) - {int(info["name"]) for info in consumers}:
@@ -395,9 +399,9 @@ class PriorityConsumers:
             consumer.dropped()
         self.wake_all()
 
-    async def rebuild_starved(self) -> int:
-        """Consumers with a backlog that twice in a row gave nothing are made anew; how many."""
-        rebuilt = 0
+    async def looks_starved(self) -> bool:
+        """Whether a consumer has a backlog and gave nothing; where that is so twice in a row, it is made anew."""
+        is_any = False
         for info in await self.look():
             priority = int(info["name"])
             starved = info["num_pending"] > 0  # and whoever asks us this was just given nothing
@@ -405,8 +409,8 @@ class PriorityConsumers:
             if self._starved[priority] >= 2:
                 self._starved[priority] = 0
                 await self._remake(priority)
-                rebuilt += 1
-        return rebuilt
+            is_any |= starved
+        return is_any
 
     async def _remake(self, priority: int) -> None:
         consumer = self._consumers[priority]

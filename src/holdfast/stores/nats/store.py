@@ -361,3 +361,6 @@ class NatsStore(Ordinary):
     async def maintain(self, queue: str) -> dict[str, int]:
         with self._verb(f"maintaining {queue!r}"):
             return await self.parts(queue).maintain()
+
+    def is_resting(self, queue: str) -> bool:
+        return self.parts(queue).is_resting

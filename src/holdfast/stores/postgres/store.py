@@ -19,6 +19,7 @@ from . import doctor, maintenance
 from .backups import PostgresBackups
 from .batches import PostgresBatches
 from .first_connection import first_connection
+from .idle import Idle
 from .notify import Bell, Endings, Listener, Notifier
 from .partition import Topic
 from .pool import LentPool, Pool, ThreadPool
@@ -66,6 +67,7 @@ class PostgresStore(Ordinary):
         self._notifier = Notifier(self._listener.notify) if self._listener else None
         self._endings = Endings(self._bell, self._listener, self._notifier, poll=options.poll_interval)
         self._several = Several(self._pool, Statements(options.schema), self._bell, poll_interval=options.poll_interval)
+        self._idle = Idle(self._pool, Statements(options.schema), self._bell, poll_interval=options.poll_interval)
         self._thread_pool = ThreadPool(address.connect, options.operation_timeout)
         self._topics: dict[str, Topic] = {}
         self._ids = Ids()
@@ -179,6 +181,7 @@ class PostgresStore(Ordinary):
         if self._listener is not None:
             await self._listener.close()
         await self._batches.close()
+        await self._idle.close()
         await asyncio.to_thread(self._thread_pool.close)  # an event loop of its own cannot run in this thread
         await self._pool.close()
 
@@ -210,6 +213,7 @@ class PostgresStore(Ordinary):
         await self._registry.delete(name, force=force)
         self._topics.pop(name, None)
         self._several.forget(name)
+        self._idle.forget(name)
         self._bell.ring(name)
 
     async def pause(self, name: str, paused: bool) -> None:
@@ -278,23 +282,31 @@ class PostgresStore(Ordinary):
     async def claim(
         self, queue: str, limit: int, lease: float, *, wait: float = 0.0, worker: str | None = None
     ) -> Claims:
-        deadline = time.monotonic() + wait
+        started = time.monotonic()
         if wait > 0 and self._listener is not None:
             self._listener.start()  # also while there is much to do: others may wish to hear what we end
         if wait <= 0 and queue in self._several:
             return await self._claim_watched(queue, limit, lease, worker)
-        claimer, dead = self._topic(queue).claimer, queue.endswith(DEAD)
+        # A wait with a look in it may go on with the one before; what it answers in the end is never older than it is.
+        enough = self._idle.recent() if wait > 2 * self._options.poll_interval else started
         while True:
-            ticket = self._bell.ticket(queue)
-            claims = await self._claim(queue, limit, lease, worker, dead=dead)
-            left = deadline - time.monotonic()
-            if claims.messages or claims.expired or left <= 0:
+            ticket, due, claims = self._bell.ticket(queue), None, Claims([])
+            if is_asked := self._idle.seen(queue) < enough:
+                claims = await self._claim(queue, limit, lease, worker, dead=queue.endswith(DEAD))
+            left, enough = started + wait - time.monotonic(), started
+            if claims.messages or claims.expired or (left <= 0 and (is_asked or self._idle.seen(queue) >= started)):
                 return claims
-            due = await claimer.next_due(dead=dead)
-            pause = min(left, self._options.poll_interval)
-            if due is not None:
-                pause = min(pause, max(0.001, due))
-            await self._bell.wait(queue, pause, since=ticket)
+            if is_asked:
+                due = await self._topic(queue).claimer.next_due(dead=queue.endswith(DEAD))
+            await self._await_work(queue, left, due, ticket)
+
+    async def _await_work(self, queue: str, seconds: float, due: float | None, ticket: int) -> None:
+        """Until there may be something; one that waits for its time, or dead letters, are looked at by the clock."""
+        if due is None and not queue.endswith(DEAD):
+            await self._idle.wait(queue, seconds, since=ticket)
+            return
+        pause = min(seconds, self._options.poll_interval)
+        await self._bell.wait(queue, pause if due is None else min(pause, max(0.001, due)), since=ticket)
 
     async def ready(self, queues: Sequence[str], *, wait: float = 0.0) -> list[str]:
         if wait > 0 and self._listener is not None:
@@ -436,12 +448,19 @@ class PostgresStore(Ordinary):
 
     async def maintain(self, queue: str) -> dict[str, int]:
         name = queue.removesuffix(DEAD)
+        topic, since = self._topic(name), self._idle.ticket(name)
         info = await self._registry.must(name)
-        topic = self._topic(name)
         done = await maintenance.maintain(self._pool, topic.sql, name, info.options)
         if not done:
             return done
         lapsed = await topic.claimer.lapse_all()
         if lapsed:
             self._endings.ended(name)
-        return done | {"expired": lapsed} | await self._batches.maintain(name)
+        done |= {"expired": lapsed} | await self._batches.maintain(name)
+        if not any(done.values()):
+            self._idle.maintained(name, since)
+        return done
+
+    def is_resting(self, queue: str) -> bool:
+        """Nothing was there since upkeep had nothing to do, and we would hear of other options."""
+        return self._listener is not None and bool(self._listener.works) and self._idle.is_resting(queue)
