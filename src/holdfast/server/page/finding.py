@@ -14,7 +14,7 @@ from ...stores.base import Store
 
 FINDING_S = 2.0  # what somebody who waits for a page can wait for
 PATIENT_S = 30.0  # for those who ask for all queues
-_AT_ONCE = 200  # queues of one call: the time is looked at in between
+_ASKED_QUEUES = 200  # queues of one call: the time is looked at in between
 
 
 class Found(msgspec.Struct, frozen=True):
@@ -53,7 +53,7 @@ async def find(store: Store, id: str, names: Sequence[str], *, seconds: float) -
     with contextlib.suppress(TimeoutError):
         async with asyncio.timeout(seconds):
             while asked < len(names):
-                some = names[asked : asked + _AT_ONCE]
+                some = names[asked : asked + _ASKED_QUEUES]
                 found = await store.find_queue(some, id)
                 asked += len(some)
                 if found is not None:
