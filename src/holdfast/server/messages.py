@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import hashlib
+from functools import partial
 from typing import Annotated, Any
 
 from litestar import Request, Response, get, post
@@ -45,7 +46,9 @@ async def enqueue(
     if not made:
         return reply(request, Ids([], [] if data.report else UNSET), status=201)
     if how == PLAIN:
-        ids = await found._opened.append(made, call=await _call(request, found, key))
+        append = partial(found._opened.append, made, call=await _call(request, found, key))
+        is_single = len(made) == 1 and made[0].dedup_key is None and key is None
+        ids = await (served_of(request).single(queue, append) if is_single else append())
         return reply(request, Ids(ids), status=201)
     if key is not None or (len(made) > 1 and data.dedup != "window"):
         raise Refused(

@@ -123,6 +123,8 @@ class Seam:
         if store is not None:
             return await store.append_call(asked.queue, messages, CallName(asked.call, asked.digest))
         do = partial(self._store.append, asked.queue, messages)
+        if len(messages) == 1 and messages[0].dedup_key is None:
+            do = partial(self._served.single, asked.queue, do)
         return await asyncio.shield(self._remembered(asked, do))
 
     async def _append_once(self, holder: Holder, receive: Receive, asked: AppendOnce) -> list[Enqueued]:

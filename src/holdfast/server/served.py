@@ -17,6 +17,7 @@ from ..queue import Queue
 from ..stores.base import LOOK_AGAIN_S
 from .audits import Audits
 from .deaths import DeathWatch
+from .gathering import Gathering
 from .history import History
 from .jobs import Jobs
 from .measuring import Measuring
@@ -57,6 +58,7 @@ class Served:
         self._waits = 0
         self.streams = 0  # of events, that are open
         self._queues: dict[str, tuple[Queue[Any], float]] = {}
+        self._gatherings: dict[str, Gathering] = {}
 
     async def queue(self, name: str) -> Queue[Any]:
         """A queue that must be there, looked for once a second: every request names one."""
@@ -67,9 +69,16 @@ class Served:
             self._queues[name] = found, time.monotonic() + LOOK_AGAIN_S
         return found
 
+    async def single(self, name: str, do: Callable[[], Awaitable[T]]) -> T:
+        """A call that adds one message: where requests are paid for, together with others that come about now."""
+        if self.broker.store.requests() is None or self.broker.options.linger:
+            return await do()
+        return await self._gatherings.setdefault(name, Gathering()).call(do)
+
     def forget(self, name: str) -> None:
         """It may be gone, or other than it was."""
         self._queues.pop(name, None)
+        self._gatherings.pop(name, None)
         self.watch.forget()
 
     async def uninstall(self) -> list[str]:

@@ -10,6 +10,7 @@ from .appending import Appender, Batch, News
 from .claiming import Claimer
 from .living_keys import LivingKeys
 from .lookup import Letters
+from .named_calls import NamedCalls
 from .pool import Pool
 from .registry import Registry
 from .schema import Schema
@@ -44,7 +45,7 @@ class Topic:
         self.appender = Appender(
             pool, self.sql, queue, number=number, heard=heard, news=news, dedup_window=self._dedup_window
         )
-
+        self.named_calls = NamedCalls(pool, self.sql, queue, self.appender, news)
         self.living_keys = LivingKeys(pool, self.sql, queue, self.appender)
 
     def _keeps(self) -> bool:

@@ -229,7 +229,7 @@ class PostgresStore(Ordinary):
         if not messages:
             await self._registry.must(queue)
             return []
-        ids = await self._topic(queue).appender.append_call(messages, call)
+        ids = await self._topic(queue).named_calls.append(messages, call)
         self._appended(queue)
         return ids
 
