@@ -20,7 +20,7 @@ from . import rows
 from .caller_transaction import Speaker, joined
 from .faults import Unanswered, translated
 from .pool import Pool
-from .statements import NO_EXPIRES, Statements
+from .statements import Statements
 
 _COPY_MESSAGES = 300  # from which COPY pays for its round trips
 _FLIGHTS = 3  # calls on their way at once; those that come meanwhile gather
@@ -163,9 +163,7 @@ class Appender:
         return answer
 
     def batch(self, messages: Sequence[Envelope]) -> Batch:
-        """The messages with ids that only go up; ConfigError where some expire and the schema cannot say so."""
-        if not self._sql.expires and rows.ends(messages):
-            raise ConfigError(NO_EXPIRES)
+        """The messages with ids that only go up."""
         ids: list[str] = []
         for start in range(0, len(messages), makers.PLACES):
             ids += _numbered(messages[start : start + makers.PLACES], self._number())
