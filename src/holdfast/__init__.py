@@ -18,6 +18,7 @@ if TYPE_CHECKING:
     from .config import QueueOptions as QueueOptions
     from .config import StoreOptions as StoreOptions
     from .config import WorkerOptions as WorkerOptions
+    from .deliveries import Attempt as Attempt
     from .deliveries import Delivery as Delivery
     from .deliveries import Record as Record
     from .ended import Replayed as Replayed
@@ -66,7 +67,7 @@ _HOMES = {
     "backups": ("Backup", "Restored", "backup", "move", "restore"),
     "broker": ("Broker", "connect"),
     "config": ("QueueOptions", "StoreOptions", "WorkerOptions"),
-    "deliveries": ("Delivery", "Record"),
+    "deliveries": ("Attempt", "Delivery", "Record"),
     "ended": ("Replayed",),
     "errors": (
         *("CodecError", "ConfigError", "Damaged", "Fenced", "HoldfastError", "InvalidPriority", "LeaseLost"),
@@ -89,6 +90,7 @@ _HOME_OF = {name: home for home, names in _HOMES.items() for name in names}
 
 __all__ = [
     "App",
+    "Attempt",
     "Backup",
     "Broker",
     "CodecError",

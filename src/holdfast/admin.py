@@ -16,6 +16,7 @@ from . import config
 from .broker import Broker, connect
 from .checkup import look_into as look_into
 from .cron import Times, zone
+from .deliveries import Attempt
 from .errors import CodecError, ConfigError, HoldfastError, MessageNotFound, QueueNotFound, StoreError
 from .once import PLAIN, Once
 from .queue import Queue
@@ -49,6 +50,7 @@ class MessageReport(msgspec.Struct, frozen=True, kw_only=True):
     value: Any
     priority: int
     attempts: int
+    max_attempts: int
     headers: dict[str, str]
     enqueued_at: datetime
     visible_at: datetime | None = None
@@ -56,7 +58,9 @@ class MessageReport(msgspec.Struct, frozen=True, kw_only=True):
     claimed_at: datetime | None = None
     finished_at: datetime | None = None
     result: Any = None
+    worker: str | None = None  # who holds it, or held it last
     error: str | None = None
+    history: tuple[Attempt, ...] = ()  # the last 10 attempts that are over
 
 
 class HeldReport(msgspec.Struct, frozen=True, kw_only=True):
@@ -230,6 +234,7 @@ def _message(record: Any) -> MessageReport:
         value=_value(record),
         priority=record.priority,
         attempts=record.attempts,
+        max_attempts=record.max_attempts,
         headers=record.headers,
         enqueued_at=record.enqueued_at,
         visible_at=record.visible_at,
@@ -237,7 +242,9 @@ def _message(record: Any) -> MessageReport:
         claimed_at=record.claimed_at,
         finished_at=record.finished_at,
         result=record.result,
+        worker=record.worker,
         error=record.error,
+        history=record.history,
     )
 
 

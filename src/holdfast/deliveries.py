@@ -12,6 +12,8 @@ import msgspec
 
 from .codecs import Codec, decode_result
 from .ids import is_id
+from .limits import HISTORY_ATTEMPTS, remembered
+from .stores import records
 from .stores.records import Claimed, Status, Stored
 
 if TYPE_CHECKING:
@@ -132,6 +134,20 @@ class Delivery(msgspec.Struct, Generic[T], eq=False, gc=False):
         return f"Delivery({self._queue.name!r}, {self.id!r}, attempt {self.attempt} of {self.max_attempts})"
 
 
+class Attempt(msgspec.Struct, frozen=True):
+    """One attempt at a message that is over."""
+
+    start: datetime | None  # when it was claimed; None: an earlier version of Holdfast did not note it
+    end: datetime
+    worker: str | None
+    error: str | None  # the first 200 bytes; None: it was completed
+
+    @classmethod
+    def of(cls, stored: records.Attempt) -> Attempt:
+        start = None if stored.start is None else moment(stored.start)
+        return cls(start, moment(stored.end), stored.worker, stored.error)
+
+
 class Record(msgspec.Struct, Generic[T], frozen=True, eq=False):
     """What is known about a message, whatever its state."""
 
@@ -212,6 +228,16 @@ class Record(msgspec.Struct, Generic[T], frozen=True, eq=False):
     def worker(self) -> str | None:
         """Who holds it, or held it last; a plain `dequeue` is called after its process."""
         return self._stored.worker
+
+    @property
+    def history(self) -> tuple[Attempt, ...]:
+        """The last 10 attempts that are over, the newest last; of one in hand the end is not there yet."""
+        known = list(self._stored.history)
+        stored = self._stored
+        if stored.claimed_at is not None and stored.finished_at is not None:
+            error = None if stored.status == "completed" else remembered(stored.error)  # that of the one before
+            known.append(records.Attempt(stored.claimed_at, stored.finished_at, remembered(stored.worker), error))
+        return tuple([Attempt.of(each) for each in known[-HISTORY_ATTEMPTS:]])
 
     def __repr__(self) -> str:
         return f"Record({self.id!r}, {self.status!r}, attempts={self.attempts})"

@@ -20,6 +20,8 @@ DEDUP_KEY_BYTES = 1024  # in UTF-8
 CONTENT_TYPE_BYTES = 1024  # a media type with its parameters; twice the name of any protobuf message
 TEXT_BYTES = 8 * 1024  # kept of an error or a reason, in UTF-8
 CUT_MARK = " … (cut)"
+HISTORY_ATTEMPTS = 10  # that a message remembers: enough to see a pattern, and some 4 KiB at most
+HISTORY_TEXT_BYTES = 200  # of the error, and of the worker's name, in each of them
 
 _READER_FRAMES = 100  # who reads JSON is deeper in calls than who wrote it; the parser counts these as well
 _SURE_LEVELS = 512  # what every parser reads, wherever it is called: half of Python's usual 1,000 levels
@@ -102,6 +104,13 @@ def kept_text(text: str) -> str:
     if len(data) <= TEXT_BYTES:
         return data.decode()
     return data[: TEXT_BYTES - len(CUT_MARK.encode())].decode("utf-8", "ignore") + CUT_MARK
+
+
+def remembered(text: str | None) -> str | None:
+    """As much of an error or a worker's name as the history of a message keeps."""
+    if text is None or len(text) <= HISTORY_TEXT_BYTES // 4:
+        return text
+    return text.encode("utf-8", "backslashreplace")[:HISTORY_TEXT_BYTES].decode("utf-8", "ignore")
 
 
 def in_ascii(text: str | None) -> str | None:

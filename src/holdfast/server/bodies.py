@@ -11,7 +11,7 @@ from msgspec import UNSET, Meta, UnsetType
 
 from .. import config, limits
 from ..codecs import RAW
-from ..deliveries import Delivery, Record
+from ..deliveries import Attempt, Delivery, Record
 from ..errors import CodecError, ConfigError, HoldfastError
 from ..messages import sealed, terms
 from ..queue import Queue
@@ -131,6 +131,7 @@ class Shown(msgspec.Struct, kw_only=True):
     finished_at: datetime | None
     error: str | None
     worker: str | None
+    history: tuple[Attempt, ...]  # the last 10 attempts that are over, the newest last
     content_type: str
     headers: dict[str, str] | UnsetType = UNSET
     value: Any = UNSET
@@ -246,6 +247,7 @@ def shown(record: Record[Any], *, content: bool, hidden: Sequence[str] = ()) -> 
         finished_at=record.finished_at,
         error=record.error,
         worker=record.worker,
+        history=record.history,
         content_type=record.content_type,
     )
     if content:

@@ -17,10 +17,10 @@ import msgspec
 from ..config import QueueOptions
 from ..errors import ConfigError
 from ..limits import listed
-from . import consumers
+from . import consumers, history
 from .base import QueueInfo, Store
 from .consumers import Consumer
-from .records import Status
+from .records import Attempt, Status
 from .scheduling import Scheduled
 
 if TYPE_CHECKING:
@@ -53,6 +53,7 @@ class Row(msgspec.Struct, gc=False, kw_only=True):
     error: str | None = None
     worker: str | None = None
     expires: float | None = None
+    history: tuple[Attempt, ...] = ()
 
 
 class Key(msgspec.Struct, gc=False):
@@ -192,6 +193,7 @@ def schema() -> Any:
         "error": text,
         "worker": text,
         "expires": instant,
+        "history": history.arrow_type(),
     }
     return pa.schema(list(types.items()))
 
@@ -215,6 +217,8 @@ def table(rows: Sequence[Row]) -> pa.Table:
             values = [None if value is None else round(value * 1e6) for value in values]
         elif field.name == "headers":
             values = [list(value.items()) if value else None for value in values]
+        elif field.name == "history":
+            values = [history.to_arrow(value) for value in values]
         columns.append(pa.array(values, field.type))
     return pa.Table.from_arrays(columns, schema=schema())
 
@@ -256,6 +260,8 @@ def values(columns: pa.Table, name: str) -> list[Any]:
         return [None if each is None else each / 1e6 for each in column.cast("int64").to_pylist()]
     if name == "headers":
         return [dict(each) if each else None for each in column.to_pylist()]
+    if name == "history":
+        return [history.from_arrow(each) or None for each in column.to_pylist()]
     return list(column.to_pylist())
 
 
@@ -264,4 +270,5 @@ def rows_of(columns: pa.Table) -> list[Row]:
     fields = {name: values(columns, name) for name in schema().names}
     fields["held"] = [bool(each) for each in fields["held"]]
     fields["crashed"] = [bool(each) for each in fields["crashed"]]
+    fields["history"] = [each or () for each in fields["history"]]
     return [Row(**dict(zip(fields, each, strict=True))) for each in zip(*fields.values(), strict=True)]

@@ -12,6 +12,7 @@ from typing import TYPE_CHECKING, Any, Literal, Protocol, TypeAlias, runtime_che
 import msgspec
 
 from ..errors import ConfigError, Fenced, StoreError
+from . import history
 from .base import Store
 from .records import View
 
@@ -24,7 +25,7 @@ SETTLED: tuple[View, ...] = ("dead", "archive")
 BASE = ("id", "queue", "value", "content_type", "headers", "priority", "attempt", "max_attempts", "enqueued_at")
 _OPEN = (*BASE, "visible_at", "error")
 _HELD = (*_OPEN, "worker")
-_ENDED = (*BASE, "status", "attempts", "claimed_at", "finished_at", "worker", "result", "error")
+_ENDED = (*BASE, "status", "attempts", "claimed_at", "finished_at", "worker", "result", "error", "expires", "history")
 
 
 def columns(view: View) -> tuple[str, ...]:
@@ -42,6 +43,8 @@ def arrow_type(column: str) -> Any:
         return pa.int32()
     if column in ("value", "result"):
         return pa.binary()
+    if column == "history":
+        return history.arrow_type()
     return pa.map_(pa.string(), pa.string()) if column == "headers" else pa.string()
 
 

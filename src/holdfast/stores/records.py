@@ -130,6 +130,15 @@ class Change(msgspec.Struct, frozen=True, gc=False):
     content_type: str = JSON  # of the payload
 
 
+class Attempt(msgspec.Struct, frozen=True, gc=False, array_like=True):
+    """An attempt that is over and did not end its message. `error` is the beginning of what it said."""
+
+    start: float | None  # when it was claimed
+    end: float
+    worker: str | None
+    error: str | None
+
+
 class Stored(msgspec.Struct, frozen=True, gc=False):
     """What a store knows of one message, whatever its state."""
 
@@ -149,6 +158,7 @@ class Stored(msgspec.Struct, frozen=True, gc=False):
     worker: str | None = None  # who holds it, or held it last
     claimed_at: float | None = None  # finished: when the lease began under which it ended; None: nobody held it
     expires: float | None = None  # after which nobody gets it
+    history: tuple[Attempt, ...] = ()  # the newest attempts that did not end it, the newest last
 
 
 class Usage(msgspec.Struct, frozen=True):

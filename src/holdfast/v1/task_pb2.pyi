@@ -2,7 +2,7 @@ from google.protobuf.internal import containers as _containers
 from google.protobuf.internal import enum_type_wrapper as _enum_type_wrapper
 from google.protobuf import descriptor as _descriptor
 from google.protobuf import message as _message
-from typing import ClassVar as _ClassVar, Mapping as _Mapping, Optional as _Optional, Union as _Union
+from typing import ClassVar as _ClassVar, Iterable as _Iterable, Mapping as _Mapping, Optional as _Optional, Union as _Union
 
 DESCRIPTOR: _descriptor.FileDescriptor
 
@@ -49,8 +49,20 @@ class Task(_message.Message):
     expires: float
     def __init__(self, id: _Optional[str] = ..., data: _Optional[bytes] = ..., metadata: _Optional[_Union[TaskMetadata, _Mapping]] = ..., content_type: _Optional[str] = ..., headers: _Optional[_Mapping[str, str]] = ..., max_attempts: _Optional[int] = ..., due: _Optional[float] = ..., blob: _Optional[str] = ..., format: _Optional[int] = ..., call: _Optional[str] = ..., expires: _Optional[float] = ...) -> None: ...
 
+class Attempt(_message.Message):
+    __slots__ = ("start", "end", "worker", "error")
+    START_FIELD_NUMBER: _ClassVar[int]
+    END_FIELD_NUMBER: _ClassVar[int]
+    WORKER_FIELD_NUMBER: _ClassVar[int]
+    ERROR_FIELD_NUMBER: _ClassVar[int]
+    start: float
+    end: float
+    worker: str
+    error: str
+    def __init__(self, start: _Optional[float] = ..., end: _Optional[float] = ..., worker: _Optional[str] = ..., error: _Optional[str] = ...) -> None: ...
+
 class Record(_message.Message):
-    __slots__ = ("task", "place", "attempts", "tries", "token", "lease_end", "visible_at", "retrying", "recovered", "status", "finished_at", "result", "error", "worker", "last_token", "last_action", "ack", "gone", "moving_to", "result_blob", "format", "claimed_at", "tried_at")
+    __slots__ = ("task", "place", "attempts", "tries", "token", "lease_end", "visible_at", "retrying", "recovered", "status", "finished_at", "result", "error", "worker", "last_token", "last_action", "ack", "gone", "moving_to", "result_blob", "format", "claimed_at", "tried_at", "history")
     class Place(int, metaclass=_enum_type_wrapper.EnumTypeWrapper):
         __slots__ = ()
         LIVE: _ClassVar[Record.Place]
@@ -82,6 +94,7 @@ class Record(_message.Message):
     FORMAT_FIELD_NUMBER: _ClassVar[int]
     CLAIMED_AT_FIELD_NUMBER: _ClassVar[int]
     TRIED_AT_FIELD_NUMBER: _ClassVar[int]
+    HISTORY_FIELD_NUMBER: _ClassVar[int]
     task: Task
     place: Record.Place
     attempts: int
@@ -105,4 +118,5 @@ class Record(_message.Message):
     format: int
     claimed_at: float
     tried_at: float
-    def __init__(self, task: _Optional[_Union[Task, _Mapping]] = ..., place: _Optional[_Union[Record.Place, str]] = ..., attempts: _Optional[int] = ..., tries: _Optional[int] = ..., token: _Optional[str] = ..., lease_end: _Optional[float] = ..., visible_at: _Optional[float] = ..., retrying: _Optional[bool] = ..., recovered: _Optional[bool] = ..., status: _Optional[str] = ..., finished_at: _Optional[float] = ..., result: _Optional[bytes] = ..., error: _Optional[str] = ..., worker: _Optional[str] = ..., last_token: _Optional[str] = ..., last_action: _Optional[str] = ..., ack: _Optional[str] = ..., gone: _Optional[bool] = ..., moving_to: _Optional[str] = ..., result_blob: _Optional[str] = ..., format: _Optional[int] = ..., claimed_at: _Optional[float] = ..., tried_at: _Optional[float] = ...) -> None: ...
+    history: _containers.RepeatedCompositeFieldContainer[Attempt]
+    def __init__(self, task: _Optional[_Union[Task, _Mapping]] = ..., place: _Optional[_Union[Record.Place, str]] = ..., attempts: _Optional[int] = ..., tries: _Optional[int] = ..., token: _Optional[str] = ..., lease_end: _Optional[float] = ..., visible_at: _Optional[float] = ..., retrying: bool = ..., recovered: bool = ..., status: _Optional[str] = ..., finished_at: _Optional[float] = ..., result: _Optional[bytes] = ..., error: _Optional[str] = ..., worker: _Optional[str] = ..., last_token: _Optional[str] = ..., last_action: _Optional[str] = ..., ack: _Optional[str] = ..., gone: bool = ..., moving_to: _Optional[str] = ..., result_blob: _Optional[str] = ..., format: _Optional[int] = ..., claimed_at: _Optional[float] = ..., tried_at: _Optional[float] = ..., history: _Optional[_Iterable[_Union[Attempt, _Mapping]]] = ...) -> None: ...

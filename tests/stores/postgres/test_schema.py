@@ -13,7 +13,7 @@ from psycopg import sql
 import holdfast
 from holdfast import admin
 from holdfast.config import QueueOptions
-from holdfast.errors import ConfigError, StoreError
+from holdfast.errors import StoreError
 from holdfast.retry import Fixed
 from holdfast.stores.postgres import names, schema, statements
 from holdfast.stores.postgres.schema import grants
@@ -45,7 +45,9 @@ FUNCTIONS = {
     ("make_tables", True),
     ("new_id", False),
     ("now", False),
+    ("remembered", False),
     ("send", True),
+    ("with_attempt", False),
 }
 EVIL = ["Robert.DROP-TABLE", "select", "x" * 128, "a..b", "A.b-c_9", "0", "pg_catalog", "jobs_default", "jobs_20261115"]
 
@@ -317,16 +319,12 @@ def test_installing_by_hand_is_the_same_as_install(postgres: Database) -> None:
     assert callable(install)
 
 
-async def test_schema_of_the_version_before_works_without_expiry(postgres: Database) -> None:
-    """Every statement runs without the column of the last migration; what would need it is refused."""
+async def test_schema_of_the_version_before_works_without_history(postgres: Database) -> None:
+    """Every statement runs without the column of the last migration."""
     postgres.rows("DROP SCHEMA holdfast CASCADE")
-    install(postgres.url, migrations=[name for name in statements.migrations() if name < "009"])
+    install(postgres.url, migrations=[name for name in statements.migrations() if name < "010"])
     async with holdfast.connect(postgres.url) as broker:
         queue = await broker.queue("jobs", retry=Fixed(LONG_S))
-        with pytest.raises(ConfigError, match="holdfast install"):
-            await queue.enqueue(1, expires=LONG_S)
-        with pytest.raises(ConfigError, match="holdfast install"):
-            await queue.enqueue_many([0] * 500, expires=LONG_S)
         await queue.enqueue_many(range(500))
         later = await queue.enqueue("later", delay=LONG_S)
         done, died, again, back = await queue.dequeue_many(4)
@@ -338,11 +336,14 @@ async def test_schema_of_the_version_before_works_without_expiry(postgres: Datab
         assert await queue.cancel(later)
         assert [each.id for each in await queue.peek(1)] == [back.id]
         assert [each.id for each in await queue.list("retry")] == [again.id]
-        assert [(await queue.get(each.id)).expires for each in (done, died, again, back)] == [None] * 4
+        history = {each.id: len((await queue.get(each.id)).history) for each in (done, died, again, back)}
+        assert history == {done.id: 1, died.id: 1, again.id: 0, back.id: 0}
         assert len(await queue.archive.list()) == 2
         assert await queue.dead.replay() == 1
         await broker.maintain()
         await broker.install(raise_format=True)
-        id = await queue.enqueue(1, expires=LONG_S, priority=9)
-        assert (await queue.get(id)).expires is not None
-        assert (await queue.dequeue()).expires is not None
+    async with holdfast.connect(postgres.url) as broker:
+        queue = await broker.queue("jobs")
+        id = await queue.enqueue(1, priority=9)
+        await (await queue.dequeue()).fail("no")
+        assert [each.error for each in (await queue.get(id)).history] == ["no"]

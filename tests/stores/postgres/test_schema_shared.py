@@ -150,6 +150,7 @@ async def test_installation_without_the_mark_is_known_and_brought_up_to_date(pos
             "apply migration 006_mark",
             "apply migration 007_applied_by",
             "apply migration 008_schedules",
+            "apply migration 009_verbs",
         ]
     assert "006_mark" in await ran("install", "--url", postgres.url)
     async with holdfast.connect(postgres.url) as broker:

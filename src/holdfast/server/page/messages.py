@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import asyncio
-from collections.abc import Sequence
+from collections.abc import Iterator, Sequence
 from datetime import datetime
 from typing import Annotated, Any
 
@@ -131,12 +131,11 @@ async def show(
 
 def steps(one: Shown) -> list[Step]:
     """What the record tells, in order; what it does not know is not there."""
-    told = [Step(one.enqueued_at, "ready", "ready", "Enqueued")]
+    told = [Step(one.enqueued_at, "ready", "ready", "Enqueued"), *_earlier(one)]
     if one.claimed_at is not None:
         waited = (one.claimed_at - one.enqueued_at).total_seconds()
-        who = f" on {one.worker}" if one.worker else ""
         said = f"{words.duration(max(0.0, waited))} after it was enqueued"
-        told.append(Step(one.claimed_at, "running", "running", f"Attempt {one.attempts}{who}", said))
+        told.append(Step(one.claimed_at, "running", "running", f"Attempt {one.attempts}{_on(one.worker)}", said))
     if one.finished_at is not None:
         ran = (one.finished_at - one.claimed_at).total_seconds() if one.claimed_at else None
         tone = words.state(one.status)
@@ -151,6 +150,21 @@ def steps(one: Shown) -> list[Step]:
         held = f"held by {one.worker}" if tone == "running" and one.worker else ""
         told.append(Step(one.visible_at, tone, tone, what, held or (one.error or "").partition("\n")[0]))
     return told
+
+
+def _earlier(one: Shown) -> Iterator[Step]:
+    """The attempts that did not end it. Of one in hand the attempt that runs is counted, and not among them."""
+    is_over = one.finished_at is not None and one.claimed_at is not None
+    known = one.history[:-1] if is_over else one.history
+    last = one.attempts - (is_over or one.status == "processing")
+    for nth, each in enumerate(known, last - len(known) + 1):
+        ran = "" if each.start is None else f"ran {words.duration(max(0.0, (each.end - each.start).total_seconds()))}"
+        said = (each.error or "").partition("\n")[0]
+        yield Step(each.start or each.end, "retry", "retry", f"Attempt {nth}{_on(each.worker)}", said, ran)
+
+
+def _on(worker: str | None) -> str:
+    return f" on {worker}" if worker else ""
 
 
 @post("/queues/{queue:str}/messages/{id:str}/replay", opt={"role": "operate"})

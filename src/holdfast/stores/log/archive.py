@@ -9,6 +9,7 @@ from itertools import pairwise
 from typing import TYPE_CHECKING, Any
 
 from ...errors import Damaged, StoreError
+from .. import history
 from ..records import Stored
 from . import arrow, damage, names
 from .names import ArchiveName
@@ -49,6 +50,7 @@ def schema() -> Any:
             ("token", pa.string()),
             ("own_max_attempts", pa.int32()),  # None: the queue's
             ("expires", instant),
+            ("history", history.arrow_type()),
         ],
         metadata={"holdfast": str(FORMAT)},
     )
@@ -86,6 +88,7 @@ def table(
         "token": list(tokens),
         "own_max_attempts": [None] * len(records) if own is None else [each or None for each in own],
         "expires": [microseconds(each.expires) if each.expires else None for each in records],
+        "history": [each.history or None for each in records],
     }
     known = schema()
     return pa.table([arrow.column(columns[field.name], field.type) for field in known], schema=known)
@@ -153,6 +156,7 @@ def decode(data: bytes) -> tuple[list[Stored], list[str | None]]:
             columns["worker"][row],
             claimed / 1e6 if (claimed := instants["claimed_at"][row]) is not None else None,
             until / 1e6 if (until := instants["expires"][row]) is not None else None,
+            history.from_arrow(columns["history"][row]),
         )
         for row in range(len(payloads))
     ]

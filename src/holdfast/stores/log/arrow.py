@@ -21,6 +21,8 @@ from . import heap
 if TYPE_CHECKING:
     import pyarrow as pa
 
+    from ..records import Attempt
+
 P = ParamSpec("P")
 T = TypeVar("T")
 _CODES = {"int16": "h", "int32": "i", "int64": "q", "float64": "d", "double": "d", "timestamp[us, tz=UTC]": "q"}
@@ -65,12 +67,28 @@ def column(values: Sequence[Any], type: pa.DataType) -> pa.Array:
             fields=[type.key_field, type.item_field],
         )
         return pa.Array.from_buffers(type, count, [valid, _ends(map(_length, values))], children=[inner])
+    if isinstance(type, pa.ListType):
+        inner = _attempts([each for value in values if value is not None for each in value], type.value_type)
+        return pa.Array.from_buffers(type, count, [valid, _ends(map(_length, values))], children=[inner])
     code = _CODES.get(str(type))
     if code is not None:
         numbers = array(code, [0 if value is None else value for value in values])
         return pa.Array.from_buffers(type, count, [valid, pa.py_buffer(numbers)])
     parts = [_bytes(value) for value in values]
     return pa.Array.from_buffers(type, count, [valid, _ends(map(len, parts)), pa.py_buffer(b"".join(parts))])
+
+
+def _attempts(found: Sequence[Attempt], type: pa.StructType) -> pa.Array:
+    """The one kind of rows in rows: attempts, whose instants are seconds."""
+    import pyarrow as pa
+
+    texts = [[each.worker for each in found], [each.error for each in found]]
+    instants = [[None if each.start is None else round(each.start * 1e6) for each in found]]
+    instants += [[round(each.end * 1e6) for each in found]]
+    fields = [type.field(place) for place in range(type.num_fields)]
+    values: list[Sequence[Any]] = [*instants, *texts]
+    columns = [column(each, field.type) for each, field in zip(values, fields, strict=True)]
+    return pa.StructArray.from_arrays(columns, fields=fields)
 
 
 def as_type(column: Any, type: pa.DataType) -> Any:

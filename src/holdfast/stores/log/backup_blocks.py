@@ -150,6 +150,7 @@ def _blocks(
             [found["enqueued_at"][place] for place in part],
             error=found.some("error", part),
             worker=found.some("worker", part),
+            history=found.some("history", part),
         )
         yield Made(key(name), rows.encode(columns))
 
@@ -192,6 +193,7 @@ def dead_blocks(table: pa.Table, number: Number, usual: int) -> Iterator[Made]:
                 [""] * len(part),
                 found.some("claimed_at", part),
                 found.some("expires", part),
+                found.some("history", part),
             )
             yield Made(name.inbox_key(), rows.encode(columns))
 

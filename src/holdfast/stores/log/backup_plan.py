@@ -16,7 +16,7 @@ import msgspec
 from ...schedules import Mark
 from .. import backups
 from ..backups import Changed, Key, Part, QueueCopy, Row, Section
-from ..records import Stored
+from ..records import Attempt, Stored
 from ..scheduling import Scheduled
 from . import flush_rows, names, queues
 from .flush_rows import Leaving
@@ -25,6 +25,7 @@ from .head.state import Block, Head, Lease, Rules, Settled, Waiting
 from .lookup import Glance
 from .queue_view import Finder
 from .queues import Config
+from .records import past_by_place
 from .space import Reading
 from .tokens import result_of
 
@@ -52,6 +53,7 @@ class Group(msgspec.Struct, frozen=True, array_like=True):
     error: str | None = None
     worker: str | None = None
     results: list[bytes | None] | None = None  # as the head packs them
+    past: list[list[Attempt]] | None = None  # what the head remembers of them, place by place
 
 
 class Piece(msgspec.Struct, frozen=True, array_like=True):
@@ -116,7 +118,7 @@ def plan(view: Reading, finder: Finder, queue: str, *, load: bool) -> tuple[Queu
                 copies.setdefault(target, []).extend(rows)
             section = _ENDED.get(group.status)
             if section is not None and (group.status != "moved" or rules.archive):
-                _place(found, section, glance, block, [_outcome(group, block, rules)])  # type: ignore[arg-type]  # a section
+                _place(found, section, glance, block, [_outcome(glance.seen.head, group, block, rules)])  # type: ignore[arg-type]  # a section
     loader: Callable[[list[Piece]], Any] = Loader(view, queue) if load else list
     parts: dict[Section, list[Part]] = {section: list(_parts(pieces, loader)) for section, pieces in found.items()}
     for file in sorted(finder.files(view, *lives), key=lambda each: each.flush):
@@ -157,7 +159,9 @@ def _merged(groups: list[Group], block: Block) -> list[Group]:
     kinds: dict[bytes, Group] = {}
     for group in groups:
         kind = msgspec.structs.replace(group, mask=b"", error=group.error or None)
-        name = msgspec.msgpack.encode(kind) if group.results is None else f"{len(kinds)}".encode()
+        name = (
+            msgspec.msgpack.encode(kind) if group.results is None and group.past is None else f"{len(kinds)}".encode()
+        )
         kinds.setdefault(name, kind)
         masks[name] = masks.get(name, 0) | _mask(group, block)
     return [msgspec.structs.replace(kind, mask=_packed(masks[name], block)) for name, kind in kinds.items()]
@@ -184,11 +188,14 @@ def _open(head: Head, block: Block, now: float, rules: Rules) -> Iterator[Group]
         if lease.block == block.no:
             piped = lease.expires >= FOREVER  # a pipeline's claims are given back, which costs no attempt
             over = lease.crashed or lease.expires <= now
-            yield Group("pending", lease.attempts - piped, _packed(lease.mask, block), held=not piped, crashed=over)
+            known = past_by_place(head, block, lease.mask, rules)
+            packed = _packed(lease.mask, block)
+            yield Group("pending", lease.attempts - piped, packed, held=not piped, crashed=over, past=known)
     for group in head.waiting + (head.frozen.waiting if head.frozen else []):
         if group.block == block.no:
             made = _waiting(group.mask, block, group.attempts, group.due, now, rules, crashed=group.crashed)
-            yield msgspec.structs.replace(made, error=group.error, worker=group.worker)
+            known = past_by_place(head, block, group.mask, rules)
+            yield msgspec.structs.replace(made, error=group.error, worker=group.worker, past=known)
 
 
 def _waiting(mask: int, block: Block, attempts: int, due: float, now: float, rules: Rules, *, crashed: bool) -> Group:
@@ -215,7 +222,7 @@ def _settled(head: Head) -> Iterator[tuple[Settled, Block]]:
         yield group, head.blocks[group.block]
 
 
-def _outcome(group: Settled, block: Block, rules: Rules) -> Group:
+def _outcome(head: Head, group: Settled, block: Block, rules: Rules) -> Group:
     shown = rules.calendar.shown
     return Group(
         "failed" if group.status == "moved" else group.status,
@@ -226,6 +233,7 @@ def _outcome(group: Settled, block: Block, rules: Rules) -> Group:
         error=group.error,
         worker=group.worker,
         results=group.results,
+        past=past_by_place(head, block, group.mask, rules),
     )
 
 
@@ -329,6 +337,7 @@ def _group_rows(view: Reading, queue: str, piece: Piece, data: bytes, group: Gro
             group.worker,
             group.results,
             group.claimed_at,
+            group.past,
         ),
         "",
         queue=queue,

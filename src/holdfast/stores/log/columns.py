@@ -14,8 +14,8 @@ import pyarrow as pa
 
 from ... import ids
 from ...errors import StoreError
-from .. import batches
-from ..records import Stored, View
+from .. import batches, history
+from ..records import Attempt, Stored, View
 from . import archive, arrow, damage, rows
 from .archive import microseconds
 from .calendar import Calendar
@@ -35,6 +35,7 @@ class Group(msgspec.Struct, frozen=True, array_like=True):
     worker: str | None = None
     results: list[bytes | None] | None = None
     claimed_at: float | None = None
+    past: list[list[Attempt]] | None = None  # what the head remembers, place by place
 
     def places(self, count: int) -> Any:
         """The places, in order."""
@@ -205,8 +206,18 @@ def _assembled(
         "worker": lambda: source.text("worker", group.worker),
         "error": lambda: source.text("error", group.error),
         "result": lambda: _results(source, result),
+        "history": lambda: _history(source),
     }
     return pa.RecordBatch.from_arrays([made[each]() for each in schema.names], schema=schema)
+
+
+def _history(source: _Source) -> pa.Array:
+    type = history.arrow_type()
+    if source.group.past is None:
+        return source.column("history", None)
+    before = source.stored.column("history").to_pylist() if "history" in source.has else [None] * len(source.places)
+    both = zip(before, source.group.past, strict=True)
+    return arrow.column([history.joined(history.from_arrow(one), own) or None for one, own in both], type)
 
 
 def _results(source: _Source, result: Callable[[bytes], bytes | None]) -> pa.Array:
@@ -302,6 +313,8 @@ def _of_records(found: Sequence[Stored], group: Group, queue: str, schema: pa.Sc
             values = [_microseconds_of(getattr(each, field.name)) for each in found]
         elif field.name == "headers":
             values = [list(each.headers.items()) if each.headers else None for each in found]
+        elif field.name == "history":
+            values = [each.history or None for each in found]
         else:
             values = [getattr(each, "payload" if field.name == "value" else field.name) for each in found]
         columns.append(arrow.column(values, field.type))

@@ -156,7 +156,11 @@ class Flusher:
             block = seen.head.blocks[group.block]
             key = seen.root + block.key
             try:
-                if isinstance(group, Settled) and flush_rows.may_leave_whole(group) and self._cache.get(key) is None:
+                if (
+                    isinstance(group, Settled)
+                    and flush_rows.may_leave_whole(group, seen.head)
+                    and self._cache.get(key) is None
+                ):
                     data = blocks.get(key) or _bytes(view, key)
                     if data is not None:
                         blocks[key] = data

@@ -16,8 +16,8 @@ from ...errors import Damaged
 from ..records import Stored
 from . import archive, damage, names, records, rows, tokens
 from .edit import Seen
-from .head import bits
-from .head.state import Block, Frozen, Settled, Waiting
+from .head import bits, past
+from .head.state import Block, Frozen, Head, Settled, Waiting
 from .names import BlockName, config_key
 from .queues import Address, address, read
 from .rows import Rows
@@ -76,12 +76,13 @@ def rows_of(group: Settled | Waiting, block: Block, loaded: Rows, seen: Seen, vi
     found = []
     for place in bits.places(group.mask):
         if isinstance(group, Settled):
-            state = records.settled_state(group, place)
+            state = records.with_past(seen.head, block, place, records.settled_state(group, place))
             key = tokens.result_key(state.result)
             stored = _settled(block, loaded, place, state, seen, view)
             found.append(Leaving(stored, group.status, group.token, key, block.name.max_attempts))
         else:
             state = records.State("retry", group.attempts, group.due or None, error=group.error, worker=group.worker)
+            state = records.with_past(seen.head, block, place, state)
             stored = records.record(block, loaded, place, state, seen.rules, view, seen.root)
             found.append(_waits(stored, group, block, loaded, place))
     return found
@@ -102,13 +103,14 @@ def _settled(block: Block, loaded: Rows, place: int, state: records.State, seen:
     return records.record(block, loaded, place, state, seen.rules, view, seen.root)
 
 
-def may_leave_whole(group: Settled | Waiting) -> bool:
-    """As columns; not with results that are objects of their own, which may be damaged one by one."""
+def may_leave_whole(group: Settled | Waiting, head: Head) -> bool:
+    """As columns; not with results that are objects of their own, which may be damaged one by one, nor with a past."""
     return (
         isinstance(group, Settled)
         and group.status in ("completed", "failed")
         and group.mask.bit_count() >= _WHOLE_FROM
         and not any(map(tokens.result_key, group.results or ()))
+        and not past.has_some(head, group.block, group.mask)
     )
 
 
@@ -328,4 +330,5 @@ def carried(part: Sequence[Leaving]) -> Rows:
         [row.token for row in part],
         [each.claimed_at for each in messages] if any(each.claimed_at for each in messages) else None,
         [each.expires for each in messages] if any(each.expires for each in messages) else None,
+        [list(each.history) or None for each in messages] if any(each.history for each in messages) else None,
     )

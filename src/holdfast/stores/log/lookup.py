@@ -266,7 +266,8 @@ class Glance:
 
     def record(self, found: Found) -> Stored:
         seen = self.seen
-        stored = records.record(found.block, found.rows, found.place, found.state, seen.rules, self.view, seen.root)
+        state = records.with_past(seen.head, found.block, found.place, found.state)
+        stored = records.record(found.block, found.rows, found.place, state, seen.rules, self.view, seen.root)
         key = result_key(found.state.result)
         if key is not None and stored.result is None:
             raise damage.missing(seen.root + key) if self._sure else Stale(seen.root + key)

@@ -2,12 +2,16 @@
 
 from __future__ import annotations
 
+from collections.abc import Sequence
+
 import msgspec
 
-from ..records import Status, Stored
-from .head.bits import span
+from .. import history
+from ..records import Attempt, Status, Stored
+from .head import past
+from .head.bits import places, span
 from .head.pipelines import FOREVER
-from .head.state import Block, Head, Rules, Settled, Waiting
+from .head.state import Block, Head, Past, Rules, Settled, Waiting
 from .rows import Rows
 from .space import Reading
 from .tokens import enqueued_at, id_at, result_of, shown_end
@@ -25,6 +29,7 @@ class State(msgspec.Struct, frozen=True, gc=False):
     worker: str | None = None
     token: str | None = None
     claimed_at: float | None = None
+    past: Sequence[Past] = ()  # what the head remembers of it
 
 
 def state_of(head: Head, block: Block, place: int, now: float) -> State | None:
@@ -47,6 +52,12 @@ def state_of(head: Head, block: Block, place: int, now: float) -> State | None:
     if block.fresh() & bit:
         return fresh_state(block, now)
     return None
+
+
+def with_past(head: Head, block: Block, place: int, state: State) -> State:
+    """The same with what the head remembers of this message."""
+    found = past.of(head, block.no, place)
+    return msgspec.structs.replace(state, past=found) if found else state
 
 
 def _waiting_state(group: Waiting, now: float) -> State:
@@ -107,7 +118,21 @@ def record(block: Block, rows: Rows, place: int, state: State, rules: Rules, vie
         state.worker or (rows.worker[place] if rows.worker else None),
         shown(state.claimed_at) or (rows.claimed_at[place] if rows.claimed_at else None),
         shown_end(block, rules.calendar) or (rows.expires[place] if rows.expires else None),
+        history_of(rows, place, state, rules) if rows.history or state.past else (),
     )
+
+
+def history_of(rows: Rows, place: int, state: State, rules: Rules) -> tuple[Attempt, ...]:
+    """What the block says, then what the head says."""
+    return history.joined(rows.history[place] if rows.history else None, shown_past(state.past, rules))
+
+
+def shown_past(found: Sequence[Past], rules: Rules) -> list[Attempt]:
+    """By the calendar; the claims of earlier versions do not say when they began."""
+    shown = rules.calendar.wall
+    return [
+        Attempt(shown(each.start) if each.start else None, shown(each.end), each.worker, each.error) for each in found
+    ]
 
 
 def as_dead(stored: Stored, rows: Rows, place: int) -> Stored:
@@ -122,12 +147,25 @@ def as_dead(stored: Stored, rows: Rows, place: int) -> Stored:
 
 
 def plain_group(
-    rules: Rules, block: Block, state: State, mask: int, results: list[bytes | None] | None = None
+    rules: Rules,
+    block: Block,
+    state: State,
+    mask: int,
+    results: list[bytes | None] | None = None,
+    *,
+    head: Head | None = None,
 ) -> list[object]:
-    """A `columns.Group` before it is one."""
+    """A `columns.Group` before it is one; with what the head remembers of the messages, if one is given."""
     whole = mask == span(0, block.name.count)
     packed = b"" if whole else mask.to_bytes((mask.bit_length() + 7) // 8, "little")
     shown = rules.calendar.shown
     until = shown(state.visible_at) if (state.visible_at or 0.0) < FOREVER else None
     kept = (state.status, state.attempts, packed, until, shown(state.finished_at), state.error, state.worker)
-    return [*kept, results, shown(state.claimed_at)]
+    return [*kept, results, shown(state.claimed_at), past_by_place(head, block, mask, rules)]
+
+
+def past_by_place(head: Head | None, block: Block, mask: int, rules: Rules) -> list[list[Attempt]] | None:
+    """What the head remembers of some messages of a block; None: nothing of any."""
+    if head is None or not past.has_some(head, block.no, mask):
+        return None
+    return [shown_past(past.of(head, block.no, place), rules) for place in places(mask)]

@@ -8,6 +8,8 @@ from typing import Any, cast
 import msgspec
 
 from ...errors import StoreError
+from .. import history
+from ..records import Attempt
 from . import arrow, frames
 from .space import Buffer
 
@@ -39,6 +41,7 @@ class Rows(msgspec.Struct, gc=False):
     token: list[str | None] | None = None
     claimed_at: list[float | None] | None = None
     expires: list[float | None] | None = None  # of dead letters: a live block's name says it
+    history: list[list[Attempt] | None] | None = None  # only in msgpack: the version before reads over it there
 
     def __len__(self) -> int:
         return len(self.payload)
@@ -74,7 +77,7 @@ def encode(rows: Rows, *, plain: bool = False) -> Buffer:
         return _encoder.encode(_Wire(FORMAT, rows))
     if _is_payloads(rows):
         return frames.encode(rows.payload, cast(str, rows.content_type))
-    return _encoder.encode(_Wire(FORMAT, rows)) if plain else _stream(_batch(rows))
+    return _encoder.encode(_Wire(FORMAT, rows)) if plain or rows.history else _stream(_batch(rows))
 
 
 def encode_at_once(rows: Rows) -> Buffer:
@@ -124,7 +127,7 @@ def _batch(rows: Rows) -> Any:
     for name, type in _column_types().items():
         column = getattr(rows, name)
         if isinstance(column, list):
-            columns.append(arrow.column(_map_items(column) if name == "headers" else column, type()))
+            columns.append(arrow.column(_items(name, column), type()))
             fields.append(pa.field(name, type()))
     notes = {"holdfast": str(FORMAT)}
     if isinstance(rows.content_type, str):
@@ -199,8 +202,8 @@ def _decode_arrow(data: bytes) -> Rows:
     return Rows(**columns)
 
 
-def _map_items(headers: Sequence[dict[str, str] | None]) -> list[list[tuple[str, str]] | None]:
-    return [None if each is None else list(each.items()) for each in headers]
+def _items(name: str, column: Sequence[Any]) -> Sequence[Any]:
+    return [None if each is None else list(each.items()) for each in column] if name == "headers" else column
 
 
 def _column_types() -> dict[str, Callable[[], Any]]:
@@ -221,4 +224,5 @@ def _column_types() -> dict[str, Callable[[], Any]]:
         "token": pa.string,
         "claimed_at": pa.float64,
         "expires": pa.float64,
+        "history": history.arrow_type,
     }

@@ -161,6 +161,7 @@ class _Copying:
             error=rest.error if rest.HasField("error") else None,
             worker=rest.worker if rest.HasField("worker") else None,
             expires=task.expires or None,
+            history=tasks.history(rest),
         )
 
     async def _keys(self) -> list[Part]:

@@ -126,6 +126,7 @@ class NatsRestoring:
                     recovered=row.crashed,
                     error=row.error,
                     worker=row.worker,
+                    history=tasks.attempts(row.history),
                 )
                 records.append(Post(partition.names.done + row.id, record.SerializeToString(), "", 0))
         await _store(partition, records)
@@ -169,6 +170,7 @@ class NatsRestoring:
                 claimed_at=row.claimed_at or 0.0,
                 error=None if row.error is None else state.cut(row.error),
                 worker=row.worker,
+                history=tasks.attempts(row.history),
             )
             if row.result is not None:
                 if partition.blobs.fits(record.ByteSize() + len(row.result)):

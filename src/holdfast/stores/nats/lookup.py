@@ -103,6 +103,7 @@ class Looker:
             rest.worker if rest.HasField("worker") else None,
             rest.claimed_at or None if rest.finished_at else None,
             task.expires or None,
+            tasks.history(rest),
         )
 
     # ------------------------------------------------------------------ pages

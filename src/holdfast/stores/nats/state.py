@@ -5,9 +5,9 @@ from __future__ import annotations
 from typing import Literal
 
 from ...config import QueueOptions
-from ...limits import TEXT_BYTES
+from ...limits import HISTORY_ATTEMPTS, TEXT_BYTES, remembered
 from ...retry import NoRetry
-from ...v1.task_pb2 import Record, Task
+from ...v1.task_pb2 import Attempt, Record, Task
 from ..records import LAPSED, Action, Settlement, Status
 from . import tasks
 from .clock import Moment
@@ -108,6 +108,8 @@ def taken(record: Record | None, token: str, end: float, now: float, worker: str
     if new.place == DEAD:
         new.tries, new.tried_at = new.tries + 1, now
     else:
+        if record is not None and record.token:
+            _remember(new, record.lease_end, EXPIRED)
         new.attempts, new.claimed_at = new.attempts + 1, now
     new.token, new.lease_end = token, end
     if worker is None:
@@ -115,6 +117,13 @@ def taken(record: Record | None, token: str, end: float, now: float, worker: str
     else:
         new.worker = kept_name(worker)
     return new
+
+
+def _remember(new: Record, end: float, error: str | None) -> None:
+    """An attempt is over that did not end the message."""
+    worker = remembered(new.worker) if new.HasField("worker") else None
+    new.history.append(Attempt(start=new.claimed_at, end=end, worker=worker, error=remembered(error)))
+    del new.history[:-HISTORY_ATTEMPTS]
 
 
 def taken_back(record: Record, token: str, moment: Moment) -> Record:
@@ -155,6 +164,8 @@ def settled(record: Record, task: Task, s: Settlement, options: QueueOptions, mo
     spent = s.action == "dead" or record.attempts >= tasks.most(task, options)
     if record.place == LIVE and spent:
         return buried(new, s.error or "dead", options, now)
+    if record.place == LIVE:
+        _remember(new, now, s.error)
     new.retrying = True
     return new
 

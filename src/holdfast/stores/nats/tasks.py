@@ -2,12 +2,14 @@
 
 from __future__ import annotations
 
+from collections.abc import Sequence
 from functools import lru_cache
 
 from ...config import QueueOptions
 from ...errors import StoreError
+from ...v1.task_pb2 import Attempt as Tried
 from ...v1.task_pb2 import Record, Task, TaskMetadata
-from ..records import Envelope
+from ..records import Attempt, Envelope
 
 FORMAT = 1  # of tasks and of records; a newer one is refused
 
@@ -53,6 +55,26 @@ def content_type(task: Task) -> str:
 
 def headers(task: Task) -> dict[str, str] | None:
     return dict(task.headers) if task.headers else None
+
+
+def history(record: Record) -> tuple[Attempt, ...]:
+    """The attempts that did not end it."""
+    return tuple(
+        [
+            Attempt(
+                each.start or None,
+                each.end,
+                each.worker if each.HasField("worker") else None,
+                each.error if each.HasField("error") else None,
+            )
+            for each in record.history
+        ]
+    )
+
+
+def attempts(history: Sequence[Attempt]) -> list[Tried]:
+    """The same, back."""
+    return [Tried(start=each.start or 0.0, end=each.end, worker=each.worker, error=each.error) for each in history]
 
 
 def most(task: Task, options: QueueOptions) -> int:

@@ -19,7 +19,7 @@ from .caller_transaction import Speaker, joined
 from .faults import Unanswered, translated
 from .flights import Flights
 from .pool import Pool
-from .statements import NO_EXPIRES, Statements
+from .statements import Statements
 
 T = TypeVar("T")
 
@@ -121,9 +121,7 @@ class Appender:
         return answer
 
     def batch(self, messages: Sequence[Envelope]) -> Batch:
-        """The messages with ids that only go up; ConfigError where some expire and the schema cannot say so."""
-        if not self._sql.expires and rows.ends(messages):
-            raise ConfigError(NO_EXPIRES)
+        """The messages with ids that only go up."""
         ids: list[str] = []
         for start in range(0, len(messages), makers.PLACES):
             ids += numbered(messages[start : start + makers.PLACES], self._number())

@@ -13,14 +13,14 @@ import msgspec
 
 from ...config import QueueOptions
 from ...errors import QueueExists, StoreError
-from .. import backups
+from .. import backups, history
 from ..backups import TABLE_BYTES, Key, NewQueue, Part, QueueCopy, Section
 from ..base import PAGE_ROWS, QueueInfo
 from ..consumers import Consumer
 from ..records import JSON
 from . import names, registry, rows, schedules
 from .faults import translating
-from .schema import Schema, must_have_expires
+from .schema import Schema
 from .statements import Statements
 
 if TYPE_CHECKING:
@@ -30,7 +30,7 @@ _PATIENT = (  # a backup is one long transaction
     "SET LOCAL statement_timeout = 0; SET LOCAL idle_in_transaction_session_timeout = 0"
 )
 _COMMON = ["id", "enqueued_at", "attempts", "max_attempts", "rank", "content_type", "headers", "error", "worker"]
-_COMMON += ["payload"]
+_COMMON += ["payload", "expires"]
 _OPEN = [*_COMMON, "visible_at", "recovered"]
 _ENDED = [*_COMMON, "finished_at", "claimed_at"]
 
@@ -133,7 +133,7 @@ class PostgresSnapshot:
         if not isinstance(part.body, str):
             yield part.body
             return
-        made = Statements(self._schema, queue.info.name, expires=self._known.has_ninth_migration)
+        made = Statements(self._schema, queue.info.name, history=self._known.has_history)
         sql = made[f"backup_{part.body}"]
         args = (self._at,) if part.body in ("q", "w") else ()
         async with self._turn:
@@ -165,6 +165,7 @@ def _table(found: list[Any]) -> pa.Table:
     by_name = dict(zip(known.names, columns, strict=True))
     by_name["content_type"] = [kind or JSON for kind in by_name["content_type"]]
     by_name["headers"] = [_pairs(text) for text in by_name["headers"]]
+    by_name["history"] = [history.to_arrow(rows.history_from(text)) for text in by_name["history"]]
     return pa.Table.from_arrays([pa.array(by_name[field.name], field.type) for field in known], schema=known)
 
 
@@ -256,9 +257,8 @@ class PostgresRestoring:
         columns: dict[str, list[Any]],
         chosen: list[bool] | None = None,
     ) -> None:
-        if any(columns["expires"]):
-            must_have_expires(self._known)
-            wanted = [*wanted, "expires"]
+        if any(columns["history"]) and self._known.has_history:
+            wanted = [*wanted, "history"]
         found = zip(*(columns[name] for name in wanted), strict=True)
         records = list(found) if chosen is None else [row for row, is_one in zip(found, chosen, strict=True) if is_one]
         if records:
@@ -315,6 +315,7 @@ def _columns(table: pa.Table) -> dict[str, list[Any]]:
     found["max_attempts"] = found["own_max_attempts"]
     found["content_type"] = [rows.content_type(kind) for kind in found["content_type"]]
     found["headers"] = [rows.headers_text(each) for each in found["headers"]]
+    found["history"] = [rows.history_text(each) for each in found["history"]]
     for name in ("error", "worker"):
         found[name] = [rows.plain(text) for text in found[name]]
     return found

@@ -118,8 +118,6 @@ class Claimer:
 
     async def lapse(self) -> list[Expired]:
         """End some of those that have expired and that nobody holds."""
-        if not self._sql.expires:
-            return []
         found = await self._pool.fetch(self._sql["lapse"], self._queue, PAGE_ROWS, queue=self._queue)
         return [Expired(str(id), attempts, "failed", LAPSED) for id, attempts in found]
 

@@ -36,7 +36,7 @@ class Topic:
         self._registry = registry
         self._queue = queue
         self._find = find
-        self.sql = Statements(schema.name, queue, expires=schema.has_ninth_migration)
+        self.sql = Statements(schema.name, queue, history=schema.has_history)
         self.settler = Settler(
             pool, self.sql, queue, keeps=self._keeps, moves=self._moves, refresh=self._refresh, move=self._move
         )

@@ -10,7 +10,7 @@ import msgspec
 
 from ... import ids as makers
 from ... import limits
-from ..records import JSON, Claimed, Envelope, Settlement, Stored
+from ..records import JSON, Attempt, Claimed, Envelope, Settlement, Stored
 
 _TOKEN_BITS = 60  # fit into an int8
 _RANK_MOST = 255  # minus the priority: the most urgent come first in an index
@@ -21,6 +21,7 @@ TRIP_BYTES = 4 << 20  # of one statement or answer; beyond it the trip is the sm
 ACTIONS = {"complete": 0, "retry": 1, "dead": 2, "release": 3}
 _headers = msgspec.json.Decoder(dict[str, str]).decode
 _encode = msgspec.json.Encoder().encode
+_attempts = msgspec.json.Decoder(tuple[Attempt, ...]).decode
 
 
 def token_number(token: str, id: str) -> int:
@@ -107,6 +108,15 @@ def headers_from(text: str | None) -> dict[str, str] | None:
     return None if text is None else _headers(text)
 
 
+def history_from(text: str | None) -> tuple[Attempt, ...]:
+    """What the column `history` says."""
+    return () if text is None else _attempts(text)
+
+
+def history_text(history: Sequence[Attempt] | None) -> str | None:
+    return _encode(history).decode() if history else None
+
+
 def plain(text: str | None) -> str | None:
     """Text as the database can keep it: without NUL."""
     return text if text is None or "\0" not in text else text.replace("\0", "\N{REPLACEMENT CHARACTER}")
@@ -157,10 +167,11 @@ def ready(found: Iterable[Any], claim: str, expires_at: float) -> list[Claimed]:
 def stored(row: Any) -> Stored:
     """A row of get.sql or scan_*.sql."""
     (id, status, payload, kind, headers, rank, attempts, most, enqueued_at, visible_at, finished_at, result, error,
-     worker, claimed_at, expires) = row  # fmt: skip
+     worker, claimed_at, expires, history) = row  # fmt: skip
     return Stored(
         str(id), status, payload, kind or JSON, headers_from(headers), 255 - rank, attempts, most, enqueued_at,
         visible_at, finished_at, result, error, worker, claimed_at, expires,
+        history_from(history),
     )  # fmt: skip
 
 

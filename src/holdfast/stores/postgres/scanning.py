@@ -16,6 +16,7 @@ import msgspec
 
 from ... import ids as makers
 from ...errors import StoreError
+from .. import history
 from ..base import PAGE_ROWS
 from ..batches import WHOLE, Filter, Sizing, Slice, arrow_schema, filtered, may_pass
 from ..records import JSON, View
@@ -293,6 +294,8 @@ def _batch(row: Any, queue: str, view: View, piece: _Range) -> pa.RecordBatch:
         "enqueued_at": enqueued,
     }
     made |= dict(zip(_RESTS[piece.table], rest, strict=True))
+    if "history" in made:
+        made["history"] = [history.to_arrow(rows.history_from(text)) for text in made["history"]]
     schema = arrow_schema(view)
     batch = pa.RecordBatch.from_arrays([pa.array(made[field.name], field.type) for field in schema], schema=schema)
     if piece.token:
@@ -301,5 +304,6 @@ def _batch(row: Any, queue: str, view: View, piece: _Range) -> pa.RecordBatch:
     return batch
 
 
-_OPEN, _ENDED = ("visible_at", "error"), ("status", "claimed_at", "finished_at", "worker", "result", "error")
+_OPEN = ("visible_at", "error")
+_ENDED = ("status", "claimed_at", "finished_at", "worker", "result", "error", "expires", "history")
 _RESTS = {"q": (*_OPEN, "worker"), "w": _OPEN, "d": _ENDED, "a": _ENDED}  # by table: what follows the usual columns

@@ -26,7 +26,7 @@ TABLES = frozenset(
     )
 )
 MARK = "holdfast_mark"
-_NINTH = "009_verbs"  # expiring messages, values and `send`: a store of the format before has none of them
+_TENTH = "010_history"  # what messages remember of their attempts: in a store of the format before they do not
 
 
 class Schema:
@@ -44,9 +44,9 @@ class Schema:
         return Format(self._number or newest, newest)
 
     @property
-    def has_ninth_migration(self) -> bool:
+    def has_history(self) -> bool:
         """As last read."""
-        return self.format.number >= _number(_NINTH)
+        return self.format.number >= _number(_TENTH)
 
     async def applied(self) -> list[str] | None:
         """The names of the migrations that are there; None: not installed."""
@@ -183,12 +183,6 @@ class Schema:
                 f"schema {self.name} has tables of others under names that Holdfast needs ({_listed(same)}); give"
                 " Holdfast a schema of its own (option `schema`)"
             )
-
-
-def must_have_expires(schema: Schema) -> None:
-    """ConfigError where the schema's format is too old."""
-    if not schema.has_ninth_migration:
-        raise ConfigError(statements.NO_EXPIRES)
 
 
 def _number(migration: str) -> int:

@@ -13,25 +13,25 @@ _MARK = re.compile(r"\{([a-z_]+)\}")
 _COMMENT = re.compile(r"^\s*--.*\n", re.MULTILINE)
 
 
-# What statements say of the column `expires`: of a schema that has it, and of one of the version before.
-_WITH_EXPIRES = {
-    "expires": ", expires",
-    "q_and_expires": ", q.expires",
-    "expires_or_null": "expires",
-    "q_expires": "q.expires",
-    "m_expires": "m.expires",
-    "f_expires": "f.expires",
-    "b_expires": "b.expires",
-    "due_expires": "expires",
-    "or_over": " OR coalesce(q.expires <= (SELECT now FROM t), false)",
-    "q_alive": " AND (q.expires IS NULL OR q.expires > (SELECT now FROM t))",
-    "m_alive": " AND (m.expires IS NULL OR m.expires > (SELECT now FROM t))",
+# What statements say of the column `history`: of a schema that has it, and of one of the version before.
+_WITH_HISTORY = {
+    "history": ", history",
+    "q_history": ", q.history",
+    "m_history": ", m.history",
+    "f_history": ", f.history",
+    "history_or_null": ", history::text",
+    "history_text": "history::text",
+    "tried": ", CASE WHEN action = 1 THEN"
+    " {schema}.with_attempt(held.history, held.claimed_at, t.now, held.by, new_error) ELSE held.history END AS after",
+    "after": ", after",
+    "expired": ", history = CASE WHEN c.token IS NULL THEN q.history"
+    " ELSE {schema}.with_attempt(q.history, q.claimed_at, q.visible_at, q.worker, 'lease expired') END",
 }
-NO_EXPIRES = "this schema has no `expires` yet: `holdfast install` raises its format"
-_NOTHING = "NULL::timestamptz"
-_WITHOUT_EXPIRES = {mark: _NOTHING if text[-7:] == "expires" else "" for mark, text in _WITH_EXPIRES.items()} | {
-    "expires": "",
-    "q_and_expires": "",
+_WITHOUT_HISTORY = dict.fromkeys(_WITH_HISTORY, "") | {
+    "m_history": ", NULL::jsonb AS history",
+    "f_history": ", NULL::jsonb AS history",
+    "history_or_null": ", NULL::text AS history",
+    "history_text": "NULL::text",
 }
 
 
@@ -55,12 +55,13 @@ def migrations() -> list[str]:
 class Statements:
     """The statements of one schema, or of one queue in it, ready to be sent."""
 
-    def __init__(self, schema: str, queue: str | None = None, *, expires: bool = True) -> None:
+    def __init__(self, schema: str, queue: str | None = None, *, history: bool = True) -> None:
         self.schema = schema
         self.slug = "" if queue is None else names.slug(queue)
-        self.expires = expires  # whether the tables have that column: it came with the last migration
+        self.history = history  # whether the tables have that column: it came with the last migration
         self._marks = {"schema": names.quoted(schema), "schema_text": names.literal(schema)}
-        self._marks |= _WITH_EXPIRES if expires else _WITHOUT_EXPIRES
+        kept = _WITH_HISTORY if history else _WITHOUT_HISTORY
+        self._marks |= {mark: filled(text, self._marks) for mark, text in kept.items()}
         if queue is not None:
             own = names.tables(schema, queue)
             self._marks |= own | {f"{kind}_text": names.literal(name) for kind, name in own.items()}

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from collections.abc import Sequence
 
-from ...errors import ConfigError, QueueNotFound
+from ...errors import QueueNotFound
 from ..values import ABSENT, Value, check_keys, checked_expiry, new_version
 from .pool import Pool
 from .schema import Schema
@@ -16,16 +16,10 @@ class PostgresValues:
 
     def __init__(self, pool: Pool, schema: Schema) -> None:
         self._pool = pool
-        self._schema = schema
         self._sql = Statements(schema.name)
-
-    def _must_be_there(self) -> None:
-        if not self._schema.has_ninth_migration:
-            raise ConfigError("this schema has no values yet: `holdfast install` raises its format")
 
     async def get(self, keys: Sequence[str]) -> list[Value | None]:
         check_keys(keys)
-        self._must_be_there()
         rows = await self._pool.fetch(self._sql["values_get"], list(keys))
         found = {row[0]: Value(row[1], row[2]) for row in rows}
         return [found.get(key) for key in keys]
@@ -35,7 +29,6 @@ class PostgresValues:
     ) -> str | None:
         check_keys([key])
         seconds = checked_expiry(expires_in)
-        self._must_be_there()
         name = "value_replace" if expected else "value_put"
         last = expected if expected else expected == ABSENT
         rows = await self._pool.fetch(self._sql[name], key, data, new_version(), seconds, last)
@@ -43,11 +36,9 @@ class PostgresValues:
 
     async def delete(self, keys: Sequence[str]) -> None:
         check_keys(keys)
-        self._must_be_there()
         await self._pool.fetch(self._sql["values_delete"], list(keys))
 
     async def sweep(self) -> int:
-        self._must_be_there()
         try:
             [(swept,)] = await self._pool.fetch(self._sql["values_sweep"])
         except QueueNotFound:  # nothing is installed

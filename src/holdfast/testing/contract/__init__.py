@@ -35,6 +35,7 @@ from .disturbances import Disturbances
 from .events import Events
 from .expiry import Expiry
 from .face import SyncFace
+from .history import History
 from .leases import Leases
 from .lifetime import Lifetime
 from .limits import Limits
@@ -62,6 +63,7 @@ ALL: list[type[StoreContract]] = [
     *(Tokens, Lifetime, Schedules, Backups, Calls, SeveralQueues, Listing, Operating, Changing, WorkerReports),
     *(Reporting, Uniqueness, Replacing),
     Expiry,
+    History,
     Values,
 ]
 
@@ -97,6 +99,7 @@ class AllButChanging(
     Reporting,
     Uniqueness,
     Expiry,
+    History,
     Values,
 ):
     """Every topic but `Changing` and `Replacing`, for a store whose capabilities say that it cannot."""
@@ -123,6 +126,7 @@ __all__ = [
     "Disturbances",
     "Events",
     "Expiry",
+    "History",
     "Leases",
     "Lifetime",
     "Limits",

@@ -17,7 +17,7 @@ from tests.stores.log.head.head_checks import CHECKS
 
 SOURCE = Path(machine.__file__)
 PURE = {"__future__", "bisect", "collections.abc", "functools", "itertools", "operator", "typing", "msgspec"}
-PURE_NEIGHBOURS = {"bits", "names", "state", "repeat"}
+PURE_NEIGHBOURS = {"bits", "names", "past", "state", "repeat"}
 
 COVERED = """
 import sys

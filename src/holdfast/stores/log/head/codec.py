@@ -13,7 +13,7 @@ from ....errors import StoreError
 from ....schedules import Mark
 from ..calendar import IN_STEP, Calendar
 from .pipelines import NOTHING, Pipes
-from .state import NEVER, Beyond, Block, Frozen, Head, Lease, Recent, Settled, Waiting
+from .state import NEVER, Beyond, Block, Frozen, Head, Lease, Past, Recent, Settled, Waiting
 
 PLAIN = 1
 LATE = 2  # of heads with more than that: a repeat window, consumers and sinks
@@ -92,10 +92,14 @@ class HeadWriter:
         self._settled = _Section(_settled)
         self._frozen = _Section(_frozen)
         self._recent = _Section(_recent)
+        self._past = _Section(_past)
 
     def encode(self, head: Head) -> bytes:
         encode = self._encode
         rest = _rest(head)
+        past: tuple[Any, ...] = ()
+        if head.past:  # readers that do not know it take no notice
+            past = (*(None, None, {})[len(rest) :], self._past.encode(head.past, encode))
         wire = (
             _number(head, rest),
             head.now,
@@ -109,6 +113,7 @@ class HeadWriter:
             self._frozen.encode([head.frozen] if head.frozen else [], encode),
             self._recent.encode(head.recent, encode),
             *rest,
+            *past,
         )
         return encode(wire)
 
@@ -133,6 +138,7 @@ def decode(data: bytes, calendar: Calendar = IN_STEP) -> Head:
         _pipes_from(rest[1]) if len(rest) > 1 and rest[1] else NOTHING,
         _beyond_from(rest[0]) if rest and rest[0] else Beyond(),
         msgspec.convert(rest[2], dict[str, Mark]) if len(rest) > 2 else {},
+        [Past(each[0], _mask(each[1]), *each[2:]) for each in rest[3]] if len(rest) > 3 else [],
     )
 
 
@@ -190,6 +196,10 @@ def _frozen(x: Frozen) -> tuple[Any, ...]:
 
 def _recent(x: Recent) -> tuple[Any, ...]:
     return x.token, x.block, _bytes(x.mask), x.status
+
+
+def _past(x: Past) -> tuple[Any, ...]:
+    return x.block, _bytes(x.mask), x.start, x.end, x.worker, x.error
 
 
 def _frozen_from(wire: list[Any]) -> Frozen:

@@ -13,7 +13,7 @@ from typing import Any
 import msgspec
 
 from .. import names
-from . import bits, repeat
+from . import bits, past, repeat
 from .state import (
     FOREVER,
     LEADS_TO,
@@ -74,6 +74,8 @@ def apply(head: Head, intents: Sequence[Intent], now: float, rules: Rules) -> Ap
     if finished:
         head.blocks = {no: block for no, block in head.blocks.items() if block.gone < block.name.count}
         finished = repeat.bury(head, finished, rules)
+    if head.past:
+        past.prune(head, finished=bool(finished))
     return Applied(head, results, finished)
 
 
@@ -142,6 +144,8 @@ def _finish_part(head: Head, lease: Lease, part: int, intent: Settle, rules: Rul
         attempts = lease.attempts - (intent.action == "release")
         due = _due(head, intent.delay, rules)
         worker = (intent.worker or lease.worker) if rules.names_workers else None
+        if intent.action == "retry":
+            past.add(head, lease, part, rules, end=head.now, worker=intent.worker or lease.worker, error=intent.error)
         group = Waiting(
             lease.block, part, due, attempts, lease.crashed, intent.error, intent.token, intent.action, worker
         )
@@ -464,6 +468,7 @@ def _lease_out(head: Head, intent: Claim, block: Block, source: _Source, part: i
         _remember(head, source.group.token, block.no, part, source.group.status)
     else:
         _take(head.leases, source.group, part)
+        past.add(head, source.group, part, rules, end=source.group.expires, worker=source.group.worker, error=EXPIRED)
     expires = head.now + intent.lease
     attempt = source.attempts + 1
     worker = intent.worker if rules.names_holders else None
@@ -489,7 +494,7 @@ def _spilled(head: Head) -> list[Waiting]:
     if not head.waiting:
         return []
     count = sum(group.mask.bit_count() for group in head.waiting)
-    heavy = sum(len(group.error or "") for group in head.waiting) > HEAVY
+    heavy = sum(len(group.error or "") for group in head.waiting) > HEAVY or past.waiting_bytes(head) > HEAVY
     if count <= NEAR_MOST and not heavy:
         return []
     kept = 0

@@ -176,6 +176,17 @@ class Settled(msgspec.Struct, frozen=True, gc=False):
     claimed: float = 0.0  # when the lease began that ended so; 0: there was none
 
 
+class Past(msgspec.Struct, frozen=True, gc=False):
+    """An attempt at messages that the head still holds; those that happened before lie in their block."""
+
+    block: int
+    mask: int
+    start: float
+    end: float
+    worker: str | None
+    error: str | None  # its beginning
+
+
 class Frozen(msgspec.Struct, frozen=True):
     """The set a flush is writing. Whoever finds it finishes it, with the same names and the same rows."""
 
@@ -246,6 +257,7 @@ class Head(msgspec.Struct):
     pipes: Pipes = NOTHING
     beyond: Beyond = Beyond()
     schedules: dict[str, Mark] = {}  # how far each has come
+    past: list[Past] = []  # in the order of their ends
 
     def change(self, no: int, **fields: int) -> None:
         """Replace fields of a block."""
@@ -280,6 +292,7 @@ class Head(msgspec.Struct):
             waiting=list(self.waiting),
             settled=list(self.settled),
             recent=list(self.recent),
+            past=list(self.past),
         )
 
 

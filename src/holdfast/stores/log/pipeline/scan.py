@@ -137,7 +137,7 @@ def _from_blocks(
             yield Part(
                 glance.seen.root + block.key,
                 rows,
-                [records.plain_group(glance.seen.rules, block, *each) for each in chosen],
+                [records.plain_group(glance.seen.rules, block, *each, head=glance.seen.head) for each in chosen],
             )
 
 

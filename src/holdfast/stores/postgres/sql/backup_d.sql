@@ -3,5 +3,5 @@ SELECT id::text, 'dead' AS status, payload, content_type, headers::text, 255 - r
     (extract(epoch FROM enqueued_at) * 1000000)::bigint, NULL::bigint AS due, false AS held, false AS crashed,
     (extract(epoch FROM claimed_at) * 1000000)::bigint, (extract(epoch FROM finished_at) * 1000000)::bigint,
     NULL::bytea AS result, error, worker,
-    (extract(epoch FROM {expires_or_null}) * 1000000)::bigint AS expires
+    (extract(epoch FROM expires) * 1000000)::bigint AS expires{history_or_null}
 FROM {d} ORDER BY rank, id

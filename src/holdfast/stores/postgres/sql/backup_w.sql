@@ -4,5 +4,5 @@ SELECT id::text, CASE WHEN visible_at <= to_timestamp($1::float8) THEN 'pending'
     CASE WHEN visible_at > to_timestamp($1::float8) THEN (extract(epoch FROM visible_at) * 1000000)::bigint END AS due,
     false AS held, recovered AS crashed, NULL::bigint AS claimed_at, NULL::bigint AS finished_at, NULL::bytea AS result,
     error, worker,
-    (extract(epoch FROM {expires_or_null}) * 1000000)::bigint AS expires
+    (extract(epoch FROM expires) * 1000000)::bigint AS expires{history_or_null}
 FROM {w} ORDER BY id

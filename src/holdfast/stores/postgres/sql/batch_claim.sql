@@ -7,7 +7,7 @@ ready AS MATERIALIZED (
     SELECT q.ctid AS place, q.rank, q.id, q.token, octet_length(q.payload) AS size,
         q.token IS NOT NULL AND (q.attempts >= coalesce(q.max_attempts, queue.max_attempts) OR queue.no_retry) AS spent
     FROM {q} q, queue
-    WHERE q.visible_at <= (SELECT now FROM t){q_alive}
+    WHERE q.visible_at <= (SELECT now FROM t) AND (q.expires IS NULL OR q.expires > (SELECT now FROM t))
     ORDER BY q.rank, q.id LIMIT $2::integer FOR UPDATE OF q SKIP LOCKED
 ),
 taken AS (

@@ -14,9 +14,9 @@ gone AS (
 ),
 kept AS (
     INSERT INTO {a} (id, enqueued_at, finished_at, token, attempts, max_attempts, rank, used, status, content_type, headers,
-        error, worker, payload, claimed_at{expires})
+        error, worker, payload, claimed_at, expires{history})
     SELECT g.id, g.enqueued_at, t.now, g.token, g.attempts, g.max_attempts, g.rank, g.used, 'completed', g.content_type,
-        g.headers, g.error, $4::text, g.payload, g.claimed_at{expires}
+        g.headers, g.error, $4::text, g.payload, g.claimed_at, expires{history}
     FROM gone g, t, queue WHERE queue.archive
     RETURNING 1
 ),

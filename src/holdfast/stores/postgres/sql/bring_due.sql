@@ -11,9 +11,9 @@ due AS (
 ),
 moved AS (
     INSERT INTO {q} (id, enqueued_at, visible_at, token, attempts, max_attempts, rank, recovered, used, content_type,
-        headers, error, worker, payload{expires})
+        headers, error, worker, payload, expires{history})
     SELECT id, enqueued_at, visible_at, NULL, attempts, max_attempts, rank, recovered, used, content_type, headers, error,
-        worker, payload{expires}
+        worker, payload, expires{history}
     FROM due
 )
 INSERT INTO {schema}.deltas (queue, live, delayed, retry)

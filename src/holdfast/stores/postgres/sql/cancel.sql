@@ -9,17 +9,17 @@ ready AS (
 waiting AS (DELETE FROM {w} w WHERE w.id = $2::uuid RETURNING w.*),
 gone AS (
     SELECT id, enqueued_at, attempts, max_attempts, rank, used, content_type, headers, worker, payload, 'live' AS was,
-        CASE WHEN ran THEN claimed_at END AS claimed_at{expires}
+        CASE WHEN ran THEN claimed_at END AS claimed_at, expires{history}
     FROM ready
     UNION ALL
-    SELECT id, enqueued_at, attempts, max_attempts, rank, used, content_type, headers, worker, payload, waits, NULL{expires}
+    SELECT id, enqueued_at, attempts, max_attempts, rank, used, content_type, headers, worker, payload, waits, NULL, expires{history}
     FROM waiting
 ),
 kept AS (
     INSERT INTO {a} (id, enqueued_at, finished_at, attempts, max_attempts, rank, used, status, content_type, headers, error,
-        worker, payload, claimed_at{expires})
+        worker, payload, claimed_at, expires{history})
     SELECT gone.id, enqueued_at, t.now, attempts, max_attempts, rank, used, 'failed', content_type, headers, 'cancelled',
-        worker, payload, claimed_at{expires}
+        worker, payload, claimed_at, expires{history}
     FROM gone, t, queue WHERE queue.archive
 ),
 counted AS (

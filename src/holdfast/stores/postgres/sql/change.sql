@@ -11,11 +11,11 @@ ready AS (
 waiting AS (DELETE FROM {w} w WHERE w.id = $2::uuid RETURNING w.*),
 gone AS (
     SELECT id, enqueued_at, visible_at, attempts, max_attempts, rank, recovered OR token IS NOT NULL AS recovered, used,
-        content_type, headers, error, worker, payload, 'live' AS was{expires}
+        content_type, headers, error, worker, payload, 'live' AS was, expires{history}
     FROM ready
     UNION ALL
     SELECT id, enqueued_at, visible_at, attempts, max_attempts, rank, recovered, used, content_type, headers, error, worker,
-        payload, waits{expires}
+        payload, waits, expires{history}
     FROM waiting
 ),
 new AS MATERIALIZED (
@@ -23,20 +23,20 @@ new AS MATERIALIZED (
         CASE WHEN $7::bytea IS NULL THEN content_type ELSE $8 END AS content_type, headers, error, worker,
         coalesce($7::bytea, payload) AS payload, was,
         coalesce(to_timestamp($6::float8), t.now + $5::float8 * interval '1 second', visible_at) AS due,
-        CASE WHEN attempts = 0 THEN 'delayed' ELSE 'retry' END AS waits{expires}
+        CASE WHEN attempts = 0 THEN 'delayed' ELSE 'retry' END AS waits, expires{history}
     FROM gone, t
 ),
 back AS (
     INSERT INTO {q} (id, enqueued_at, visible_at, attempts, max_attempts, rank, recovered, used, content_type, headers,
-        error, worker, payload{expires})
-    SELECT id, enqueued_at, due, attempts, max_attempts, rank, recovered, used, content_type, headers, error, worker, payload{expires}
+        error, worker, payload, expires{history})
+    SELECT id, enqueued_at, due, attempts, max_attempts, rank, recovered, used, content_type, headers, error, worker, payload, expires{history}
     FROM new, t WHERE due <= t.now
 ),
 later AS (
     INSERT INTO {w} (id, enqueued_at, visible_at, attempts, max_attempts, rank, recovered, used, content_type, headers,
-        error, worker, payload, waits{expires})
+        error, worker, payload, waits, expires{history})
     SELECT id, enqueued_at, due, attempts, max_attempts, rank, recovered, used, content_type, headers, error, worker,
-        payload, waits{expires}
+        payload, waits, expires{history}
     FROM new, t WHERE due > t.now
 ),
 counted AS (

@@ -18,7 +18,7 @@ ready AS MATERIALIZED (
     FROM unnest($5::smallint[], $6::uuid[], $7::smallint[]) AS range (low_rank, low_id, end_rank), queue,
     LATERAL (
         SELECT q.ctid AS place, q.rank, q.id, q.attempts, q.token, q.recovered, q.max_attempts,
-            {q_expires} AS expires
+            q.expires AS expires
         FROM {q} q
         WHERE (q.rank, q.id) >= (range.low_rank, range.low_id) AND q.rank < range.end_rank
             AND q.visible_at <= (SELECT now FROM t)
@@ -33,7 +33,7 @@ judged AS MATERIALIZED (
         queue.max_attempts AS usual, coalesce(c.expires <= (SELECT now FROM t), false) AS over
     FROM (
         SELECT place, rank, id, attempts, token, recovered, max_attempts, expires FROM ready
-        UNION ALL SELECT NULL, rank, id, attempts, NULL, recovered, max_attempts, {due_expires} FROM due
+        UNION ALL SELECT NULL, rank, id, attempts, NULL, recovered, max_attempts, expires FROM due
     ) c, queue
 ),
 chosen AS MATERIALIZED (
@@ -49,7 +49,7 @@ chosen AS MATERIALIZED (
 taken AS (
     UPDATE {q} q
     SET token = $4::bigint, visible_at = t.now + $3::float8 * interval '1 second', attempts = q.attempts + 1,
-        recovered = c.recovered OR c.token IS NOT NULL, claimed_at = t.now, worker = $9::text
+        recovered = c.recovered OR c.token IS NOT NULL, claimed_at = t.now, worker = $9::text{expired}
     FROM chosen c, t
     WHERE q.ctid = c.place
     RETURNING q.id, q.rank, q.payload, q.content_type, q.headers, q.attempts,
@@ -62,11 +62,11 @@ brought AS MATERIALIZED (
 ),
 moved AS (
     INSERT INTO {q} (id, enqueued_at, visible_at, token, attempts, max_attempts, rank, recovered, used, content_type,
-        headers, error, worker, payload, claimed_at{expires})
+        headers, error, worker, payload, claimed_at, expires{history})
     SELECT id, enqueued_at, CASE WHEN picked THEN t.now + $3::float8 * interval '1 second' ELSE visible_at END,
         CASE WHEN picked THEN $4::bigint END, attempts + picked::integer, max_attempts, rank, recovered, used,
         content_type, headers, error, CASE WHEN picked THEN $9::text ELSE worker END, payload,
-        CASE WHEN picked THEN t.now END{expires}
+        CASE WHEN picked THEN t.now END, expires{history}
     FROM brought, t
 ),
 counted AS (
@@ -82,7 +82,7 @@ FROM taken, t
 UNION ALL
 SELECT b.id, b.rank, b.payload, b.content_type, b.headers, b.attempts + 1, coalesce(b.max_attempts, queue.max_attempts),
     date_part('epoch', b.enqueued_at), false, b.alone, date_part('epoch', t.now), NULL,
-    date_part('epoch', {b_expires})
+    date_part('epoch', b.expires)
 FROM brought b, queue, t WHERE b.picked
 UNION ALL
 SELECT id, rank, NULL, NULL, NULL, attempts, 0, 0, false, false, date_part('epoch', t.now),

@@ -10,7 +10,7 @@ ready AS MATERIALIZED (
         SELECT r.*
         FROM unnest($5::smallint[], $6::uuid[], $7::smallint[]) AS range (low_rank, low_id, end_rank), queue,
         LATERAL (
-            SELECT q.ctid AS place, q.token IS NOT NULL OR q.recovered{or_over} AS lapsed
+            SELECT q.ctid AS place, q.token IS NOT NULL OR q.recovered OR coalesce(q.expires <= (SELECT now FROM t), false) AS lapsed
             FROM {q} q
             WHERE (q.rank, q.id) >= (range.low_rank, range.low_id) AND q.rank < range.end_rank
                 AND q.visible_at <= (SELECT now FROM t)
@@ -29,7 +29,7 @@ taken AS (
     WHERE q.ctid = ANY ((SELECT places FROM ready)::tid[]) AND NOT (SELECT so FROM unusual)
     RETURNING q.id, q.rank, q.payload, q.content_type, q.headers, q.attempts,
         coalesce(q.max_attempts, (SELECT max_attempts FROM queue)) AS most,
-        date_part('epoch', {q_expires}) AS expires, date_part('epoch', q.enqueued_at) AS enqueued_at
+        date_part('epoch', q.expires) AS expires, date_part('epoch', q.enqueued_at) AS enqueued_at
 )
 SELECT id, rank, payload, content_type, headers, attempts, most, expires, enqueued_at FROM taken
 UNION ALL

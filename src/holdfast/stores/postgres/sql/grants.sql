@@ -36,6 +36,13 @@ BEGIN
     ) THEN
         GRANT SELECT, INSERT, UPDATE, DELETE ON {schema}.holdfast_values TO {role};
     END IF;
+    IF EXISTS (  -- the same
+        SELECT FROM pg_catalog.pg_proc p JOIN pg_catalog.pg_namespace n ON n.oid = p.pronamespace
+        WHERE n.nspname = {schema_text} AND p.proname = 'with_attempt'
+    ) THEN
+        GRANT EXECUTE ON FUNCTION
+            {schema}.remembered(text), {schema}.with_attempt(jsonb, timestamptz, timestamptz, text, text) TO {role};
+    END IF;
     FOR own IN
         SELECT c.relname FROM pg_catalog.pg_class c JOIN pg_catalog.pg_namespace n ON n.oid = c.relnamespace,
             {schema}.queues q

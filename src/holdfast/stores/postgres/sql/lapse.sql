@@ -16,18 +16,18 @@ waiting AS (
     RETURNING *
 ),
 gone AS (
-    SELECT id, enqueued_at, attempts, max_attempts, rank, used, content_type, headers, worker, payload, expires,
+    SELECT id, enqueued_at, attempts, max_attempts, rank, used, content_type, headers, worker, payload, expires{history},
         'live' AS was
     FROM ready
     UNION ALL
-    SELECT id, enqueued_at, attempts, max_attempts, rank, used, content_type, headers, worker, payload, expires, waits
+    SELECT id, enqueued_at, attempts, max_attempts, rank, used, content_type, headers, worker, payload, expires{history}, waits
     FROM waiting
 ),
 kept AS (
     INSERT INTO {a} (id, enqueued_at, finished_at, attempts, max_attempts, rank, used, status, content_type, headers, error,
-        worker, payload, expires)
+        worker, payload, expires{history})
     SELECT gone.id, enqueued_at, t.now, attempts, gone.max_attempts, rank, used, 'failed', content_type, headers, 'expired',
-        worker, payload, expires
+        worker, payload, expires{history}
     FROM gone, t, queue WHERE queue.archive
 ),
 counted AS (

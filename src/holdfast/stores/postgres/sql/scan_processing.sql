@@ -4,14 +4,14 @@ found AS (
     SELECT m.id, 'processing' AS status, m.payload, m.content_type, m.headers, m.rank, m.attempts, m.max_attempts,
         m.enqueued_at,
         m.visible_at, NULL::timestamptz AS finished_at, NULL::bytea AS result, m.error,
-        m.worker, {m_expires} AS expires
+        m.worker, m.expires{m_history}
     FROM {q} m, t
     WHERE m.visible_at > t.now AND ($2::uuid IS NULL OR m.id > $2::uuid) ORDER BY m.id LIMIT $3::bigint
 )
 SELECT f.id, f.status, f.payload, f.content_type, f.headers, f.rank, f.attempts,
     coalesce(f.max_attempts, queues.max_attempts) AS most, date_part('epoch', f.enqueued_at) AS enqueued_at,
     date_part('epoch', f.visible_at) AS visible_at, date_part('epoch', f.finished_at) AS finished_at, f.result, f.error,
-    f.worker, NULL::float8 AS claimed_at, date_part('epoch', f.expires) AS expires
+    f.worker, NULL::float8 AS claimed_at, date_part('epoch', f.expires) AS expires, f.history
 FROM found f, {schema}.queues
 WHERE queues.name = $1
 ORDER BY f.id

@@ -14,9 +14,9 @@ gone AS (
 ),
 kept AS (
     INSERT INTO {a} (id, enqueued_at, finished_at, token, attempts, max_attempts, rank, used, status, content_type, headers,
-        error, worker, result, payload, claimed_at{expires})
+        error, worker, result, payload, claimed_at, expires{history})
     SELECT id, enqueued_at, t.now, token, attempts, max_attempts, rank, used, 'completed', content_type, headers,
-        error, by, result, payload, tried_at{expires}
+        error, by, result, payload, tried_at, expires{history}
     FROM gone, t WHERE keep
 ),
 forgotten AS (

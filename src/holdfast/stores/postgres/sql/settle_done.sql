@@ -7,14 +7,14 @@ gone AS (
         AS i (id, rank, token, result, keep, worker), queue
     WHERE q.rank = i.rank AND q.id = i.id AND q.token = i.token
     RETURNING q.id, q.enqueued_at, q.token, q.attempts, q.max_attempts, q.rank, q.used, q.content_type, q.headers,
-        q.error, q.payload, q.claimed_at{q_and_expires}, i.result, coalesce(i.worker, q.worker) AS worker,
+        q.error, q.payload, q.claimed_at, q.expires{q_history}, i.result, coalesce(i.worker, q.worker) AS worker,
         coalesce(i.keep, queue.archive) AS keep
 ),
 kept AS (
     INSERT INTO {a} (id, enqueued_at, finished_at, token, attempts, max_attempts, rank, used, status, content_type, headers,
-        error, worker, result, payload, claimed_at{expires})
+        error, worker, result, payload, claimed_at, expires{history})
     SELECT gone.id, enqueued_at, queue.now, token, attempts, max_attempts, rank, used, 'completed', content_type, headers,
-        error, worker, result, payload, claimed_at{expires}
+        error, worker, result, payload, claimed_at, expires{history}
     FROM gone, queue WHERE keep
 ),
 forgotten AS (

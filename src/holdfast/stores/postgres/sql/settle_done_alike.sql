@@ -7,13 +7,13 @@ WITH queue AS MATERIALIZED (
 gone AS (
     DELETE FROM {q} q WHERE q.rank = $3::smallint AND q.id = ANY ($2::uuid[]) AND q.token = $4::bigint
     RETURNING q.id, q.enqueued_at, q.attempts, q.max_attempts, q.used, q.content_type, q.headers, q.error, q.payload,
-        q.claimed_at{q_and_expires}, q.worker
+        q.claimed_at, q.expires{q_history}, q.worker
 ),
 kept AS (
     INSERT INTO {a} (id, enqueued_at, finished_at, token, attempts, max_attempts, rank, used, status, content_type, headers,
-        error, worker, payload, claimed_at{expires})
+        error, worker, payload, claimed_at, expires{history})
     SELECT gone.id, enqueued_at, queue.now, $4::bigint, attempts, max_attempts, $3::smallint, used, 'completed',
-        content_type, headers, error, coalesce($6::text, worker), payload, claimed_at{expires}
+        content_type, headers, error, coalesce($6::text, worker), payload, claimed_at, expires{history}
     FROM gone, queue WHERE queue.keep
 ),
 done AS MATERIALIZED (

@@ -23,36 +23,36 @@ judged AS MATERIALIZED (
         END AS verdict,
         CASE WHEN $8::boolean THEN used
             ELSE (coalesce(used, '{}') || (token * 4 + action))[greatest(1, cardinality(used) - 14):] END AS tokens,
-        CASE WHEN action = 3 THEN attempts - 1 ELSE attempts END AS counted_attempts
+        CASE WHEN action = 3 THEN attempts - 1 ELSE attempts END AS counted_attempts{tried}
     FROM held, t, queue
 ),
 back AS (
     INSERT INTO {q} (id, enqueued_at, visible_at, attempts, max_attempts, rank, recovered, used, content_type, headers,
-        error, worker, payload{expires})
+        error, worker, payload, expires{history})
     SELECT id, enqueued_at, now, counted_attempts, max_attempts, rank, recovered, tokens, content_type, headers,
-        last_error, by, payload{expires}
+        last_error, by, payload, expires{after}
     FROM judged WHERE verdict = 'back'
 ),
 waiting AS (
     INSERT INTO {w} (id, enqueued_at, visible_at, attempts, max_attempts, rank, recovered, used, content_type, headers,
-        error, worker, payload, waits{expires})
+        error, worker, payload, waits, expires{history})
     SELECT id, enqueued_at, now + delay * interval '1 second', counted_attempts, max_attempts, rank, recovered, tokens,
         content_type, headers, last_error, by, payload,
-        CASE WHEN counted_attempts = 0 THEN 'delayed' ELSE 'retry' END{expires}
+        CASE WHEN counted_attempts = 0 THEN 'delayed' ELSE 'retry' END, expires{after}
     FROM judged WHERE verdict = 'wait'
 ),
 dead AS (
     INSERT INTO {d} (id, enqueued_at, visible_at, attempts, max_attempts, rank, recovered, used, content_type, headers,
-        error, worker, payload, finished_at, claimed_at{expires})
+        error, worker, payload, finished_at, claimed_at, expires{history})
     SELECT id, enqueued_at, now, attempts, max_attempts, rank, recovered, tokens, content_type, headers,
-        coalesce(last_error, 'dead'), by, payload, now, claimed_at{expires}
+        coalesce(last_error, 'dead'), by, payload, now, claimed_at, expires{history}
     FROM judged WHERE verdict = 'dead'
 ),
 failed AS (
     INSERT INTO {a} (id, enqueued_at, finished_at, attempts, max_attempts, rank, used, status, content_type, headers, error,
-        worker, payload, claimed_at{expires})
+        worker, payload, claimed_at, expires{history})
     SELECT id, enqueued_at, now, attempts, max_attempts, rank, tokens, 'failed', content_type, headers,
-        coalesce(last_error, 'dead'), by, payload, claimed_at{expires}
+        coalesce(last_error, 'dead'), by, payload, claimed_at, expires{history}
     FROM judged WHERE verdict = 'failed' AND archive
 ),
 forgotten AS (

@@ -6,7 +6,8 @@ SELECT count(*), array_agg(id::text ORDER BY id), array_agg(payload ORDER BY id)
     array_agg((extract(epoch FROM enqueued_at) * 1000000)::bigint ORDER BY id), array_agg(status ORDER BY id),
     array_agg((extract(epoch FROM claimed_at) * 1000000)::bigint ORDER BY id),
     array_agg((extract(epoch FROM finished_at) * 1000000)::bigint ORDER BY id), array_agg(worker ORDER BY id),
-    array_agg(result ORDER BY id), array_agg(error ORDER BY id)
+    array_agg(result ORDER BY id), array_agg(error ORDER BY id),
+    array_agg((extract(epoch FROM expires) * 1000000)::bigint ORDER BY id), array_agg({history_text} ORDER BY id)
 FROM (
     SELECT * FROM {a} a
     WHERE a.id >= $1::uuid AND a.id <= $2::uuid

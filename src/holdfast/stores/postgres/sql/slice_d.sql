@@ -7,7 +7,8 @@ SELECT count(*), array_agg(id::text ORDER BY rank, id), array_agg(payload ORDER 
     array_agg((extract(epoch FROM enqueued_at) * 1000000)::bigint ORDER BY rank, id),
     array_agg('dead'::text), array_agg((extract(epoch FROM claimed_at) * 1000000)::bigint ORDER BY rank, id),
     array_agg((extract(epoch FROM finished_at) * 1000000)::bigint ORDER BY rank, id),
-    array_agg(worker ORDER BY rank, id), array_agg(NULL::bytea), array_agg(error ORDER BY rank, id)
+    array_agg(worker ORDER BY rank, id), array_agg(NULL::bytea), array_agg(error ORDER BY rank, id),
+    array_agg((extract(epoch FROM expires) * 1000000)::bigint ORDER BY rank, id), array_agg({history_text} ORDER BY rank, id)
 FROM (
     SELECT * FROM {d} d
     WHERE (d.rank, d.id) >= ($1::smallint, $2::uuid) AND (d.rank, d.id) <= ($3::smallint, $4::uuid)

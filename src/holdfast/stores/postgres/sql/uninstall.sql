@@ -18,4 +18,5 @@ DROP FUNCTION IF EXISTS
     {schema}.create_queue(text, text, json, integer, boolean, boolean, text), {schema}.drop_queue(text),
     {schema}.make_tables(text), {schema}.make_day(text, date), {schema}.drop_days(text, timestamptz),
     {schema}.checked_slug(text), {schema}.now(), {schema}.new_id(integer, timestamptz),
+    {schema}.with_attempt(jsonb, timestamptz, timestamptz, text, text), {schema}.remembered(text),
     {schema}.send(text, jsonb, integer, double precision, timestamptz, jsonb, text, integer);

@@ -9,7 +9,7 @@ found AS (
 SELECT f.id, f.waits AS status, f.payload, f.content_type, f.headers, f.rank, f.attempts,
     coalesce(f.max_attempts, queues.max_attempts) AS most, date_part('epoch', f.enqueued_at) AS enqueued_at,
     date_part('epoch', f.visible_at) AS visible_at, NULL::float8 AS finished_at, NULL::bytea AS result, f.error, f.worker,
-    NULL::float8 AS claimed_at, date_part('epoch', {f_expires}) AS expires
+    NULL::float8 AS claimed_at, date_part('epoch', f.expires) AS expires{f_history}
 FROM found f, {schema}.queues
 WHERE queues.name = $1
 ORDER BY f.visible_at, f.id
