@@ -330,7 +330,7 @@ class Committer:
         known = self._known  # a local: the reading and the committing thread are both here, on snapshots of their own
         while True:
             before = self.stored(known.root)
-            ranges = ranges_of(known.root, before.held) if known.root else []
+            ranges = ranges_of(known.root, before) if known.root else []
             heads = [known.root + "head"] if known.root else []
             (stored, *found), keys = view.survey([names.config_key(self.address.queue), *heads], ranges)
             if stored is None:
@@ -346,7 +346,7 @@ class Committer:
             if ticket != head.ticket():
                 continue  # what was listed may be older than what has been forgotten
             if ranges and head.held > before.held:  # absorbed blocks must not hide the ones behind them
-                keys = view.survey([], ranges_of(known.root, head.held))[1]
+                keys = view.survey([], ranges_of(known.root, head))[1]
             return Seen(known.config, self._rules(known.config, view), known.root, head, ticket, self.window), keys
 
     def _is_new(self, view: Reading, known: _Known) -> bool:
