@@ -78,9 +78,12 @@ class LogMark:
 
     def note(self, wal: WriteAheadLog) -> None:
         """After a commit that was synced. A note that cannot be written leaves an older one, which is no harm."""
-        if self._fd is not None:
-            with contextlib.suppress(OSError):
-                self._write(self._fd, *wal.reached())
+        if self._fd is None:
+            return
+        try:
+            self._write(self._fd, *wal.reached())
+        except OSError:
+            return
 
     def note_closed(self) -> None:
         """After the connection was closed: whether it was the last one, which copies the log and removes it."""
