@@ -88,6 +88,31 @@ def test_a_sound_object_under_another_key_is_found(key: str) -> None:
         Sums().opened(key.replace("1", "2"), sums.seal(key, file()))
 
 
+def test_what_every_commit_reads_is_summed_up_once(monkeypatch: pytest.MonkeyPatch) -> None:
+    """And again as soon as a single bit is different, or it was written by somebody else."""
+    one, two, kept = strict(), strict(), sums.seal(BLOCK, b"1" * 100)
+    assert (one.reopened(BLOCK, kept), two.reopened(BLOCK, kept)) == (b"1" * 100, b"1" * 100)
+    theirs, ours = one.sealed(BLOCK, b"2" * 100), two.sealed(BLOCK, b"3" * 100)
+    assert two.reopened(BLOCK, bytes(theirs)) == b"2" * 100
+    assert two.reopened(BLOCK, bytes(ours)) == b"3" * 100
+    with monkeypatch.context() as patched:
+        patched.setattr(sums, "crc32", None)
+        assert two.reopened(BLOCK, bytes(ours)) == b"3" * 100
+    for place in range(0, len(ours), 7):
+        flipped = bytearray(ours)
+        flipped[place] ^= 1
+        with pytest.raises(Mismatch):
+            two.reopened(BLOCK, bytes(flipped))
+        assert two.reopened(BLOCK, bytes(ours)) == b"3" * 100
+
+
+def test_only_so_many_objects_are_known() -> None:
+    one = strict()
+    for n in range(1000):
+        assert one.reopened(f"{BLOCK}{n}", sums.seal(f"{BLOCK}{n}", b"x")) == b"x"
+    assert len(one._known) <= sums._KNOWN_MOST
+
+
 def test_a_sealed_archive_file_is_a_parquet_file() -> None:
     sealed = sums.seal(FILE, file())
     assert pq.ParquetFile(io.BytesIO(sealed), page_checksum_verification=True).read().num_rows == 50

@@ -13,7 +13,6 @@ import msgspec
 
 from ...config import QueueOptions
 from ...errors import QueueNotFound, Unavailable, UnsafeStore
-from .. import formats
 from . import damage, intake, names, queues, topics
 from .cache import BlockCache
 from .calendar import IN_STEP, Calendar
@@ -120,6 +119,7 @@ class Committer:
         self._writer = codec.HeadWriter()
         self._known = _NOTHING
         self._head: tuple[bytes, Head, Calendar] = (b"", Head(), IN_STEP)
+        self._ruled: tuple[queues.Basis | None, Rules] = (None, Rules())  # as last made, and what of
         self._new_root = ""  # of the log, if it had no head when it was last looked at, and never had one
         self._sure = ("", Head())  # the log's root, and its head as read, or written for certain
         window.serve(self)
@@ -330,7 +330,7 @@ class Committer:
         known = self._known  # a local: the reading and the committing thread are both here, on snapshots of their own
         while True:
             before = self.stored(known.root)
-            ranges = ranges_of(known.root, before.held) if known.root else []
+            ranges = ranges_of(known.root, before) if known.root else []
             heads = [known.root + "head"] if known.root else []
             (stored, *found), keys = view.survey([names.config_key(self.address.queue), *heads], ranges)
             if stored is None:
@@ -346,7 +346,7 @@ class Committer:
             if ticket != head.ticket():
                 continue  # what was listed may be older than what has been forgotten
             if ranges and head.held > before.held:  # absorbed blocks must not hide the ones behind them
-                keys = view.survey([], ranges_of(known.root, head.held))[1]
+                keys = view.survey([], ranges_of(known.root, head))[1]
             return Seen(known.config, self._rules(known.config, view), known.root, head, ticket, self.window), keys
 
     def _is_new(self, view: Reading, known: _Known) -> bool:
@@ -367,13 +367,11 @@ class Committer:
         return head if known == root else Head()
 
     def _rules(self, config: Config, view: Reading) -> Rules:
-        rules = self.address.rules(config)
-        if self._space.format < formats.RETRIES_NAME_WORKERS:
-            rules = msgspec.structs.replace(rules, names_workers=False)
-        if self._space.format < formats.REMEMBERS:
-            rules = msgspec.structs.replace(rules, names_holders=False)
-        if view.calendar != IN_STEP:
-            rules = msgspec.structs.replace(rules, calendar=view.calendar)
+        basis, rules = self._ruled  # a local, as in `survey`
+        if basis != (config, self._space.format, view.calendar):
+            basis = config, self._space.format, view.calendar
+            rules = self.address.rules(*basis)
+            self._ruled = basis, rules
         return self.window.rules(rules, view.now)
 
     def _known_from(self, stored: bytes) -> _Known:
@@ -404,10 +402,12 @@ class Committer:
         demand = sum(each.limit for request in requests for each in request.intents if type(each) is Claim)
         seen, absorbed, next_due = self.window.intake(self.survey, tx, min(demand, _PAGE))
         session = Session(tx, seen, self._cache)
-        intents: list[Intent] = [absorbed, Expire()]
+        intents: list[Intent] = [Expire()]
         for request in requests:
             intents += request.intents
         intents += self.window.tidying(seen.head)
+        if absorbed.keys or absorbed.spent:
+            intents.append(absorbed)
         results = session.do(intents)
         self.window.given(session, results)
         self._answer(session, requests, results, next_due)
@@ -444,13 +444,13 @@ class Committer:
         return data
 
     def _answer(self, session: Session, requests: list[Request], results: list[Result], later: float | None) -> None:
-        place = 2
-        expired = cast(list[Exhausted], results[1])
+        place = 1
+        expired = cast(list[Exhausted], results[0])
         for request in requests:
             own = results[place : place + len(request.intents)]
             place += len(request.intents)
-            taken = [each for result in own if isinstance(result, list) for each in result]
-            blocks = self.window.load(session, request, {each.block for each in [*taken, *expired]})
+            given = [*expired, *(each for result in own if isinstance(result, list) for each in result)]
+            blocks = self.window.load(session, request, {each.block for each in given}) if given else {}
             now = max(session.head.now, session.tx.now)
             request.answer = Answer(own, session.head, now, session.seen.rules, blocks, later, expired)
             expired = []  # told once, to the first

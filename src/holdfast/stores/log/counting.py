@@ -106,7 +106,7 @@ def _seen(address: Address, config: Config, stored: bytes | None, view: Shown, w
         raise queues.lost_head(root)
     if stored is not None:
         known = damage.read(root + "head", partial(codec.decode, calendar=view.calendar), stored)
-    return Seen(config, address.rules(config, view.calendar), root, known, known.ticket(), window)
+    return Seen(config, address.rules(config, calendar=view.calendar), root, known, known.ticket(), window)
 
 
 def sights(view: Reading, named: Sequence[Named], window: RepeatWindow) -> Iterator[Sight]:

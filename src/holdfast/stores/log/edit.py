@@ -39,6 +39,7 @@ if TYPE_CHECKING:
 _BOTH = frozenset((topics.WORK, topics.DONE))
 _ENDED = frozenset((topics.DONE,))
 _NOTHING_NEW: frozenset[str] = frozenset()
+_SIGNALS = {TakeBack: _BOTH, Rewrite: _BOTH, Remove: _BOTH, Purge: _BOTH, Expire: _ENDED}
 
 
 class Seen(msgspec.Struct, frozen=True):
@@ -105,7 +106,8 @@ class Session:
 
     def block(self, no: int) -> tuple[Block, Rows]:
         """A block of the head and its rows, or a substitute for them; read here, where the data is."""
-        block, key = self._named(no), self.key_of(no)
+        block = self._named(no)
+        key = self.seen.root + block.key
         try:
             loaded = self._cache.load(self.tx, key)
         except Damaged as error:
@@ -118,8 +120,6 @@ class Session:
 
 def _signals(intent: Intent) -> frozenset[str]:
     """Who may want to know: those who wait for work, those who wait for an end."""
-    if isinstance(intent, Settle):
+    if type(intent) is Settle:
         return _ENDED if intent.action == "complete" else _BOTH
-    if isinstance(intent, TakeBack | Rewrite | Remove | Purge):
-        return _BOTH
-    return _ENDED if isinstance(intent, Expire) else _NOTHING_NEW
+    return _SIGNALS.get(type(intent), _NOTHING_NEW)

@@ -7,7 +7,7 @@ from functools import partial
 from typing import TYPE_CHECKING, TypeAlias
 
 from . import names
-from .head.machine import wanted
+from .head.machine import untouched, wanted
 from .head.state import Absorb, Head, Rules
 from .space import LAST, Range, Reading, Transaction
 
@@ -18,12 +18,12 @@ _PAGE = 1000
 _DUE_PAGE = 200
 _FEW = 32
 
-RangesOf: TypeAlias = Callable[[str, int], list[Range]]  # of a log's root, and how many blocks it holds
+RangesOf: TypeAlias = Callable[[str, Head], list[Range]]  # of a log's root, and its head as last known
 Survey: TypeAlias = "Callable[[Reading, RangesOf], tuple[Seen, list[list[str]]]]"
 Absorbable: TypeAlias = "tuple[Seen, Absorb, float | None]"  # also when the next block under `later/` is due
 
 
-def no_ranges(root: str, held: int) -> list[Range]:
+def no_ranges(root: str, head: Head) -> list[Range]:
     """To look at a log without a list."""
     return []
 
@@ -44,14 +44,22 @@ def absorbable(survey: Survey, tx: Transaction, demand: int) -> Absorbable:
     if next_due is None or next_due > tx.now:  # nothing beside the inbox
         if not inbox:
             return seen, nothing, next_due
-        key = inbox[0][len(seen.root) :]
+        key = _first_left(seen, inbox)
         block = seen.head.block_at(key)
-        name = names.parse_block(key)
-        if block is None and name.serves(demand) and not name.expires:
-            return seen, Absorb([key], seen.ticket), next_due
+        if block is None and key:
+            name = names.parse_block(key)
+            if name.serves(demand) and not name.expires:
+                return seen, Absorb([key], seen.ticket), next_due
         if block is not None and block.name.serves(demand) and block.ready(tx.now, seen.rules) >= demand:
             return seen, nothing, next_due
     return _listed(survey, tx, demand)
+
+
+def _first_left(seen: Seen, inbox: list[str]) -> str:
+    """The first of these keys that is not one of a block of which all has been taken; empty: there is none."""
+    taken = {block.key for block in seen.head.blocks.values() if block.next >= block.name.count}
+    cut = len(seen.root)
+    return next((key[cut:] for key in inbox if key[cut:] not in taken), "")
 
 
 def _listed(survey: Survey, tx: Transaction, demand: int) -> Absorbable:
@@ -85,7 +93,7 @@ def named(survey: Survey) -> Survey:
         seen: list[Seen] = []
 
         def ask(more: int) -> list[list[str]]:
-            last, found = survey(view, lambda root, held: ranges_of(root, held + more))
+            last, found = survey(view, lambda root, head: longer(ranges_of(root, head), more))
             seen.append(last)
             return found
 
@@ -107,6 +115,11 @@ def without_unnamed(ask: Callable[[int], list[list[str]]]) -> list[list[str]]:
         more = left_out
 
 
+def longer(ranges: list[Range], more: int) -> list[Range]:
+    """The same, with so many more keys of each."""
+    return [(first, end, most + more) for first, end, most in ranges]
+
+
 def end_of(inbox: list[str], asked: int) -> str:
     """The last key of an inbox that may go on behind it; empty: it was listed to its end."""
     return inbox[-1] if len(inbox) >= asked else ""
@@ -117,28 +130,30 @@ def soonest(view: Reading, *found: list[str]) -> float | None:
     return min((names.due_of(keys[0], view.calendar) for keys in found if keys), default=None)
 
 
-def _first_ranges(root: str, held: int) -> list[Range]:
+def _first_ranges(root: str, head: Head) -> list[Range]:
+    """One key each; in the inbox, the first behind blocks of which all has been taken: they lie there till they end."""
     inbox, later = root + "inbox/", root + "later/"
     dated = later + names.UNDATED_END
-    return [(inbox, inbox + LAST, 1), (later, dated, 1), (dated, later + LAST, 1)]
+    taken = len(head.blocks) - len(untouched(head))
+    return [(inbox, inbox + LAST, 1 + taken), (later, dated, 1), (dated, later + LAST, 1)]
 
 
-def _all_ranges(view: Reading, demand: int, root: str, held: int) -> list[Range]:
+def _all_ranges(view: Reading, demand: int, root: str, head: Head) -> list[Range]:
     """The same as `ranges`, and what is due by the calendar, and the next one that is not."""
     later = root + "later/"
-    inbox, undated, (due, _, one) = ranges(view.now, demand, root, held)
+    inbox, undated, (due, _, one) = ranges(view.now, demand, root, head)
     dated = f"{later}{names.DATED + int(view.calendar.wall(view.now) * 1000) + 1:015d}"
     first = later + names.UNDATED_END
     return [inbox, undated, (due, first, one), (first, dated, undated[2]), (dated, later + LAST, one)]
 
 
-def ranges(now: float, demand: int, root: str, held: int) -> list[Range]:
+def ranges(now: float, demand: int, root: str, head: Head) -> list[Range]:
     """The first keys of the inbox, of what is due, and the next one that is not; absorbed blocks are among them."""
     inbox, later = root + "inbox/", root + "later/"
     due = f"{later}{int(now * 1000) + 1:015d}"
     # What is due lies by time, not by priority: a page of it, or an urgent one might not be seen.
-    page = held + max(demand, _DUE_PAGE)
-    return [(inbox, inbox + LAST, held + demand), (later, due, page), (due, later + LAST, 1)]
+    page = head.held + max(demand, _DUE_PAGE)
+    return [(inbox, inbox + LAST, head.held + demand), (later, due, page), (due, later + LAST, 1)]
 
 
 def next_due(head: Head, rules: Rules, later: float | None) -> float | None:

@@ -14,6 +14,7 @@ from ...errors import ConfigError, Damaged, QueueExists, QueueNotFound, StoreErr
 from ...first_look import known
 from ...retry import NoRetry
 from ...schedules import Plan
+from .. import formats
 from ..base import DEAD, QueueInfo
 from . import damage, names
 from .calendar import IN_STEP, Calendar
@@ -54,6 +55,7 @@ class Config(msgspec.Struct, frozen=True, kw_only=True):
 
 
 Named: TypeAlias = tuple[str, Config]
+Basis: TypeAlias = tuple[Config, int, Calendar]  # of rules: the options, the store's format, its calendar
 
 
 class Address(msgspec.Struct, frozen=True):
@@ -78,13 +80,18 @@ class Address(msgspec.Struct, frozen=True):
     def archive_root(self, config: Config) -> str:
         return f"{self.queue}@{config.incarnation}/"
 
-    def rules(self, config: Config, calendar: Calendar = IN_STEP) -> Rules:
+    def rules(self, config: Config, format: int = formats.LOG, calendar: Calendar = IN_STEP) -> Rules:
         """What the options mean to the head of this log; dead letters never run out of attempts."""
         options = config.options
-        if self.dead:
-            return Rules(max_attempts=ENDLESS, archive=options.archive, calendar=calendar)
-        return Rules(
+        rules = partial(
+            Rules,
             calendar=calendar,
+            names_workers=format >= formats.RETRIES_NAME_WORKERS,
+            names_holders=format >= formats.REMEMBERS,
+        )
+        if self.dead:
+            return rules(max_attempts=ENDLESS, archive=options.archive)
+        return rules(
             max_attempts=options.max_attempts,
             retry_expired=not isinstance(options.retry, NoRetry),
             archive=options.archive,

@@ -21,6 +21,8 @@ from . import names
 from .space import Buffer
 
 _SEAL = struct.Struct("<4sI")
+_KNOWN_MOST = 64  # objects: heads and options of the queues in use
+_UNKNOWN: tuple[None, bytes] = (None, b"")
 _CRC32 = b"\x9acrc"  # names the algorithm; the first byte begins no text, so options do not end like this
 _PARQUET_END = struct.Struct("<I4s")  # the length of the footer before it, and PAR1
 
@@ -44,6 +46,9 @@ class Sums:
     required = False  # and had them from its beginning: an object without has lost it
     without: set[str] | None = None  # while a scrub counts them: keys of objects that were read and have none
 
+    def __init__(self) -> None:
+        self._known: dict[str, tuple[Buffer | None, bytes]] = {}  # by key: as it is stored, and what is in it
+
     def set(self, format: int, born: int | None = None) -> None:
         """By the store's format, and the one it was made with."""
         self.written = format >= formats.SUMS
@@ -51,7 +56,10 @@ class Sums:
 
     def sealed(self, key: str, data: Buffer) -> Buffer:
         """The bytes to store under a key."""
-        return seal(key, data) if self.written else data
+        stored = seal(key, data) if self.written else data
+        if key in self._known:
+            self._known[key] = (stored, bytes(data))
+        return stored
 
     def begin(self, key: str, data: Buffer) -> Sealing:
         """The same in parts, to be written one after the other: joining a large block takes longer than its sum."""
@@ -72,6 +80,16 @@ class Sums:
             raise Mismatch(key, "its bytes do not match its sum", data)
         return data[:at] if behind == len(data) else data[:at] + data[behind:]
 
+    def reopened(self, key: str, stored: bytes) -> bytes:
+        """The same for what every commit reads: bytes that matched, or were written here, are not summed up again."""
+        known, data = self._known.get(key, _UNKNOWN)
+        if known != stored:
+            data = self.opened(key, stored)
+            if len(self._known) >= _KNOWN_MOST:
+                self._known.clear()
+            self._known[key] = (stored, data)
+        return data
+
 
 class Sealing:
     """An object's bytes in the parts that are stored; its sum is worked out by the thread that comes to it first."""
@@ -88,8 +106,7 @@ class Sealing:
     def sum(self) -> bytes:
         with self._turn:
             if self._sum is None:
-                whole = crc32(self._footer, crc32(self._front, crc32(self._key.encode())))
-                self._sum = _SEAL.pack(_CRC32, whole)
+                self._sum = _sum(self._key, self._front, self._footer)
             return self._sum
 
     def __iter__(self) -> Iterator[Buffer]:
@@ -100,7 +117,13 @@ class Sealing:
 
 def seal(key: str, data: Buffer) -> bytes:
     """The bytes with their sum."""
-    return b"".join(Sealing(key, data))
+    at = _place(key, data, len(data))
+    front, footer = data[:at], data[at:]
+    return b"".join((front, _sum(key, front, footer), footer))
+
+
+def _sum(key: str, front: Buffer, footer: Buffer) -> bytes:
+    return _SEAL.pack(_CRC32, crc32(footer, crc32(front, crc32(key.encode()))))
 
 
 def is_sealed(key: str, data: bytes) -> bool:

@@ -51,7 +51,7 @@ def look_ahead(view: Reading, config: str, root: str, head: Head, demand: int) -
     """A list for claims that will follow; the head is one that was there before it."""
     ticket = head.ticket()
     ranges_of = ranges_at(view.now, demand)
-    found = intake.without_unnamed(lambda more: view.survey([config], ranges_of(root, head.held + more))[1])
+    found = intake.without_unnamed(lambda more: view.survey([config], intake.longer(ranges_of(root, head), more))[1])
     return _listing_of(view, root, ticket, found, head.held + _look(demand))
 
 

@@ -31,7 +31,7 @@ class Work:
     def __init__(
         self,
         step: Callable[[Any], Any],
-        future: asyncio.Future[Any] | None,
+        future: asyncio.Future[Any] | None = None,
         before: Callable[[], None] | None = None,
         size: int = 0,
         *,
@@ -48,9 +48,6 @@ class Work:
         self.result: Any = None
         self.error: BaseException | None = None
         self._turn = [None]  # one item: whoever pops it decides, and popping is atomic without a lock
-        if future is None:
-            self.gate = threading.Lock()
-            self.gate.acquire()
 
     def begin(self) -> bool:
         """True for the first who asks: the thread that runs the step, or the caller who gives up before that."""
@@ -135,9 +132,11 @@ class Lane:
 
     def submit_from_thread(self, step: Callable[[Any], T], *, deadline: float) -> T:
         """The same, blocking."""
-        work = Work(step, None)
+        work = Work(step)
+        work.gate = gate = threading.Lock()
+        gate.acquire()
         self._put(work)
-        if not cast(threading.Lock, work.gate).acquire(timeout=deadline):
+        if not gate.acquire(timeout=deadline):
             raise self._too_late(work, deadline)
         if work.error is not None:
             raise work.error

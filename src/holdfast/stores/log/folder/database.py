@@ -219,7 +219,7 @@ class Snapshot:
         firsts = tuple([limit == 1 for _, _, limit in ranges])
         row = self._execute(_survey_sql(len(keys), firsts), bindings).fetchone()
         assert row is not None
-        opened = self._files.sums.opened
+        opened = self._files.sums.reopened
         found = [None if data is None else opened(key, data) for key, data in zip(keys, row, strict=False)]
         return found, [keys.split("\0") if keys else [] for keys in row[len(keys) :]]
 

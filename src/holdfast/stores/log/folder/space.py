@@ -160,9 +160,11 @@ class FolderSpace:
         self, step: Callable[[Transaction], T], *, files: NewFiles = (), lasting: bool = True
     ) -> tuple[T] | None:
         self._usable()
-        if any(_root(key) not in self._roots for key, _ in files):
-            return None
-        work = Work(step, None, self._writer(self._parts(files)), _size(files), lasting=lasting)
+        work = Work(step, lasting=lasting)
+        if files:
+            if any(_root(key) not in self._roots for key, _ in files):
+                return None
+            work.before, work.size = self._writer(self._parts(files)), _size(files)
         if not self._writes.ran_here(work):
             return None
         if work.error is not None:

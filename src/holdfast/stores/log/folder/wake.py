@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import asyncio
-import contextlib
 import hashlib
 import os
 import re
@@ -96,13 +95,16 @@ class Wake:
         return self._observer
 
     def announce(self, topics: Iterable[str]) -> None:
-        """Tell everybody. Only the committing thread calls this."""
-        topics = dict.fromkeys(topics)
-        for topic in topics:
+        """Tell everybody. Only whoever commits calls this."""
+        for topic in (topics := dict.fromkeys(topics)):
             # Before our own count, see `_notice`. A lost wake-up, say on a full disk, costs a poll interval, no more.
-            with contextlib.suppress(OSError), self._holding:
-                os.pwrite(self._file(topic), self._me, 0)
-        deliver(self._topics.signal(topics))
+            try:
+                with self._holding:
+                    os.pwrite(self._file(topic), self._me, 0)
+            except OSError:
+                continue
+        if topics:
+            deliver(self._topics.signal(topics))
 
     def ticket(self, topic: str) -> int:
         """Observe the topic from now on; how many signals it has seen."""

@@ -58,8 +58,9 @@ class WriteAheadLog:
     def catch_up(self) -> None:
         """From any thread: what did not wait for the disk reaches it now."""
         if self.is_behind:
-            self.is_behind = False
-            self.is_behind = not self.sync()
+            self.is_behind = False  # first: what is committed meanwhile may miss this sync
+            if not self.sync():
+                self.is_behind = True
 
     def sync(self) -> bool:
         """From any thread; False: the disk refused."""

@@ -54,10 +54,11 @@ class _Section:
             return _EMPTY
         if self._parts and parts[0] is not self._parts[0]:
             self._shift(parts[0])
-        both = min(len(parts), len(self._parts))
-        same = next(compress(count(), map(is_not, parts, self._parts)), both)  # where they part, without a loop of ours
-        if same == len(parts) == len(self._parts):
+        if parts == self._parts:  # what is identical is not compared, so this takes no time
             return self._raw
+        same = min(len(parts), len(self._parts))
+        if parts[:same] != self._parts[:same]:
+            same = next(compress(count(), map(is_not, parts, self._parts)))  # where they part, without a loop of ours
         start = end = self._ends[same - 1] if same else 0
         pieces = [encode(self._plain(part)) for part in parts[same:]]
         self._ends[same:] = [end := end + len(piece) for piece in pieces]
@@ -144,7 +145,7 @@ def decode(data: bytes, calendar: Calendar = IN_STEP) -> Head:
 
 def _number(head: Head, rest: tuple[Any, ...]) -> int:
     """The lowest that says it all."""
-    if head.beyond.archived or head.first_end() < NEVER or any(map(_worker, head.leases)):
+    if any(map(_worker, head.leases)) or head.beyond.archived or head.first_end() < NEVER:
         return FORMAT
     if head.schedules:
         return SCHEDULES

@@ -96,7 +96,7 @@ def wanted(
     ]
     if rules.margin:  # what is listed is due by some clock, and counts as soon as it is by ours
         stock = [(order, count if Block.of(0, key).is_due(now, rules) else 0, key) for order, count, key in stock]
-    stock += [(block.order, block.ready(now, rules), "") for block in _untouched(head)]
+    stock += [(block.order, block.ready(now, rules), "") for block in untouched(head)]
     if upto:
         end = names.order_of(upto)
         stock = [(order, count if order < end else 0, key) for order, count, key in stock]
@@ -110,7 +110,7 @@ def wanted(
     return chosen, demand <= 0
 
 
-def _untouched(head: Head) -> list[Block]:
+def untouched(head: Head) -> list[Block]:
     """As `Block.is_untouched` says, without a call for each."""
     return [block for block in head.blocks.values() if block.next < block.name.count]
 
@@ -414,7 +414,7 @@ def _claim(head: Head, intent: Claim, rules: Rules) -> list[Taken]:
         return taken
     returning = _returning(head, rules)
     room = intent.limit
-    open_blocks = _untouched(head) + [head.blocks[no] for no in returning if not head.blocks[no].is_untouched]
+    open_blocks = untouched(head) + [head.blocks[no] for no in returning if not head.blocks[no].is_untouched]
     for block in sorted(open_blocks, key=lambda each: each.order):
         sources = returning.get(block.no, [])
         if block.is_due(head.now, rules):
