@@ -5,19 +5,15 @@ from __future__ import annotations
 import ctypes
 import sys
 import time
-from collections.abc import Callable
-from functools import partial
 from pathlib import Path
 
-# Seconds since boot, time asleep included, the same in every process; asked for some times with every commit.
-since_boot: Callable[[], float] = partial(
-    time.clock_gettime, time.CLOCK_BOOTTIME if sys.platform == "linux" else time.CLOCK_MONOTONIC
-)
 
-
-def wall_clock() -> float:
-    """What the machine takes for the time; anybody may set it at any moment."""
-    return time.time()
+def since_boot() -> float:
+    """Seconds since boot, time asleep included, the same in every process."""
+    if sys.platform == "linux":
+        return time.clock_gettime(time.CLOCK_BOOTTIME)
+    else:
+        return time.clock_gettime(time.CLOCK_MONOTONIC)
 
 
 def boot_id() -> str:
@@ -34,3 +30,8 @@ def _sysctl(name: bytes) -> str:
     if ctypes.CDLL(None).sysctlbyname(name, buffer, ctypes.byref(size), None, ctypes.c_size_t(0)) != 0:
         raise OSError(f"sysctl {name.decode()} failed")
     return buffer.value.decode()
+
+
+def wall_clock() -> float:
+    """What the machine takes for the time; anybody may set it at any moment."""
+    return time.time()
