@@ -36,6 +36,7 @@ def parser() -> argparse.ArgumentParser:
     made.add_argument("--count", type=int, default=20_000, help="messages of a batched load")
     made.add_argument("--size", type=int, default=1024)
     made.add_argument("--lone", type=int, default=5, help="messages that come one by one")
+    made.add_argument("--paced", type=float, default=30.0, help="seconds of 100 single calls each")
     made.add_argument("--rest", type=float, default=8.0, help="seconds after a lone message, for its flush")
     made.add_argument("--window", type=float, default=30.0, help="seconds until blocks of lone messages are gone")
     made.add_argument(
@@ -76,6 +77,9 @@ async def _requests(arguments: argparse.Namespace, proxy: Proxy, url: str) -> li
     for batch, bar in ((1000, 0.02), (50, 0.2)):
         tell(f"batches of {batch}")
         found.append(await usage.batched(proxy, url, count=arguments.count, batch=batch, size=arguments.size, bar=bar))
+    for linger, most in ((0.0, None), (0.1, 0.5)):
+        tell("single calls")
+        found.append(await usage.paced(proxy, url, seconds=arguments.paced, linger=linger, bar=most))
     load = usage.Lone(count=arguments.lone, size=arguments.size, rest=arguments.rest, window=arguments.window)
     for apart in (False, True):
         for archive, bar in ((False, 6.0), (True, 10.0)):

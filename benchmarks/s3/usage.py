@@ -17,6 +17,8 @@ from holdfast.bench.processes import children
 from tests.servers.proxy import Counts, Proxy
 
 _HOUR = 3600.0
+_CALLS_A_SECOND = 100
+_SETTLED_S = 5.0  # until the outcomes of the last messages are written
 
 
 class Usage(msgspec.Struct, frozen=True):
@@ -92,6 +94,32 @@ async def lone(proxy: Proxy, url: str, load: Lone, *, archive: bool, apart: bool
         counts = proxy.counts.since(before)
     told = "lone messages" + ("" if archive else ", archive off") + (", two clients" if apart else "")
     return Usage.of(told, load.count, counts, bar=bar)
+
+
+async def paced(proxy: Proxy, url: str, *, seconds: float, linger: float, bar: float | None) -> Usage:
+    """Single calls, 100 a second, and a worker in another client, to the last outcome."""
+    name, count, done = _name(), round(seconds * _CALLS_A_SECOND), asyncio.Event()
+    left = count
+
+    async def handle(value: int) -> None:
+        nonlocal left
+        left -= 1
+        if not left:
+            done.set()
+
+    sender = f"{url}{'&' if '?' in url else '?'}linger={linger}"
+    async with _opened(sender, name) as sends, _opened(url, name) as takes, takes.worker(handle, concurrency=100):
+        before = proxy.counts.copy()
+        loop = asyncio.get_running_loop()
+        began, calls = loop.time(), list[asyncio.Task[str]]()
+        for number in range(count):
+            calls.append(loop.create_task(sends.enqueue(number)))
+            await asyncio.sleep(max(0.0, began + (number + 1) / _CALLS_A_SECOND - loop.time()))
+        await asyncio.gather(*calls)
+        await done.wait()
+        await asyncio.sleep(_SETTLED_S)
+        counts = proxy.counts.since(before)
+    return Usage.of(f"100 single calls a second, linger={linger:g}", count, counts, bar=bar)
 
 
 async def idle(proxy: Proxy, url: str, *, after: float, watched: float, bar: float) -> Usage:

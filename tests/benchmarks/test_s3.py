@@ -14,8 +14,8 @@ from benchmarks.s3.throughput import Shape
 from tests.servers.bucket import BucketServer
 from tests.servers.proxy import Counts
 
-TINY = ["--count", "400", "--size", "64", "--lone", "1", "--rest", "0.1", "--window", "0.1", "--drained", "160",
-        "--latency", "0.002", "--repeats", "1", "--idle", "0.5", "--watched", "1"]  # fmt: skip
+TINY = ["--count", "400", "--size", "64", "--paced", "0.5", "--lone", "1", "--rest", "0.1", "--window", "0.1",
+        "--drained", "160", "--latency", "0.002", "--repeats", "1", "--idle", "0.5", "--watched", "1"]  # fmt: skip
 
 
 @pytest.mark.timeout(180)
@@ -24,7 +24,13 @@ async def test_everything_is_measured_and_told(tmp_path: Path) -> None:
     with BucketServer() as server:
         report = await bench.run(arguments, server, [Shape("calls", 2, 2, 2, 1.5), Shape("worker", 1, 1, 1)])
     told = "\n".join(bench.lines(report, arguments))
-    for part in ("batches of 1000", "lone messages, archive off", "idle worker", "calls, 2 × 2 consumers, 2 shards"):
+    for part in (
+        "batches of 1000",
+        "100 single calls a second, linger=0.1",
+        "lone messages, archive off",
+        "idle worker",
+        "calls, 2 × 2 consumers, 2 shards",
+    ):
         assert part in told
     assert all(one.requests > 0 for one in report.usage[:4])
     assert all(turn.completed >= 160 and turn.rate > 0 for _, turns in report.turns for turn in turns)

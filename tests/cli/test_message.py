@@ -45,6 +45,24 @@ def test_read_prints_receipts_for_people(cli: Cli) -> None:
     assert cli.json("message", "read", "q", "--wait", "0.05") == []
 
 
+def test_show_and_list_say_who_held_it_and_what_was_tried(cli: Cli) -> None:
+    cli("queue", "create", "q", "max_attempts=3")
+    id = cli.out("message", "send", "q", "1")
+    [held] = cli.json("message", "read", "q")
+    cli("message", "fail", "q", held["receipt"], "--error", "no route", "--retry-in", "0")
+    [held] = cli.json("message", "read", "q", "--wait", "5")
+    [listed] = cli.json("message", "list", "q", "--state", "processing")
+    record = cli.json("message", "show", "q", id)
+    assert listed["worker"] == record["worker"] is not None
+    assert record["max_attempts"] == 3
+    assert [(each["error"], each["worker"]) for each in record["history"]] == [("no route", listed["worker"])]
+    assert listed["worker"] in cli.out("message", "list", "q", "--state", "processing")
+    text = cli.out("message", "show", "q", id)
+    title, line = text.splitlines()[-2:]
+    assert title.split() == ["start", "end", "worker", "error"]
+    assert line.endswith(f"{listed['worker']}  no route")
+
+
 def test_fail_retries_then_dies(cli: Cli) -> None:
     cli("queue", "create", "q", "max_attempts=2")
     id = cli.out("message", "send", "q", "1")

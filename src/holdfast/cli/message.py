@@ -127,7 +127,8 @@ async def list_messages(
 
     async with shell.queue(queue) as source:
         rows = [msgspec.structs.asdict(one) for one in await admin.live(source, state, limit=limit, after=after)]
-    shell.table(rows, LIVE_COLUMNS, empty=f"nothing is {state}")
+    columns = [*LIVE_COLUMNS, "worker"] if state == "processing" else LIVE_COLUMNS
+    shell.table(rows, columns, empty=f"nothing is {state}")
 
 
 @command(app, "peek")
@@ -148,7 +149,15 @@ async def show(shell: Shell, queue: QueueName, id: Id) -> None:
     from .. import admin
 
     async with shell.queue(queue) as source:
-        shell.fields(msgspec.structs.asdict(await admin.message(source, id)))
+        found = msgspec.structs.asdict(await admin.message(source, id))
+    tried = [msgspec.structs.asdict(each) for each in found["history"]]
+    if shell.json:
+        return shell.document(found)
+    del found["history"]
+    shell.fields(found)
+    if tried:
+        shell.done("")
+        shell.table(tried, ["start", "end", "worker", "error"], empty="")
 
 
 @command(app, "complete")

@@ -8,6 +8,7 @@ from typing import TYPE_CHECKING, Any
 import msgspec
 from pyspark.sql.pandas.types import to_arrow_schema
 from pyspark.sql.types import (
+    ArrayType,
     BinaryType,
     BooleanType,
     DataType,
@@ -73,8 +74,11 @@ def of_stream(*, receipts: bool) -> StructType:
 
 
 def type_of(column: str) -> DataType:
-    if column.endswith("_at"):
+    if column.endswith("_at") or column == "expires":
         return TimestampType()
+    if column == "history":
+        one = StructType().add("start", TimestampType()).add("end", TimestampType())
+        return ArrayType(one.add("worker", StringType()).add("error", StringType()))
     if column in ("priority", "attempt", "attempts", "max_attempts"):
         return IntegerType()
     if column in ("value", "result"):

@@ -29,6 +29,7 @@ _TOLD = (ERROR, BAD_VALUE, BAD_TYPE)
 OWN = (
     *("id", "queue", "value", "content_type", "headers", "priority", "attempt", "max_attempts", "enqueued_at"),
     *("visible_at", "status", "attempts", "claimed_at", "finished_at", "worker", "result", "error"),
+    *("expires", "history"),
     *("deliver_at", "dedup_key"),
 )
 _BAD = ("fail", "null")

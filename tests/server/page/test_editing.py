@@ -42,6 +42,34 @@ async def make(url: str, state: str) -> str:
         return id
 
 
+def test_the_timeline_has_every_attempt(place: tuple[str, Http]) -> None:
+    url, http = place
+
+    async def fail() -> str:
+        async with holdfast.connect(url) as broker:
+            queue = await broker.queue("jobs", max_attempts=3, retry=holdfast.Fixed(0))
+            id = await queue.enqueue(1)
+            for text in ("first", "second", "third"):
+                delivery = await queue.dequeue(wait=5)
+                assert delivery is not None
+                await delivery.fail(f"{text}\nline")
+            return id
+
+    id = asyncio.run(fail())
+    page = html.unescape(bytes(http.get(f"/queues/jobs/messages/{id}").body).decode())
+    timeline = page.split('<ol class="timeline">')[1].split("</ol>")[0]
+    steps = re.findall(r"<b>(.*?)</b></p>(?:<p class=\"small soft\">(.*?)</p>)?", timeline)
+    assert [(what.split(" on ")[0], more) for what, more in steps][1:] == [
+        ("Attempt 1", "first"),
+        ("Attempt 2", "second"),
+        ("Attempt 3", steps[3][1]),
+        ("Dead", "third"),
+    ]
+    assert timeline.count("ran ") == 3
+    shown = http.get(f"/api/v1/queues/jobs/messages/{id}").body
+    assert [each["error"].split()[0] for each in shown["history"]] == ["first", "second", "third"]
+
+
 async def records(url: str) -> dict[str, list[Any]]:
     async with holdfast.connect(url) as broker:
         queue = await broker.queue("jobs")

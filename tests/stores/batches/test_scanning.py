@@ -30,11 +30,14 @@ async def mess(store):
     for n in range(60, 70):
         await store.append(QUEUE, [message(n)])
     await store.append(QUEUE, [message(n, delay=1000.0) for n in range(70, 75)])
+    await settle(store, await store.claim(QUEUE, 6, 60), "retry", error="first")
     await settle(store, await store.claim(QUEUE, 12, 60), "complete", worker="w", result=b'"r"')
     await store.maintain(QUEUE)
     await settle(store, await store.claim(QUEUE, 5, 60), "dead", error="bad")
     await store.maintain(QUEUE)
+    await settle(store, await store.claim(QUEUE, 5, 60), "retry", error="second")
     await settle(store, await store.claim(QUEUE, 5, 60), "complete", result=b"x" * 5000)
+    await settle(store, await store.claim(QUEUE, 4, 60), "retry", error="third")
     await settle(store, await store.claim(QUEUE, 4, 60), "dead", error="worse")
     await settle(store, await store.claim(QUEUE, 6, 60), "retry", delay=100.0, error="again")
     await settle(store, await store.claim(QUEUE, 3, 60), "release")
@@ -59,6 +62,11 @@ def of_stored(stored):
             "result": stored.result,
             "attempts": stored.attempts,
             "claimed_at": stored.claimed_at and round(stored.claimed_at * 1e6),
+            "expires": stored.expires,
+            "history": [
+                (round((each.start or 0.0) * 1e6), round(each.end * 1e6), each.worker, each.error)
+                for each in stored.history
+            ],
         }
         if stored.finished_at
         else {"visible_at": stored.visible_at and round(stored.visible_at * 1e6)}
@@ -74,6 +82,12 @@ def of_row(row):
     for name in ("visible_at", "claimed_at"):
         if row.get(name) is not None:
             row[name] = round(row[name].timestamp() * 1e6)
+    if "history" in row:
+        instants = ("start", "end")
+        row["history"] = [
+            (*(round(each[name].timestamp() * 1e6) for name in instants), each["worker"], each["error"])
+            for each in row["history"] or ()
+        ]
     return row
 
 

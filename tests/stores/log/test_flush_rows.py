@@ -337,4 +337,4 @@ def test_blocks_in_any_order_and_single_messages_leave_in_the_order_of_their_ids
 )
 def test_what_leaves_as_columns(one: Settled, expected: bool):
     """Only what goes nowhere but to the archive, and is worth it."""
-    assert flush_rows.may_leave_whole(one) is expected
+    assert flush_rows.may_leave_whole(one, Head()) is expected

@@ -37,6 +37,11 @@ class Group(msgspec.Struct, frozen=True, array_like=True):
     claimed_at: float | None = None
     past: list[list[Attempt]] | None = None  # what the head remembers, place by place
 
+    @classmethod
+    def of_plan(cls, kept: list[object]) -> Group:
+        """As a plan had packed it."""
+        return msgspec.convert(kept, cls)
+
     def places(self, count: int) -> Any:
         """The places, in order."""
         mask = int.from_bytes(self.mask, "little")

@@ -48,8 +48,10 @@ class History(StoreContract):
         assert [each.error for each in held.history] == ["not yet"] * 2
         if end == "cancel":
             await queue.cancel(id, running=True)
+        elif end == "complete":
+            await delivery.complete()
         else:
-            await {"complete": delivery.complete, "kill": delivery.kill, "dead letter": delivery.fail}[end]("no")
+            await (delivery.kill("no") if end == "kill" else delivery.fail("no"))
         last = {"complete": None, "cancel": "cancelled"}.get(end, "no")
         for _ in range(2):  # as it is, and once it is filed
             [listed] = await (queue.archive if end in ("complete", "cancel") else queue.dead).list()

@@ -258,7 +258,7 @@ class SliceReader:
 
         part = asked.part
         stored = view.get(each.key)
-        groups = [columns.Group(*group) for group in each.groups]  # type: ignore[arg-type]  # as planning packed them
+        groups = [columns.Group.of_plan(group) for group in each.groups]
         if not groups:
             if stored is not None:
                 rows_of = partial(columns.of_file, view=part.view, only=asked.only)
