@@ -74,6 +74,16 @@ def test_what_is_published_comes_by_priority_and_an_ack_completes_it(url: str) -
         assert (after.total, after.dead) == (0, 0)
 
 
+def test_what_is_no_property_of_a_message_does_not_hinder_it(file_url: str) -> None:
+    """As with RabbitMQ: a handler of Celery's signal may publish all that the signal has told it."""
+    with kombu.Connection(file_url) as connection:
+        publish(connection, JOBS, 1, signal=object(), correlation_id="mine")
+        message = JOBS(connection.channel()).get()
+        assert message is not None
+        assert "signal" not in message.properties
+        assert message.properties["correlation_id"] == "mine"
+
+
 def test_a_reject_is_a_dead_letter_and_a_requeue_comes_again(url: str) -> None:
     with kombu.Connection(url) as connection:
         publish(connection, JOBS, "bad")
