@@ -154,6 +154,7 @@ class Channel(virtual.Channel):
     def _put(self, queue: str, message: dict[str, Any], **more: Any) -> None:
         async def put() -> None:
             data, terms = dumps(message).encode(), self._terms(message)
+            await self.link.held.requeued()
             try:
                 await (await self.link.queue(queue)).enqueue(data, **terms)
             except QueueNotFound:  # deleted since we looked; a queue of somebody who is gone is not made again
