@@ -154,7 +154,7 @@ class Backend(KeyValueStoreBackend):
             if is_ready and not (on_interval and meta["status"] in states.PROPAGATE_STATES):
                 return meta
             if on_interval:
-                on_interval()  # it raises what a task before has raised: the reason, where a chord's body failed with it
+                on_interval()  # it raises what a task before has raised: the reason where a chord's body failed
             if is_ready:
                 return meta
             pauses.next()
