@@ -11,6 +11,7 @@ from uuid import uuid4
 
 import pytest
 from celery import Celery, states
+from celery.exceptions import ChordError
 from celery.exceptions import TimeoutError as NotInTime
 
 from holdfast.kombu.backend import Backend
@@ -54,6 +55,27 @@ def test_who_waits_is_told_soon_or_that_it_took_too_long(app: Celery) -> None:
         app.AsyncResult("late").get(timeout=0.2)
     threading.Timer(0.2, lambda: app.backend.store_result("late", 7, states.SUCCESS)).start()
     assert app.AsyncResult("late").get(timeout=10) == 7
+
+
+def test_who_waits_for_a_chord_hears_what_its_task_has_raised(app: Celery) -> None:
+    """Both fail at nearly the same moment: the task's own exception tells more than the ChordError."""
+    app.backend.store_result("part", ValueError("bad"), states.FAILURE)
+    body = app.AsyncResult("body", parent=app.GroupResult("group", [app.AsyncResult("part")]))
+    asked = app.backend.get_task_meta
+    first = [True]
+
+    def meta(task_id: str, **options: object) -> object:
+        if task_id == "body" and first.pop():  # after `get` has looked at the tasks before
+            app.backend.store_result("body", ChordError("ValueError('bad')"), states.FAILURE)
+        return asked(task_id, **options)
+
+    looked = ["nothing yet"]
+    with pytest.MonkeyPatch.context() as patch:
+        patch.setattr(app.backend, "get_task_meta", meta)
+        raising_now = body._maybe_reraise_parent_error
+        patch.setattr(body, "_maybe_reraise_parent_error", lambda: None if looked and looked.pop() else raising_now())
+        with pytest.raises(ValueError, match="bad"):
+            body.get(timeout=10)
 
 
 def test_groups_are_restored_and_joined(app: Celery) -> None:

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import asyncio
 import time
 from datetime import UTC, datetime, timedelta
 from pathlib import Path
@@ -10,11 +11,13 @@ from typing import Any
 import kombu
 import pytest
 from kombu.exceptions import ChannelError, OperationalError
+from kombu.utils.json import loads
 
 import holdfast
 from holdfast.errors import ConfigError
 from holdfast.kombu.link import ATTEMPTS, close_all, link_to
 from holdfast.kombu.names import queue_name
+from holdfast.kombu.requeue import requeue
 from tests.servers.serving import ServerProcess
 
 pytestmark = pytest.mark.timeout(180)  # the first test of a store starts its server
@@ -74,6 +77,16 @@ def test_what_is_published_comes_by_priority_and_an_ack_completes_it(url: str) -
         assert (after.total, after.dead) == (0, 0)
 
 
+def test_what_is_no_property_of_a_message_does_not_hinder_it(file_url: str) -> None:
+    """As with RabbitMQ: a handler of Celery's signal may publish all that the signal has told it."""
+    with kombu.Connection(file_url) as connection:
+        publish(connection, JOBS, 1, signal=object(), correlation_id="mine")
+        message = JOBS(connection.channel()).get()
+        assert message is not None
+        assert "signal" not in message.properties
+        assert message.properties["correlation_id"] == "mine"
+
+
 def test_a_reject_is_a_dead_letter_and_a_requeue_comes_again(url: str) -> None:
     with kombu.Connection(url) as connection:
         publish(connection, JOBS, "bad")
@@ -89,6 +102,25 @@ def test_a_reject_is_a_dead_letter_and_a_requeue_comes_again(url: str) -> None:
             again.reject()
         after = stats(connection, "jobs")
         assert (after.pending, after.processing, after.dead) == (0, 0, 1)
+
+
+def test_what_is_published_after_a_requeue_finds_it_done(file_url: str, monkeypatch: pytest.MonkeyPatch) -> None:
+    async def slowly(*given: Any) -> Any:
+        await asyncio.sleep(0.5)
+        return await requeue(*given)
+
+    monkeypatch.setattr("holdfast.kombu.held.requeue", slowly)
+    with kombu.Connection(file_url) as connection:
+        publish(connection, JOBS, "again")
+        taken = Taken(connection, JOBS, prefetch_count=1)
+        with taken.consumer:
+            taken.until(1)
+            taken.consumer.cancel()
+            taken.messages[0].requeue()
+            publish(connection, JOBS, "new")
+            link = link_to(str(connection.hostname))
+            queue = link.run(link.queue("jobs"))
+            assert [loads(record.value).get("redelivered") for record in link.run(queue.peek())] == [True, None]
 
 
 def test_a_consumer_holds_no_more_than_it_may_and_gives_back_what_it_did_not_get(url: str) -> None:

@@ -150,10 +150,13 @@ class Backend(KeyValueStoreBackend):
         pauses = _Pauses(timeout, interval)
         while True:
             meta: dict[str, Any] = self.get_task_meta(task_id)
-            if meta["status"] in states.READY_STATES:
+            is_ready = meta["status"] in states.READY_STATES
+            if is_ready and not (on_interval and meta["status"] in states.PROPAGATE_STATES):
                 return meta
             if on_interval:
-                on_interval()
+                on_interval()  # it raises what a task before has raised: the reason where a chord's body failed
+            if is_ready:
+                return meta
             pauses.next()
 
     def get_many(

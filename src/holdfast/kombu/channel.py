@@ -22,6 +22,11 @@ if TYPE_CHECKING:
     from .link import Link
 
 _AHEAD_MESSAGES = 100  # messages claimed ahead for who sets no limit
+# Those of AMQP 0-9-1 that kombu does not pass by themselves.
+_PROPERTIES = {
+    "delivery_mode", "priority", "correlation_id", "reply_to", "expiration", "message_id", "timestamp", "type",
+    "user_id", "app_id", "cluster_id",
+}  # fmt: skip
 
 
 class QoS(virtual.QoS):
@@ -126,6 +131,17 @@ class Channel(virtual.Channel):
 
     # Publishing.
 
+    def prepare_message(
+        self, body: Any, priority: Any = None, content_type: Any = None, content_encoding: Any = None,
+        headers: Any = None, properties: Any = None,
+    ) -> dict[str, Any]:  # fmt: skip
+        """Of the properties those that AMQP has: publishers also give what is no property of a message."""
+        known = {name: value for name, value in (properties or {}).items() if name in _PROPERTIES}
+        message: dict[str, Any] = super().prepare_message(
+            body, priority, content_type, content_encoding, headers, known
+        )
+        return message
+
     def _lookup(self, exchange: str, routing_key: str, default: str | None = None) -> list[str]:
         kind = self.typeof(exchange)
         if exchange and kind.type == "direct":
@@ -138,6 +154,7 @@ class Channel(virtual.Channel):
     def _put(self, queue: str, message: dict[str, Any], **more: Any) -> None:
         async def put() -> None:
             data, terms = dumps(message).encode(), self._terms(message)
+            await self.link.held.requeued()
             try:
                 await (await self.link.queue(queue)).enqueue(data, **terms)
             except QueueNotFound:  # deleted since we looked; a queue of somebody who is gone is not made again

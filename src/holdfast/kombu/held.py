@@ -33,6 +33,7 @@ class Held:
         self._saying: set[str] = set()  # tokens of which a word is on its way
         self._news: asyncio.Event | None = None
         self._idle: asyncio.Event | None = None
+        self._back: asyncio.Event | None = None  # nothing is to be requeued
         self._is_away = False  # the store has not answered the last time
 
     def begin(self, link: Link) -> None:
@@ -56,21 +57,31 @@ class Held:
         self._saying.add(delivery.token)
         if self._idle is not None:
             self._idle.clear()
+        if self._back is not None and word == "requeue":
+            self._back.clear()
         if self._news is not None:
             self._news.set()
 
+    async def requeued(self) -> None:
+        """What was given back until now is there again: what is published after it must not come before it."""
+        await self._until(self._back)
+
     async def settled(self) -> None:
         """Everything that was said until now is done, or the store has not answered for the time of a lease."""
-        if self._idle is None:
+        await self._until(self._idle)
+
+    async def _until(self, event: asyncio.Event | None) -> None:
+        if event is None:
             return
         longest = max((lease for _, _, lease in self._leases.values()), default=_TRY_AGAIN_S)
         try:
-            await asyncio.wait_for(self._idle.wait(), longest)
+            await asyncio.wait_for(event.wait(), longest)
         except TimeoutError:
             _LOG.error("the store does not answer: messages that are not settled come again when their leases end")
 
     async def _settle(self) -> None:
-        self._news, self._idle = asyncio.Event(), asyncio.Event()
+        self._news, self._idle, self._back = asyncio.Event(), asyncio.Event(), asyncio.Event()
+        self._back.set()
         if self._words:
             self._news.set()
         while True:
@@ -85,8 +96,10 @@ class Held:
             left = await asyncio.gather(*(self._say(group) for group in groups.values()))
             again = [said for group in left for said in group]
             self._is_away = bool(again)
+            self._words = again + self._words
+            if not any(word == "requeue" for _, _, word in self._words):
+                self._back.set()
             if again:
-                self._words = again + self._words
                 self._news.set()
                 await asyncio.sleep(_TRY_AGAIN_S)
 
