@@ -21,12 +21,12 @@ from ...errors import QueueExists, QueueNotFound, StoreError, Unavailable
 from .. import backups
 from ..backups import Changed, Key, NewQueue, Part, QueueCopy, Section
 from ..base import DEAD
-from . import backup_blocks, backup_plan, pin, queues, schedules
+from . import archive_index, backup_blocks, backup_plan, pin, queues, schedules
 from .backup_blocks import Made, Number
 from .backup_plan import LOADED_BYTES, Loaded, Piece
 from .head import codec
 from .head.pipelines import Pipes
-from .head.state import Head
+from .head.state import Beyond, Head
 from .names import RESTORING, config_key
 from .partition import Log
 from .queue_view import Finder
@@ -232,6 +232,7 @@ class _Queue(msgspec.Struct):
     config: Config
     roots: list[str]  # of its shards
     turn: int = 0
+    archived: dict[int, int] = {}  # messages in archive files, by day
 
     @property
     def base(self) -> str:
@@ -325,6 +326,8 @@ class LogRestoring:
         calendar, usual = self._space.calendar(), into.config.options.max_attempts
         if section == "archive":
             made = backup_blocks.archive_file(into.new.name, rows, file, usual, calendar)
+            if self._space.request_costs:
+                into.archived = archive_index.added(into.archived, made.key)
             yield replace(made, key=into.base + made.key)
         elif section == "dead":
             for made in backup_blocks.dead_blocks(rows, self._number, usual):
@@ -368,6 +371,7 @@ class LogRestoring:
                 completed=queue.new.completed,
                 failed=queue.new.failed,
                 pipes=Pipes(queue.new.consumers, {**queue.new.sinks, self._mark: (0, now)}),
+                beyond=Beyond(archived=queue.archived),
             )
             others = [root for root in queue.log_roots if root != queue.roots[0]]
             heads = _with_marks({queue.roots[0]: head} | dict.fromkeys(others, Head(now=now)), queue)
