@@ -17,7 +17,7 @@ from typing import TYPE_CHECKING
 import msgspec
 from msgspec.structs import replace
 
-from ...errors import QueueExists, QueueNotFound, StoreError, Unavailable
+from ...errors import Damaged, QueueExists, QueueNotFound, StoreError, Unavailable
 from .. import backups
 from ..backups import Changed, Key, NewQueue, Part, QueueCopy, Section
 from ..base import DEAD
@@ -87,8 +87,10 @@ class LogBackups:
         earlier look has read need not be read again, so each look has less to do than the one before.
         """
         known: dict[str, bytes] = {}
+        last: Changed | None = None
+        missing: Damaged | None = None
         for _ in range(_LOOKS):
-            with suppress(Changed, Stale):
+            try:
                 before = await self._space.read(partial(_flushed, finders), deadline=_PATIENCE_S)
                 planned = await self._space.read(partial(_planned, finders, False), deadline=_PATIENCE_S)
                 after = await self._space.read(partial(_flushed, finders), deadline=_PATIENCE_S)
@@ -96,7 +98,13 @@ class LogBackups:
                 await snapshot.load(known)
                 if before == after:
                     return snapshot
-        raise Unavailable("the queue changes faster than it can be copied: try again when there is less to do")
+            except Changed as changed:
+                missing, last = changed.again(last), changed
+            except Stale:
+                pass
+        raise missing or Unavailable(
+            "the queue changes faster than it can be copied: try again when there is less to do"
+        )
 
     @asynccontextmanager
     async def restoring(self, backup: str, queues: Sequence[NewQueue]) -> AsyncIterator[LogRestoring]:
