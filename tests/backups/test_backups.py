@@ -281,6 +281,8 @@ def test_blocking_face_and_open_broker(tmp_path: Path) -> None:
         assert holdfast.sync.backup(broker, tmp_path / "target").messages == 1
     assert holdfast.sync.backup(tmp_path / "store", tmp_path / "target").number == 2
     assert holdfast.sync.restore(tmp_path / "target", tmp_path / "other", prefix="a-").queues == ["a-jobs"]
+    with holdfast.sync.connect(tmp_path / "other") as broker:
+        assert [each.visible_at for each in broker.queue("a-jobs").list("ready")] == [None]
     assert holdfast.sync.move(tmp_path / "store", tmp_path / "third").messages == 1
 
 
