@@ -3,6 +3,8 @@
 python -m benchmarks.backup fill URL N              messages in all states
 python -m benchmarks.backup measure URL FRESH_URL   backup, backup again, restore into the other; both must be alike
 python -m benchmarks.backup chain URL URL …         moved from one to the next; each must hold what the first held
+python -m benchmarks.backup servers N [STORE …]     on servers of its own: file → postgres → s3 → nats → file, then each
+                                                    of them, or those given, to a folder and back
 """
 
 from __future__ import annotations
@@ -19,11 +21,14 @@ from pathlib import Path
 from typing import TypeAlias, get_args
 
 import msgspec
+import psycopg
 
 import holdfast
+from holdfast.bench import raw
 from holdfast.stores.base import PAGE_ROWS
 from holdfast.stores.opening import locate
 from holdfast.stores.records import Settlement, View
+from tests.servers import nats, postgres, s3
 
 Contents: TypeAlias = dict[str, tuple[int, str]]
 QUEUE = "jobs"
@@ -110,6 +115,25 @@ async def chain(first: str, *urls: str) -> None:
     _say("every store held the same ids, values, states, attempts, errors and results")
 
 
+async def servers(count: int, stores: list[str]) -> None:
+    """The whole comparison, on one machine."""
+    with s3.Server() as bucket, nats.Server() as streams, postgres.Server() as database, raw.scratch() as folder:
+        with psycopg.connect(database.url(), autocommit=True) as admin:
+            for name in ("one", "two"):
+                admin.execute(f"CREATE DATABASE {name}")
+        pairs = {
+            "file": (f"file://{folder}/one", f"file://{folder}/two"),
+            "postgres": (database.url("one"), database.url("two")),
+            "s3": (bucket.url("one"), bucket.url("two")),
+            "nats": (f"{streams.url}?prefix=one", f"{streams.url}?prefix=two"),
+        }
+        await fill(pairs["file"][0], count)
+        await chain(*(one for one, _ in pairs.values()), f"file://{folder}/last")
+        for store in stores or pairs:
+            _say(store)
+            await measure(*pairs[store])
+
+
 async def contents(url: str) -> Contents:
     """Of each view how many messages, and a sum of all that must not change, in whatever order they come."""
     found: Contents = {}
@@ -158,5 +182,7 @@ if __name__ == "__main__":
         asyncio.run(fill(url, int(others[0])))
     elif what == "measure":
         asyncio.run(measure(url, others[0]))
-    else:
+    elif what == "chain":
         asyncio.run(chain(url, *others))
+    else:
+        asyncio.run(servers(int(url), others))

@@ -116,6 +116,16 @@ class Folder:
 class KilledFolder(Folder):
     """The same after a process was killed: what it did last is in SQLite's log alone."""
 
+    def __init__(self, root: Path) -> None:
+        super().__init__(root)
+        self._trials = 0
+
+    def reset(self) -> None:
+        """Every second time with the dates of a copy, which are new."""
+        self._trials += 1
+        shutil.rmtree(self._store, ignore_errors=True)
+        shutil.copytree(self._kept, self._store, copy_function=shutil.copy if self._trials % 2 else shutil.copy2)
+
     def objects(self) -> dict[str, bytes]:
         return {name: (self._store / name).read_bytes() for name in ("holdfast.db", "holdfast.db-wal")}
 

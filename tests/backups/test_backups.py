@@ -20,6 +20,7 @@ from holdfast.stores.scheduling import Fire, Scheduled
 from holdfast.testing.contract.backups import must_be_alike, records
 from tests.cli_runner import Cli
 from tests.servers import nats as nats_servers
+from tests.stores.log import damaged_places
 from tests.stores.log.bucket.fixtures import Place
 from tests.stores.postgres.fixtures import Database
 
@@ -145,6 +146,26 @@ async def test_a_second_backup_does_not_rely_on_damaged_files(tmp_path: Path, wa
     assert (await holdfast.backup(store, target)).repaired == 0
 
 
+@pytest.mark.parametrize("store", ["file", "s3"])
+async def test_what_is_gone_is_named(tmp_path: Path, store: str) -> None:
+    """Not as something that changes: no plan will find it."""
+    with damaged_places.place(store, tmp_path) as where:
+        async with holdfast.connect(where.url) as broker:
+            queue = await broker.queue("jobs")
+            await queue.enqueue_many(["x" * 9000] * 40)
+            await queue.enqueue_many([1, 2, 3], priority=3)
+            await (await queue.dequeue_many(1))[0].complete()
+            await broker.store.discard("jobs", "archive", [])  # flushes
+            await queue.dequeue_many(10)
+        for part in (".parquet", "/inbox/") if store == "file" else ("/inbox/",):  # no plan names a bucket's archive
+            key, data = next((key, data) for key, data in where.objects().items() if part in key and len(data) > 900)
+            where.write(key, None)
+            with pytest.raises(Damaged, match="gone"):
+                await holdfast.backup(where.url, tmp_path / "target")
+            if store == "file":
+                (tmp_path / "store" / key).write_bytes(data)
+
+
 async def test_a_damaged_manifest_does_not_prevent_the_next_backup(tmp_path: Path) -> None:
     store, target = f"{tmp_path}/store", tmp_path / "target"
     await fill(store)
@@ -260,6 +281,8 @@ def test_blocking_face_and_open_broker(tmp_path: Path) -> None:
         assert holdfast.sync.backup(broker, tmp_path / "target").messages == 1
     assert holdfast.sync.backup(tmp_path / "store", tmp_path / "target").number == 2
     assert holdfast.sync.restore(tmp_path / "target", tmp_path / "other", prefix="a-").queues == ["a-jobs"]
+    with holdfast.sync.connect(tmp_path / "other") as broker:
+        assert [each.visible_at for each in broker.queue("a-jobs").list("ready")] == [None]
     assert holdfast.sync.move(tmp_path / "store", tmp_path / "third").messages == 1
 
 

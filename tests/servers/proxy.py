@@ -5,7 +5,7 @@ from __future__ import annotations
 import asyncio
 import random
 from collections import Counter
-from dataclasses import dataclass, field
+from dataclasses import dataclass, field, replace
 from types import TracebackType
 from urllib.parse import parse_qs, urlsplit
 
@@ -24,11 +24,12 @@ class Faults:
     conflict: float = 0.0  # 409 to a conditional write, and the server never hears of it
     delayed: float = 0.0  # by `delay` seconds: before the server hears of it, or after
     truncated: float = 0.0  # the reply's body breaks off
+    flipped: float = 0.0  # a bit of what a write brings
     slow_lists: float = 0.0  # of the lists alone: what a list shows is `delay` seconds old when it comes
     delay: float = 3.0
 
     def pick(self, dice: float) -> str:
-        for kind in ("unavailable", "dropped", "conflict", "delayed", "truncated"):
+        for kind in ("unavailable", "dropped", "conflict", "delayed", "truncated", "flipped"):
             dice -= getattr(self, kind)
             if dice < 0:
                 return kind
@@ -151,6 +152,15 @@ class Proxy:
             response.cut = self._chance.randrange(len(response.body))
         return response
 
+    async def _flip(self, request: Request) -> Response | None:
+        if request.method != "PUT" or not request.body:
+            return await self._pass(request)
+        self.counts.faults["flipped"] += 1
+        bit = self._chance.randrange(8 * len(request.body))
+        body = bytearray(request.body)
+        body[bit // 8] ^= 1 << bit % 8
+        return await self._pass(replace(request, body=bytes(body)))
+
 
 _MANNERS = {
     "unavailable": Proxy._unavailable,
@@ -158,6 +168,7 @@ _MANNERS = {
     "dropped": Proxy._drop,
     "delayed": Proxy._delay,
     "truncated": Proxy._truncate,
+    "flipped": Proxy._flip,
 }
 
 

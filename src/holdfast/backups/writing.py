@@ -232,13 +232,15 @@ async def backup(
 
 
 async def _copied(store: Store, writer: _Writer, names: Sequence[str]) -> list[QueueEntry]:
+    last: Changed | None = None
+    missing: Damaged | None = None
     for _ in range(_ROUNDS):
         try:
             async with backups_of(store).snapshot(names) as snapshot:
                 return [await writer.entry(snapshot, queue) for queue in snapshot.queues]
-        except Changed:
-            continue
-    raise Unavailable("the store changes faster than it can be copied: try again when there is less to do")
+        except Changed as changed:
+            missing, last = changed.again(last), changed
+    raise missing or Unavailable("the store changes faster than it can be copied: try again when there is less to do")
 
 
 def _sources_first(found: Sequence[QueueInfo]) -> list[QueueInfo]:

@@ -15,7 +15,7 @@ from typing import TYPE_CHECKING, Any, Literal, Protocol, TypeAlias
 import msgspec
 
 from ..config import QueueOptions
-from ..errors import ConfigError
+from ..errors import ConfigError, Damaged
 from ..limits import listed
 from . import consumers, history
 from .base import QueueInfo, Store
@@ -101,7 +101,16 @@ class NewQueue(msgspec.Struct, frozen=True, kw_only=True):
 
 
 class Changed(Exception):
-    """A part of a plan has left the store since: plan again."""
+    """A part of a plan has left the store since: plan again. `missing` is what to say when every plan names it."""
+
+    def __init__(self, missing: Damaged | None = None) -> None:
+        super().__init__()
+        self.missing = missing
+
+    def again(self, before: Changed | None) -> Damaged | None:
+        """The plan before named the same object, and it was not there either."""
+        had = before.missing if before is not None else None
+        return self.missing if had is not None and self.missing is not None and had.key == self.missing.key else None
 
 
 class Snapshot(Protocol):

@@ -61,6 +61,20 @@ async def test_a_file_that_is_gone_is_missed(bucket: Place, shards: int) -> None
     assert line.state == "fail"
 
 
+async def test_a_restored_file_that_is_gone_is_missed(bucket: Place, tmp_path: Path) -> None:
+    async with holdfast.connect(tmp_path / "first") as broker:
+        await ended(broker, 3)
+        await ended(broker, 4)
+    await holdfast.backup(tmp_path / "first", tmp_path / "backup")
+    await holdfast.restore(tmp_path / "backup", bucket.url)
+    async with holdfast.connect(bucket.url) as broker:
+        assert await wrong(broker) == []
+        await ended(broker, 5)
+        assert await wrong(broker) == []
+        bucket.write(next(key for key in files(bucket) if "-4-" in key), None)
+        assert "/ 4 messages of this day are missing" in (await wrong(broker))[0]
+
+
 async def test_what_is_removed_on_purpose_is_not_missed(bucket: Place, monkeypatch: pytest.MonkeyPatch) -> None:
     async with holdfast.connect(bucket.url) as broker:
         queue = await broker.queue("jobs")

@@ -5,6 +5,7 @@ from __future__ import annotations
 import asyncio
 import os
 from collections.abc import Callable
+from pathlib import Path
 from typing import Any
 
 import pytest
@@ -265,6 +266,17 @@ async def test_damaged_options_are_those_of_one_queue(broker: holdfast.Broker) -
     with pytest.raises(Damaged, match=r"_\.queue\.jobs"):
         await queue.enqueue(3)
     assert list(await wrong(broker)) == [f"{prefix}._.queue.jobs"]
+
+
+async def test_no_backup_leaves_out_a_queue_with_damaged_options(broker: holdfast.Broker, tmp_path: Path) -> None:
+    for name in ("jobs", "others"):
+        await (await broker.queue(name)).enqueue(1)
+    prefix = store_of(broker).prefix
+    await spoil(broker, f"{prefix}=queues", f"{prefix}._.queue.others")
+    assert [info.name for info in await broker.queues()] == ["jobs"]
+    with pytest.raises(Damaged, match="others"):
+        await holdfast.backup(broker, tmp_path / "target")
+    assert not (tmp_path / "target").exists()
 
 
 async def test_damaged_counts_are_lost_and_nothing_else(broker: holdfast.Broker) -> None:

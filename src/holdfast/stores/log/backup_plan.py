@@ -13,12 +13,13 @@ from typing import TYPE_CHECKING, Any, TypeAlias
 
 import msgspec
 
+from ...errors import Damaged
 from ...schedules import Mark
 from .. import backups
 from ..backups import Changed, Key, Part, QueueCopy, Row, Section
 from ..records import Attempt, Stored
 from ..scheduling import Scheduled
-from . import flush_rows, names, queues
+from . import damage, flush_rows, names, queues
 from .flush_rows import Leaving
 from .head.pipelines import FOREVER
 from .head.state import Block, Head, Lease, Rules, Settled, Waiting
@@ -295,8 +296,12 @@ def file_of(view: Reading, piece: Piece) -> bytes:
     """An archive file as it is; Changed."""
     found = view.get(piece.key)
     if found is None:
-        raise Changed
+        raise Changed(_gone(piece.key))
     return found.data
+
+
+def _gone(key: str) -> Damaged:
+    return damage.damaged(key, "its bytes are gone")
 
 
 def rows_of(view: Reading, queue: str, piece: Piece, known: dict[str, bytes] | None = None) -> pa.Table:
@@ -308,7 +313,7 @@ def rows_of(view: Reading, queue: str, piece: Piece, known: dict[str, bytes] | N
     if data is None:
         found = view.get(piece.key)
         if found is None:
-            raise Changed
+            raise Changed(_gone(piece.key))
         data = found.data
         if known is not None:
             known[piece.key] = data

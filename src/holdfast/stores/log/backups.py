@@ -17,16 +17,16 @@ from typing import TYPE_CHECKING
 import msgspec
 from msgspec.structs import replace
 
-from ...errors import QueueExists, QueueNotFound, StoreError, Unavailable
+from ...errors import Damaged, QueueExists, QueueNotFound, StoreError, Unavailable
 from .. import backups
 from ..backups import Changed, Key, NewQueue, Part, QueueCopy, Section
 from ..base import DEAD
-from . import backup_blocks, backup_plan, pin, queues, schedules
+from . import archive_index, backup_blocks, backup_plan, pin, queues, schedules
 from .backup_blocks import Made, Number
 from .backup_plan import LOADED_BYTES, Loaded, Piece
 from .head import codec
 from .head.pipelines import Pipes
-from .head.state import Head
+from .head.state import Beyond, Head
 from .names import RESTORING, config_key
 from .partition import Log
 from .queue_view import Finder
@@ -87,8 +87,10 @@ class LogBackups:
         earlier look has read need not be read again, so each look has less to do than the one before.
         """
         known: dict[str, bytes] = {}
+        last: Changed | None = None
+        missing: Damaged | None = None
         for _ in range(_LOOKS):
-            with suppress(Changed, Stale):
+            try:
                 before = await self._space.read(partial(_flushed, finders), deadline=_PATIENCE_S)
                 planned = await self._space.read(partial(_planned, finders, False), deadline=_PATIENCE_S)
                 after = await self._space.read(partial(_flushed, finders), deadline=_PATIENCE_S)
@@ -96,7 +98,13 @@ class LogBackups:
                 await snapshot.load(known)
                 if before == after:
                     return snapshot
-        raise Unavailable("the queue changes faster than it can be copied: try again when there is less to do")
+            except Changed as changed:
+                missing, last = changed.again(last), changed
+            except Stale:
+                pass
+        raise missing or Unavailable(
+            "the queue changes faster than it can be copied: try again when there is less to do"
+        )
 
     @asynccontextmanager
     async def restoring(self, backup: str, queues: Sequence[NewQueue]) -> AsyncIterator[LogRestoring]:
@@ -232,6 +240,7 @@ class _Queue(msgspec.Struct):
     config: Config
     roots: list[str]  # of its shards
     turn: int = 0
+    archived: dict[int, int] = {}  # messages in archive files, by day
 
     @property
     def base(self) -> str:
@@ -325,6 +334,8 @@ class LogRestoring:
         calendar, usual = self._space.calendar(), into.config.options.max_attempts
         if section == "archive":
             made = backup_blocks.archive_file(into.new.name, rows, file, usual, calendar)
+            if self._space.request_costs:
+                into.archived = archive_index.added(into.archived, made.key)
             yield replace(made, key=into.base + made.key)
         elif section == "dead":
             for made in backup_blocks.dead_blocks(rows, self._number, usual):
@@ -368,6 +379,7 @@ class LogRestoring:
                 completed=queue.new.completed,
                 failed=queue.new.failed,
                 pipes=Pipes(queue.new.consumers, {**queue.new.sinks, self._mark: (0, now)}),
+                beyond=Beyond(archived=queue.archived),
             )
             others = [root for root in queue.log_roots if root != queue.roots[0]]
             heads = _with_marks({queue.roots[0]: head} | dict.fromkeys(others, Head(now=now)), queue)

@@ -78,8 +78,8 @@ def settled_state(group: Settled, place: int) -> State:
 
 def fresh_state(block: Block, now: float) -> State:
     """A block under `later/` holds delayed messages, or retries when they were claimed before."""
-    if block.due <= now:
-        return State("pending", block.name.attempts, block.due or None)
+    if block.due <= now:  # restored, it is due in the first second of 1970 and was never delayed
+        return State("pending", block.name.attempts, block.due if block.due > 1 else None)
     return State("retry" if block.name.attempts else "delayed", block.name.attempts, block.due)
 
 

@@ -7,6 +7,7 @@ there, and would write it again.
 from __future__ import annotations
 
 from collections.abc import Iterable, Iterator, Sequence
+from contextlib import suppress
 
 from ...errors import Damaged
 from . import damage, names, queues, rows
@@ -23,12 +24,14 @@ def unfinished_of(view: Reading, root: str, head: Head, beside: Sequence[str], k
 
 
 def _frozen(view: Reading, roots: Iterable[str]) -> Iterator[Frozen]:
+    """A damaged head holds up nobody beside it: nobody can finish what it began, before an older one is put back."""
     for root in roots:
-        found = view.get(root + "head")
-        if found is not None:
-            frozen = damage.read(root + "head", codec.decode, found.data).frozen
-            if frozen is not None:
-                yield frozen
+        with suppress(Damaged):
+            found = view.get(root + "head")
+            if found is not None:
+                frozen = damage.read(root + "head", codec.decode, found.data).frozen
+                if frozen is not None:
+                    yield frozen
 
 
 def _is_being_moved(view: Reading, root: str, key: str) -> bool:
@@ -36,10 +39,13 @@ def _is_being_moved(view: Reading, root: str, key: str) -> bool:
     if not key.startswith("inbox/") or root.endswith("/dead/"):
         return False
     source = _source(view, root + key)
-    found = view.get(names.config_key(source)) if source else None
-    if found is None:
+    try:
+        found = view.get(names.config_key(source)) if source else None
+        config = queues.decode(found.data, source) if found is not None else None
+    except Damaged:
         return False
-    config = queues.decode(found.data, source)
+    if config is None:
+        return False
     logs = [queues.Address(source, False, shard).root(config) for shard in range(config.options.shards)]
     return any(each.wrote(key) for each in _frozen(view, logs))
 

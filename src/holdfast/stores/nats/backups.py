@@ -40,6 +40,7 @@ class NatsBackups:
     async def snapshot(self, queues: Sequence[str]) -> AsyncIterator[NatsSnapshot]:
         folder = Path(tempfile.mkdtemp(prefix="holdfast-backup-"))
         try:
+            await self._register.all(damaged=False)  # a queue that is not listed must not be left out without a word
             snapshot = NatsSnapshot(folder, self._schedules, self._timeout)
             for name in queues:
                 await snapshot.copy(self._partition(name))

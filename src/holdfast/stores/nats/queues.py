@@ -251,7 +251,8 @@ class Register:
         self._changes += 1
         self._known.pop(queue, None)
 
-    async def all(self) -> list[QueueInfo]:
+    async def all(self, *, damaged: bool = True) -> list[QueueInfo]:
+        """By name. One whose options are damaged is left out and logged; Damaged where that is not good enough."""
         prefix = names.queue_subject(self.prefix, "")
         if await self.config(self._stream) is None:
             return []  # nothing is installed yet
@@ -261,6 +262,8 @@ class Register:
             try:
                 infos.append(_entry(names.queue_of(subject.removeprefix(prefix)), one)[0])
             except Damaged as error:  # whoever works on that queue is told; the others are listed
+                if not damaged:
+                    raise
                 _LOG.error("%s", error)
         return sorted(infos, key=lambda info: info.name)
 

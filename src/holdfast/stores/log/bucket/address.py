@@ -12,7 +12,7 @@ from ....errors import ConfigError
 
 # What may be said in the query besides our options; everything else comes from the provider's usual environment.
 KEYS = {
-    "s3": ("access_key_id", "secret_access_key", "session_token"),
+    "s3": ("access_key_id", "secret_access_key", "session_token", "checksum_algorithm"),
     "gs": ("service_account_path", "service_account_key"),
     "az": ("account_name", "account_key", "sas_token"),
 }
