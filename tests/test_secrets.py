@@ -64,6 +64,32 @@ def test_no_error_of_a_url_shows_a_credential(scheme: str) -> None:
 @pytest.mark.parametrize(
     "url",
     [
+        "host=127.0.0.1 user=u password=CANARYBIRD",
+        "//u:CANARYBIRD@h/db",
+        "postgresql://u:CANARYBIRD\uff20127.0.0.1:1/db",
+        "postgresql:///db?host=u:CANARYBIRD@x",
+        "postgresql://u@127.0.0.1:1/db;password=CANARYBIRD",
+        "postgresql://u:CANARYBIRD%0a@127.0.0.1:1/db",
+        "s3://bucket/p?access_key_id=a%0aCANARYBIRD&secret_access_key=CANARYBIRD&region=eu",
+        "http://127.0.0.1:1/?token=a%0aCANARYBIRD",
+        "nats://u:CANARYBIRD%00@127.0.0.1:1",
+    ],
+)
+def test_what_drivers_would_show_or_panic_at_is_refused_before(url: str) -> None:
+    with pytest.raises(ConfigError) as caught:
+        locate(url)
+    assert not is_shown(all_of(caught.value))
+
+
+async def test_a_seed_where_the_path_of_its_file_is_expected_is_not_shown() -> None:
+    with pytest.raises(ConfigError, match="the file of nkey cannot be read: FileNotFoundError") as caught:
+        await holdfast.connect("nats://127.0.0.1:1?nkey=CANARYBIRD")
+    assert not is_shown("".join(traceback.format_exception(caught.value)).replace("?nkey=CANARYBIRD", ""))
+
+
+@pytest.mark.parametrize(
+    "url",
+    [
         "postgresql://CANARYBIRD:CANA%2FRYBIRD@127.0.0.1:1/db?sslpassword=CANARYBIRD",
         "nats://CANARYBIRD:CANA%2FRYBIRD@127.0.0.1:1",
         "nats://CANARYBIRD@127.0.0.1:1",

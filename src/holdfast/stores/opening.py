@@ -29,6 +29,7 @@ _LIKE_A_URL = re.compile(r"[A-Za-z][A-Za-z0-9+.-]+:")
 _PATH = re.compile(r"[/.~].*|[\w./-]+", re.DOTALL)  # a path with odd characters says that it is one
 
 _LONE = re.compile("[\ud800-\udfff]")  # halves of characters, which no file or server can be named with
+_CONTROL = re.compile("[\x00-\x1f\x7f]")  # drivers end in a panic, or show what stands around it
 _USERINFO = re.compile(r"://[^\n]*@")
 _WORD = re.compile(r"[^\W_]+")
 _NEXT = str.maketrans(ascii_letters + digits, ascii_letters[1:] + digits + ascii_letters[0])  # no letter is its own
@@ -282,8 +283,8 @@ def install_sql(location: Location, options: StoreOptions) -> str:
 
 
 def _path(text: str) -> str:
-    if _LIKE_A_URL.match(text) or not _PATH.fullmatch(text):
-        shown = "this" if "@" in text else repr(text)
+    if _LIKE_A_URL.match(text) or not _PATH.fullmatch(text) or (text.startswith("//") and "@" in text):
+        shown = "this" if "@" in text or "=" in text else repr(text)
         raise ConfigError(f"{shown} is neither a URL nor a path; write file:///var/lib/jobs, memory://, or ./folder")
     return os.path.expanduser(text)
 
@@ -297,8 +298,11 @@ def _shown(url: str) -> str:
 def _split(scheme: str, url: str) -> SplitResult:
     try:
         parts = urlsplit(url)
-    except ValueError:
-        raise ConfigError(f"{_shown(url)}: not a URL") from None
+    except ValueError:  # also of a character that only looks like '@', behind which a password may stand
+        raise ConfigError(f"{_shown(url) if url.isascii() else f'{scheme}://***'}: not a URL") from None
+    values = (value for key, value in parse_qsl(parts.query) if key != "service_account_key")  # which is JSON
+    if _CONTROL.search(url) or any(map(_CONTROL.search, (unquote(parts.netloc), *values))):
+        raise ConfigError(f"{scheme}://***: a newline or another control character is no part of a name or password")
     if parts.fragment:
         raise ConfigError(f"{_shown(url)}: '#' must be written %23")
     if SCHEMES[scheme] in (_POSTGRES, _NATS) and "@" in parts.path:

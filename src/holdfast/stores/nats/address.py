@@ -103,8 +103,9 @@ def _files(query: str) -> dict[str, str]:
 
 
 def _readable(what: str, path: str) -> str:
+    """The path; the system's own error would show it, and people write seeds in its place."""
     try:
         with open(path, "rb"):
             return path
     except OSError as error:
-        raise ConfigError(f"nats: the file of {what} cannot be read: {type(error).__name__}") from error
+        raise ConfigError(f"nats: the file of {what} cannot be read: {type(error).__name__}") from None

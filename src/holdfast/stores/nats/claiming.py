@@ -12,7 +12,7 @@ import msgspec
 
 from ...errors import Damaged, StoreError
 from ...v1.task_pb2 import Record, Task
-from ..base import QueueInfo
+from ..base import LONG_POLL_S, QueueInfo
 from ..records import LAPSED, Claimed, Claims, Expired
 from . import damage, deadline, state, tasks, wire
 from .clock import Moment
@@ -25,9 +25,6 @@ from .wire import BATCH_MESSAGES, Post
 
 if TYPE_CHECKING:
     from .settling import Settler
-
-
-RARELY_S = 10.0  # between two looks at a queue in which nothing happens: the server hands out what comes by itself
 
 
 class _Candidate(msgspec.Struct):
@@ -99,9 +96,9 @@ class Claimer:
         return claims
 
     def _pause(self) -> float:
-        """Seconds between two looks, rarer and rarer: they are for what the server has not told of."""
+        """Seconds between two looks, rarer and rarer: the server hands out what comes, they are for what it did not."""
         interval = self._partition.connection.options.poll_interval
-        return max(interval, min(RARELY_S, interval * 2.0 ** min(self._quiet, 10)))
+        return max(interval, min(LONG_POLL_S / 2, interval * 2.0 ** min(self._quiet, 10)))
 
     async def _wait(self, seconds: float, *, quietly: bool) -> None:
         """For a message, or `quietly` for a word that something has changed."""

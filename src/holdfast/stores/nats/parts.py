@@ -6,10 +6,10 @@ import time
 from collections.abc import Callable
 
 from ...ids import Ids
-from ..base import RESTS_S
+from ..base import LONG_POLL_S, RESTS_S
 from . import maintenance
 from .appending import Appender
-from .claiming import RARELY_S, Claimer
+from .claiming import Claimer
 from .copying import Copier
 from .letters import Letters
 from .living_keys import LivingKeys
@@ -44,7 +44,7 @@ class Parts:
         """Since upkeep found nothing to do nothing has happened, and somebody waits here and looks."""
         kept, now = self._kept_at, time.monotonic()
         return max(self.partition.stirred_at, now - RESTS_S) < kept <= self.partition.consumers.bare_at and (
-            now - self.partition.consumers.bare_at < 2 * RARELY_S
+            now - self.partition.consumers.bare_at < LONG_POLL_S
         )
 
     async def upgrade(self) -> list[str]:

@@ -62,7 +62,7 @@ class Idle:
             return
         try:
             stirring = {row[0] for row in await self._pool.fetch(self._sql["stirring"], list(tickets), queue="")}
-        except HoldfastError:  # whoever waits is told by a claim
+        except HoldfastError:  # those who wait hear of it by a claim
             stirring = set(tickets)
         for queue, ticket in tickets.items():
             if queue in stirring:

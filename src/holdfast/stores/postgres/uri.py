@@ -2,10 +2,13 @@
 
 from __future__ import annotations
 
-from urllib.parse import parse_qsl, urlencode, urlsplit, urlunsplit
+import re
+from urllib.parse import parse_qsl, unquote, urlencode, urlsplit, urlunsplit
 
 from ...config import StoreOptions, unknown
 from ...errors import ConfigError
+
+_KEYED = re.compile(r"[;&?]\s*\w+=")  # a driver would take it for a part of the database's name, and show it
 
 # What the driver understands in a URI; everything else would become a setting of the session.
 _DRIVER = {
@@ -34,13 +37,19 @@ _NOT_HONOURED = {
 def take_apart(url: str, shown: str) -> tuple[str, list[tuple[str, str]]]:
     """The URI for the driver, and what of its query is ours; ConfigError for keys nobody knows."""
     parts = urlsplit(url)
-    _check_hosts(parts.netloc, shown)
+    _check_hosts(parts.netloc.rpartition("@")[2], shown)
+    if "@" in parts.netloc.rpartition("@")[0]:
+        raise ConfigError(f"{shown}: '@' in a user name or password must be written %40")
+    if _KEYED.search(unquote(parts.path)):
+        raise ConfigError(f"{shown}: keys stand behind '?'")
     ours, theirs = [], []
     for key, value in parse_qsl(parts.query, keep_blank_values=True):
         if key in StoreOptions.__struct_fields__:
             ours.append((key, value))
         elif key in _DRIVER:
             theirs.append((key, value))
+            if key == "host":
+                _check_hosts(value, shown)
         elif key in _NOT_HONOURED:
             _refuse_unless_idle(key, value, shown)
         elif key not in _LIBPQ:
@@ -49,14 +58,13 @@ def take_apart(url: str, shown: str) -> tuple[str, list[tuple[str, str]]]:
     return urlunsplit(("postgresql", parts.netloc, parts.path, urlencode(theirs), "")), ours
 
 
-def _check_hosts(place: str, shown: str) -> None:
+def _check_hosts(names: str, shown: str) -> None:
     """What the driver would word with a part of the password."""
-    user, _, names = place.rpartition("@")
-    if "@" in user:
-        raise ConfigError(f"{shown}: '@' in a user name or password must be written %40")
+    if "@" in names:
+        raise ConfigError(f"{shown}: a user name and a password stand before the host, as in postgresql://user@host")
     for name in names.split(","):
         _, colon, port = name.rpartition("]")[2].partition(":")
-        if colon and port and not port.isdecimal():
+        if colon and port and not name.startswith("/") and not port.isdecimal():
             raise ConfigError(f"{shown}: a port is a number")
 
 

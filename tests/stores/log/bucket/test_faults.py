@@ -105,3 +105,21 @@ async def test_an_honest_server_is_not_refused(s3: Place):
 async def test_bad_urls(url: str, says: str):
     with pytest.raises(ConfigError, match=says):
         await holdfast.connect(url, connect_timeout=2)
+
+
+@pytest.mark.parametrize(
+    ("url", "name"),
+    [
+        ("s3://bucket/x", "AWS_ACCESS_KEY_ID"),
+        ("slatedb+s3://bucket/x", "AWS_SESSION_TOKEN"),
+        ("az://bucket/x", "AZURE_STORAGE_ACCOUNT_KEY"),
+    ],
+)
+async def test_a_key_that_ends_with_a_newline_is_refused_by_its_name(
+    url: str, name: str, monkeypatch: pytest.MonkeyPatch
+):
+    """The driver ends in a panic, which is no exception that anybody handles."""
+    monkeypatch.setenv(name, "canary\n")
+    with pytest.raises(ConfigError, match=f"the variable {name} holds a newline") as caught:
+        await holdfast.connect(url, connect_timeout=2)
+    assert "canary" not in str(caught.value)

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import os
 import re
 from datetime import timedelta
 from typing import Any
@@ -18,6 +19,8 @@ KEYS = {
 }
 _BUCKET = re.compile(r"[A-Za-z0-9][A-Za-z0-9._-]{2,221}")
 _ENDPOINT = re.compile(r"https?://([A-Za-z0-9._-]+|\[[0-9A-Fa-f:.]+\])(:[0-9]{1,5})?(/[A-Za-z0-9_.~/-]*)?")
+_VARIABLES = {"s3": "AWS_", "az": "AZURE_", "gs": "-"}  # which drivers read; Google's hold JSON of several lines
+_CONTROL = re.compile("[\x00-\x1f\x7f]")
 _SEGMENT = re.compile(r"[A-Za-z0-9_.=@+-]{1,200}")
 
 
@@ -69,6 +72,13 @@ def endpoint(options: StoreOptions, shown: str) -> str | None:
     return text.rstrip("/")
 
 
+def check_environment(scheme: str, shown: str) -> None:
+    """A key with a newline, as of a file that ends with one, would end every request in a panic of the driver's."""
+    for name, value in os.environ.items():
+        if name.startswith(_VARIABLES[scheme]) and _CONTROL.search(value):
+            raise ConfigError(f"{shown}: the variable {name} holds a newline or another control character")
+
+
 def bucket(place: str, options: StoreOptions, *, retries: int = 0) -> Any:
     """An obstore store on the place. Its own retries are off unless asked for: only we know what may be repeated."""
     try:
@@ -76,6 +86,7 @@ def bucket(place: str, options: StoreOptions, *, retries: int = 0) -> Any:
     except ImportError as error:
         raise ConfigError("buckets need obstore: pip install 'holdfast[s3]'") from error
     parts = urlsplit(place)
+    check_environment(parts.scheme, shown(place))
     theirs: dict[str, Any] = dict(parse_qsl(parts.query))
     if (address := endpoint(options, shown(place))) is not None:
         theirs["endpoint"] = address

@@ -85,6 +85,8 @@ class Place(msgspec.Struct, frozen=True):
         return FLUSH_AT_ONCE if self.is_local else FLUSH_TO_A_BUCKET
 
     def object_store(self) -> Any:
+        if not self.is_local:
+            address.check_environment(self.kind, self.text)
         package = slatedb()
         kind = getattr(package.ObjectStoreType, _KINDS[self.kind])
         builder = package.ObjectStoreBuilder.from_env(kind)
