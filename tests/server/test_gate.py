@@ -92,7 +92,10 @@ def test_a_token_for_some_queues_sees_no_others(guarded: ServerThread) -> None:
     some = _with(guarded, SOME)
     assert [each["name"] for each in some.get("/api/v1/queues").body] == ["q"]
     assert list(some.get("/api/v1/stats").body) == ["q"]
+    assert _with(guarded, "work").post("/api/v1/queues/hidden/messages", {"value": 1}).status == 201
+    assert b'"hidden"' in _with(guarded, "read").get("/metrics").body
     assert b"hidden" not in some.get("/metrics").body
+    assert b'holdfast_messages_enqueued_total{queue="q"}' in some.get("/metrics").body
     assert some.get("/api/v1/queues/hidden").status == 403
     assert some.ask("PUT", "/api/v1/queues/mail-1", {}).status == 200
     with holdfast.sync.connect(guarded.address.replace("http://", f"http://{SOME}@")) as broker:
