@@ -11,7 +11,7 @@ import asyncpg
 import msgspec
 
 from ... import ids as makers
-from ...errors import ConfigError, HoldfastError, Unavailable, UnknownOutcome
+from ...errors import HoldfastError, Unavailable, UnknownOutcome
 from ..base import PAGE_ROWS
 from ..records import Enqueued, Envelope
 from . import rows
