@@ -9,6 +9,7 @@ from pathlib import Path
 from holdfast.retry import Fixed
 from tests.servers.serving import ServerProcess
 
+from ..restoring.places import opened
 from ..settings import Settings
 from ..stage import Stage, staged
 from ..verdict import Verdict
@@ -21,7 +22,8 @@ async def serve(settings: Settings) -> Verdict:
     """The server is killed `stops` times, a worker `kills` times. Clients go on by themselves."""
     with (
         tempfile.TemporaryDirectory(prefix="holdfast-served-") as folder,
-        ServerProcess(f"file://{Path(folder)}/store") as server,
+        opened(settings.store, Path(folder)) as place,
+        ServerProcess(place.url) as server,
     ):
         url = f"{server.address}?operation_timeout={_PATIENCE_S}"
         async with staged("serve", settings, url=url, max_attempts=_ATTEMPTS, retry=Fixed(0.1)) as stage:

@@ -9,6 +9,7 @@ from . import config
 from .deliveries import Record
 from .errors import ConfigError
 from .ids import derived, is_id, number, text
+from .queue_state import shown
 from .stores.base import PAGE_ROWS
 from .stores.records import Stored
 
@@ -60,8 +61,8 @@ class Ended(Generic[T]):
     async def list(self, limit: int = 100, after: str | None = None) -> list[Record[T]]:
         """One page in id order; pass the last id as `after` for the next."""
         config.whole("limit", limit)
-        if after is not None:
-            _id(after)
+        if after is not None and not is_id(_id(after)):
+            raise ConfigError(f"after: {shown(after)} is not an id")
         page = await self._queue.store.scan(self._queue.name, self._view, after=after, limit=limit)
         return [Record(stored, self._queue.codec) for stored in page]
 

@@ -99,17 +99,17 @@ class Metrics:
         """A call to the store took so long."""
         self._requests.labels(**self._labels, kind=kind).observe(seconds)
 
-    def text(self) -> bytes:
-        """All of it, as Prometheus reads it."""
-        written: bytes = _client().generate_latest(self._registry)
+    def text(self, reaches: Callable[[str], bool] = lambda queue: True) -> bytes:
+        """As Prometheus reads it: all of it, or what tells of the queues that are reached."""
+        written: bytes = _client().generate_latest(_Reached(self._registry, reaches))
         return written
 
-    def text_with(self, queues: Iterable[tuple[QueueInfo, Stats]]) -> bytes:
+    def text_with(self, queues: Iterable[tuple[QueueInfo, Stats]], reaches: Callable[[str], bool]) -> bytes:
         """The same, with what each queue holds: for the one process that tells it."""
         registry = _client().CollectorRegistry()
-        registry.register(_Depths(list(queues), self._labels))
+        registry.register(_Depths([pair for pair in queues if reaches(pair[0].name)], self._labels))
         held: bytes = _client().generate_latest(registry)
-        return self.text() + held
+        return self.text(reaches) + held
 
     def serve(self, port: int = DEFAULT_PORT, host: str = "127.0.0.1") -> None:
         """Answer at `/metrics`, in a thread, until `close`."""
@@ -233,6 +233,21 @@ class _Now:
     def describe(self) -> list[Metric]:
         """Nothing in advance: the broker may not be open yet."""
         return []
+
+
+class _Reached:
+    """What a registry has, without the lines of other queues."""
+
+    def __init__(self, registry: Any, reaches: Callable[[str], bool]) -> None:
+        self._registry = registry
+        self._reaches = reaches
+
+    def collect(self) -> Iterable[Metric]:
+        for metric in self._registry.collect():
+            metric.samples = [
+                each for each in metric.samples if "queue" not in each.labels or self._reaches(each.labels["queue"])
+            ]
+            yield metric
 
 
 class _Depths:

@@ -17,8 +17,12 @@ EXAMPLES = int(os.environ.get("HOLDFAST_FUZZ", "8"))  # of each operation; HOLDF
 
 
 @pytest.mark.timeout(600)
-def test_nothing_that_fits_the_schema_is_a_server_error(tmp_path: Path) -> None:
-    with ServerThread(f"file://{tmp_path}/store") as server:
+@pytest.mark.parametrize("kind", ["file", "postgres"])
+def test_nothing_that_fits_the_schema_is_a_server_error(
+    kind: str, tmp_path: Path, request: pytest.FixtureRequest
+) -> None:
+    url = f"file://{tmp_path}/store" if kind == "file" else request.getfixturevalue("postgres").url
+    with ServerThread(url) as server:
         http = Http(server.address)
         http.queue("q", max_attempts=2)
         schema = schemathesis.openapi.from_dict(http.get("/schema").body)

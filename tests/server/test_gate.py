@@ -92,7 +92,10 @@ def test_a_token_for_some_queues_sees_no_others(guarded: ServerThread) -> None:
     some = _with(guarded, SOME)
     assert [each["name"] for each in some.get("/api/v1/queues").body] == ["q"]
     assert list(some.get("/api/v1/stats").body) == ["q"]
+    assert _with(guarded, "work").post("/api/v1/queues/hidden/messages", {"value": 1}).status == 201
+    assert b'"hidden"' in _with(guarded, "read").get("/metrics").body
     assert b"hidden" not in some.get("/metrics").body
+    assert b'holdfast_messages_enqueued_total{queue="q"}' in some.get("/metrics").body
     assert some.get("/api/v1/queues/hidden").status == 403
     assert some.ask("PUT", "/api/v1/queues/mail-1", {}).status == 200
     with holdfast.sync.connect(guarded.address.replace("http://", f"http://{SOME}@")) as broker:
@@ -126,6 +129,9 @@ def test_writes_from_foreign_pages_are_refused(guarded: ServerThread) -> None:
         {"Origin": "https://evil.example"},
         {"Origin": "null"},
         {"Origin": f"http://{host}.evil.example"},
+        {"Origin": f"http://{host}@evil.example"},
+        {"Origin": "http://["},
+        {"Origin": ""},
         {"Sec_Fetch_Site": "cross-site"},
         {"Sec_Fetch_Site": "same-site"},
     ):
@@ -152,6 +158,14 @@ def test_bodies_beyond_the_limit_are_refused(guarded: ServerThread) -> None:
     assert len(bomb) < LIMIT
     assert client.ask("POST", path, raw=bomb, content_encoding="gzip").status == 413
     assert client.ask("POST", "/seam/v1/append", raw=b" " * (LIMIT + 1)).status == 413
+
+
+def test_packed_bodies_are_whole(guarded: ServerThread) -> None:
+    client, whole = _with(guarded, "work"), gzip.compress(b'{"value": 1}  ')
+    for raw in (whole[:-1], whole[:-8], whole[:5], whole + b"more", whole + whole, b"no gzip"):
+        answer = client.ask("POST", "/api/v1/queues/q/messages", raw=raw, content_encoding="gzip")
+        assert (answer.status, answer.body["title"]) == (400, "bad gzip"), raw
+    assert client.ask("POST", "/api/v1/queues/q/messages", raw=whole, content_encoding="gzip").status == 201
 
 
 def test_a_body_without_a_length_is_limited_too(guarded: ServerThread) -> None:

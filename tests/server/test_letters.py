@@ -32,3 +32,10 @@ def test_a_queue_may_be_called_dead(http: Http) -> None:
     assert http.get(f"{queue}/archive").body == {"messages": [], "next": None}
     assert http.post(f"{queue}/archive/replay", {}).body == {"count": 0}
     assert http.post(f"{queue}/dead/replay", {"since": "2020-01-01T00:00:00Z"}).status == 422
+
+
+def test_a_page_begins_behind_an_id(http: Http) -> None:
+    path = http.queue("pages")
+    for view in ("dead", "archive"):
+        for after in ("x", "", "%00", "00000000-0000-0000-0000-000000000000"):
+            assert http.get(f"{path}/{view}?after={after}").status == 422, (view, after)

@@ -59,14 +59,15 @@ class Application:
     async def __call__(self, scope: Scope, receive: Receive, send: Send) -> None:
         if scope["type"] == "lifespan":
             return await _live(receive, send)
-        if scope["type"] == "http":
-            mounted: str = scope.get("root_path", "")
-            base, path = mounted + self._path, scope["path"].removeprefix(mounted)
-            if base and path in ("", self._path):
-                return await send_redirect(send, f"{base}/")
-            if self._path and not path.startswith(f"{self._path}/"):
-                return await send_problem(send, _nothing_here())
-            scope = {**scope, "path": path.removeprefix(self._path), "root_path": "", BASE: base}
+        if scope["type"] != "http":
+            return await send({"type": "websocket.close"})
+        mounted: str = scope.get("root_path", "")
+        base, path = mounted + self._path, scope["path"].removeprefix(mounted)
+        if base and path in ("", self._path):
+            return await send_redirect(send, f"{base}/")
+        if not path.startswith(f"{self._path}/"):
+            return await send_problem(send, _nothing_here())
+        scope = {**scope, "path": path.removeprefix(self._path), "root_path": "", BASE: base}
         await self._gate(scope, receive, send)
 
     async def _inside(self, scope: Scope, receive: Receive, send: Send) -> None:

@@ -67,7 +67,7 @@ class Gate:
         if origin == "null" and site == "same-origin":
             return  # a form of ours: pages that send no referrer send no origin either
         is_foreign = site not in (None, "none", "same-origin")
-        if is_foreign or (origin is not None and urlsplit(origin).netloc.lower() != host.lower()):
+        if is_foreign or (origin is not None and _place_of(origin) != host.lower()):
             raise Refused(403, "foreign origin", "requests that change something come from this server's own pages")
 
     def _holder(self, path: str, headers: dict[str, str]) -> Holder:
@@ -91,7 +91,7 @@ class Gate:
         limit, length = self._settings.body_bytes, headers.get("content-length", "0")
         if not length.isdecimal() or int(length) > limit:
             raise _too_large(limit)
-        unpack = _unpacker(headers.get("content-encoding", ""))
+        unpack, ended = _unpacker(headers.get("content-encoding", ""))
         parts, size = [], 0
         while True:
             message = await receive()
@@ -103,6 +103,7 @@ class Gate:
                 raise _too_large(limit)
             parts.append(part)
             if not message.get("more_body"):
+                ended()
                 return parts[0] if len(parts) == 1 else b"".join(parts)
 
 
@@ -135,9 +136,10 @@ def _too_large(limit: int) -> Refused:
     return Refused(413, "too large", f"a body may have {limit} bytes, unpacked")
 
 
-def _unpacker(encoding: str) -> Callable[[bytes, int], bytes]:
+def _unpacker(encoding: str) -> tuple[Callable[[bytes, int], bytes], Callable[[], None]]:
+    """What unpacks the next part, to no more than so many bytes; and what refuses a body that is not whole."""
     if encoding in ("", "identity"):
-        return lambda data, most: data
+        return (lambda data, most: data), (lambda: None)
     if encoding != "gzip":
         raise Refused(415, "unknown encoding", "bodies are plain or gzip")
     inflate = zlib.decompressobj(wbits=31)
@@ -148,7 +150,19 @@ def _unpacker(encoding: str) -> Callable[[bytes, int], bytes]:
         except zlib.error as error:
             raise Refused(400, "bad gzip", str(error)) from error
 
-    return unpack
+    def ended() -> None:
+        if not inflate.eof or inflate.unused_data:
+            raise Refused(400, "bad gzip", "a body is one whole gzip member and nothing else")
+
+    return unpack, ended
+
+
+def _place_of(origin: str) -> str:
+    """Host and port; of what is no address, nothing that a host is called."""
+    try:
+        return urlsplit(origin).netloc.lower() or origin
+    except ValueError:
+        return origin
 
 
 def _name_of(host: str) -> str:

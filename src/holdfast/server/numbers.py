@@ -9,6 +9,7 @@ from litestar import Request, Response, get
 
 from ..errors import HoldfastError, Unavailable
 from ..metrics import CONTENT_TYPE
+from ..stores.base import DEAD
 from .replies import holder_of, reply, served_of
 
 _READY_S = 5.0  # for the store to answer; a load balancer has less patience than a client
@@ -38,8 +39,9 @@ async def ready(request: Request[Any, Any, Any]) -> Response[dict[str, str]]:
 async def metrics(request: Request[Any, Any, Any]) -> Response[bytes]:
     """For Prometheus: what this server did, and what each queue holds."""
     served, holder = served_of(request), holder_of(request)
-    queues = [pair for pair in await served.broker.store.stats_of_all() if holder.reaches(pair[0].name)]
-    return Response(served.metrics.text_with(queues), media_type=CONTENT_TYPE)
+    queues = await served.broker.store.stats_of_all()
+    text = served.metrics.text_with(queues, lambda queue: holder.reaches(queue.removesuffix(DEAD)))
+    return Response(text, media_type=CONTENT_TYPE)
 
 
 ROUTES = [live, ready, metrics]

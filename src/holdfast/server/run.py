@@ -17,11 +17,10 @@ from ..config import StoreOptions
 from ..errors import ConfigError
 from ..stores.opening import locate
 from ..worker.signals import caught
+from . import connections
 from .application import Application
 from .served import Served
 from .settings import ServerSettings
-
-_SLOW_S = 75  # a connection that says nothing for so long is closed
 
 
 class _Server(uvicorn.Server):
@@ -88,7 +87,8 @@ async def serve(
             access_log=False,
             server_header=False,
             lifespan="off",
-            timeout_keep_alive=_SLOW_S,
+            http=connections.Connection,
+            timeout_keep_alive=connections.SLOW_S,
             timeout_graceful_shutdown=int(StoreOptions().operation_timeout),  # of requests under way
             proxy_headers=trust_proxy,
             forwarded_allow_ips="*" if trust_proxy else None,

@@ -39,6 +39,7 @@ class Seam:
     def __init__(self, served: Served) -> None:
         self._served = served
         self._calls: OrderedDict[str, asyncio.Future[Any]] = OrderedDict()
+        self._has_forgotten = False  # some of them
         self._special: dict[str, Callable[..., Awaitable[Any]]] = {
             "open": self._open,
             "append": self._append,
@@ -143,10 +144,13 @@ class Seam:
         if found is None:
             if asked.after not in (None, self._served.id):
                 raise UnknownOutcome("the server was restarted while it was asked; its store remembers no calls")
+            if asked.after is not None and self._has_forgotten:
+                raise UnknownOutcome("the server may have forgotten this call; its store remembers none")
             found = asyncio.ensure_future(do())
             self._calls[asked.call] = found
             if len(self._calls) > _REMEMBERED_CALLS:
                 self._calls.popitem(last=False)
+                self._has_forgotten = True
         return found
 
     async def _claim(

@@ -13,9 +13,11 @@ import pytest
 
 import holdfast
 from holdfast.errors import StoreError, Unavailable, UnknownOutcome
+from holdfast.server import seam
 from holdfast.server.seam import Seam
 from holdfast.stores.http import take_apart, wire
 from holdfast.stores.http.wire import Hello
+from tests.servers.bucket import BucketServer
 from tests.servers.nats import Server as Nats
 from tests.servers.serving import ServerThread
 
@@ -122,6 +124,29 @@ async def test_a_store_that_remembers_no_calls_is_exact_while_its_server_lives()
             cutting.cut, cutting.cuts = 0, 1
             with pytest.raises(UnknownOutcome, match="remembers no calls"):
                 await _forgetful(server, queue)
+
+
+async def test_a_call_that_its_server_has_forgotten_is_not_made_again(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(seam, "_REMEMBERED_CALLS", 3)
+    with BucketServer() as bucket, ServerThread(bucket.url("jobs")) as server:
+        cutting = Cutting(server.address)
+        async with (
+            cutting.open() as address,
+            holdfast.connect(server.address) as others,
+            holdfast.connect(address, operation_timeout=0.5) as broker,
+        ):
+            queue, busy = await broker.queue("jobs"), await others.queue("jobs")
+            cutting.cuts = 1_000
+            with pytest.raises(UnknownOutcome) as caught:
+                await queue.enqueue("once")
+            cutting.cuts = 0
+            await caught.value.retry()
+            assert (await busy.stats()).total == 1
+            for number in range(3):
+                await busy.enqueue(number)
+            with pytest.raises(UnknownOutcome, match="forgotten"):
+                await caught.value.retry()
+            assert (await busy.stats()).total == 4
 
 
 async def _forgetful(server: ServerThread, queue: holdfast.Queue[object]) -> None:
