@@ -68,6 +68,27 @@ def test_run_twice_adds_nothing_and_later_runs_only_what_is_new(spark: SparkSess
         spark.read.format("holdfast").option("lake", str(tmp_path / "none")).load()
 
 
+def test_a_lake_knows_what_was_tried_before(spark: SparkSession, tmp_path: Path) -> None:
+    url, place = f"file://{tmp_path}/store", tmp_path / "lake"
+
+    async def work() -> None:
+        async with holdfast.connect(url) as broker:
+            queue = await broker.queue("emails", retry=holdfast.Fixed(0), max_attempts=2)
+            await queue.enqueue_many([1, 2], expires=3600.0)
+            for text in ("first", "second"):
+                for delivery in await queue.dequeue_many(2, wait=5):
+                    await (delivery.complete() if (delivery.value, text) == (1, "second") else delivery.fail(text))
+
+    asyncio.run(work())
+    jobs.lake(spark, "emails", place, url=url)
+    rows = spark.read.format("holdfast").option("lake", str(place)).load().orderBy("enqueued_at", "id").collect()
+    assert [(row.status, row.attempts) for row in rows] == [("completed", 2), ("dead", 2)]
+    for row in rows:
+        assert [(each.error, each.worker) for each in row.history] == [("first", row.worker)]
+        assert row.history[0].start < row.history[0].end <= row.claimed_at
+        assert row.expires > row.finished_at
+
+
 def test_compaction_changes_no_row_and_retention_keeps_days_away(spark: SparkSession, tmp_path: Path) -> None:
     url, place = story(tmp_path, count=60), tmp_path / "lake"
     jobs.lake(spark, "emails", place, url=url)

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import json
 import os
 import subprocess
 import sys
@@ -16,7 +17,7 @@ import pytest
 
 from holdfast import ConfigError, StoreError
 from holdfast.spark.lake import Change, File, Lake, LakeConflict, compacting, reading, tables
-from holdfast.spark.lake.delta import CHECKPOINT_COMMITS, LOG
+from holdfast.spark.lake.delta import CHECKPOINT_COMMITS, LOG, Spec, Table, name_of
 from holdfast.spark.lake.writing import Writer
 from tests.spark.lake.engines import log_files, same
 
@@ -93,6 +94,64 @@ def test_the_first_commits_of_two_writers_make_one_table(lake: Lake) -> None:
         assert lake.messages.commit(empty, Change("WRITE", add=(made,), marks={queue: 1})) == version
     assert same(lake) == (20, 20)
     assert {file.partition["queue"] for file in lake.messages.state().files} == {"a", "b"}
+
+
+NEW = ("expires", "history")
+
+
+def older(lake: Lake) -> Table:
+    """The table as a version of Holdfast knows it that had fewer columns."""
+    spec = lake.messages.spec
+    return Table(lake.messages.place, Spec(tuple(each for each in spec.columns if each[0] not in NEW), spec.partitions))
+
+
+def by_older(lake: Lake, first: int, count: int) -> int:
+    table = older(lake)
+    made = files(lake, rows(first, count).drop_columns(NEW))
+    return table.commit(table.state(), Change("WRITE", add=made, marks={"q": first + count}))
+
+
+def test_a_table_that_is_older_than_some_columns_gets_them_with_the_next_commit(lake: Lake) -> None:
+    import polars
+
+    by_older(lake, 0, 10)
+    made = files(lake, _tried(rows(10, 10)))
+    assert lake.messages.commit(lake.messages.state(), Change("WRITE", add=made, marks={"q": 20})) == 1
+    assert added(lake, 20, 10) == 2
+    assert json.loads(lake.messages.state().schema) == json.loads(lake.messages.spec.text)
+    texts = [(lake.messages.place.read(name_of(version)) or b"").decode() for version in range(3)]
+    assert ['"metaData"' in text for text in texts] == [True, True, False]
+    assert same(lake) == (30, 30)
+    frame = polars.scan_delta(lake.messages.place.shown).filter(polars.col("history").is_not_null()).collect()
+    assert [(len(each), each[0]["error"], each[0]["worker"]) for each in frame["history"]] == [(1, "again", "w")] * 10
+    [merged] = [
+        compacting.MergeTask(lake.messages.place.text)._merged(group)
+        for group in compacting.groups(lake.messages.state())
+    ]
+    state = lake.messages.state()
+    assert lake.messages.commit(state, Change("OPTIMIZE", add=tuple(merged), remove=state.files)) == 3
+    assert same(lake) == (30, 30)
+    chosen = reading.Chosen(lake.text)
+    found = [batch for task in reading.plan(chosen) for batch in reading.read(chosen, task, ["id", "history"])]
+    has = {row["id"]: row["history"] for batch in found for row in batch.to_pylist()}
+    assert {id for id, history in has.items() if history} == {f"{number:06d}" for number in range(10, 20)}
+
+
+def test_an_older_version_that_plans_meanwhile_starts_over(lake: Lake) -> None:
+    by_older(lake, 0, 10)
+    table = older(lake)
+    base = table.state()
+    added(lake, 10, 10)
+    with pytest.raises(LakeConflict, match="other columns"):
+        table.commit(base, Change("WRITE", marks={"other": 1}))
+    assert by_older(lake, 20, 10) == 2
+    assert same(lake) == (30, 30)
+
+
+def _tried(table: pa.Table) -> pa.Table:
+    at = table.schema.get_field_index("history")
+    one = [{"start": DAY, "end": DAY, "worker": "w", "error": "again"}]
+    return table.set_column(at, table.schema.field(at), pa.array([one] * len(table), table.schema.field(at).type))
 
 
 def adding(lake: Lake, number: int) -> None:

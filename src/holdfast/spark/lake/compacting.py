@@ -55,22 +55,42 @@ class MergeTask:
                 yield file_rows(self._merged(msgspec.json.decode(text, type=list[File])))
 
     def _merged(self, group: list[File]) -> list[File]:
-        import pyarrow as pa
         import pyarrow.parquet as pq
 
         place = open_place(self._place)
         writer = Writer(place, (), of=group[0].partition)
         try:
-            schema: Any = None
-            for file in sorted(group, key=lambda one: one.first or 0.0):
+            files = sorted(group, key=lambda one: one.first or 0.0)
+            schema = _columns(pq.read_schema(place.source(file.path)) for file in files)
+            for file in files:
                 with pq.ParquetFile(place.source(file.path), page_checksum_verification=True) as source:
-                    schema = source.schema_arrow if schema is None else schema
                     for batch in source.iter_batches(COPIED_ROWS):
-                        writer.write(pa.Table.from_batches([batch]).cast(schema))
+                        writer.write(_fitted(batch, schema))
             return writer.close()
         except BaseException:
             writer.abandon()
             raise
+
+
+def _columns(schemas: Iterable[pa.Schema]) -> pa.Schema:
+    """Of all of these: files may be older than some columns."""
+    import pyarrow as pa
+
+    fields: dict[str, pa.Field] = {}
+    for schema in schemas:
+        for field in schema:
+            fields.setdefault(field.name, field)
+    return pa.schema(list(fields.values()))
+
+
+def _fitted(batch: pa.RecordBatch, schema: pa.Schema) -> pa.Table:
+    import pyarrow as pa
+
+    columns = [
+        batch[field.name].cast(field.type) if field.name in batch.schema.names else pa.nulls(len(batch), field.type)
+        for field in schema
+    ]
+    return pa.Table.from_arrays(columns, schema=schema)
 
 
 def expired(table: Table, state: State, day: str) -> Change | None:

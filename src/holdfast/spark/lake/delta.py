@@ -143,6 +143,15 @@ class State:
         assert self._delta is not None
         return str(self._delta.schema().to_json())
 
+    def told(self, schema: str) -> dict[str, Any]:
+        """What the log says of the table, but with other columns."""
+        assert self._delta is not None
+        known = self._delta.metadata()
+        told = {"id": str(known.id), "format": {"provider": "parquet", "options": {}}, "schemaString": schema}
+        told |= {"name": known.name, "description": known.description} if known.name else {}
+        kept = {"partitionColumns": list(known.partition_columns), "configuration": dict(known.configuration)}
+        return told | kept | {"createdTime": known.created_time}
+
 
 class Table:
     """A table at its place. Opening makes nothing; the first commit does."""
@@ -189,7 +198,7 @@ class Table:
 
     def commit(self, base: State, change: Change) -> int:
         """The change on top of the newest version, whose number it answers; LakeConflict when it no longer fits."""
-        version, begins = base.version + 1, [] if base.version >= 0 else self._begin()
+        version, begins = base.version + 1, self._begin() if base.version < 0 else self._widened(base)
         for _ in range(_COMMIT_TRIES):
             for before in range(max(0, version - CHECKPOINT_COMMITS), version):
                 self.place.sync(name_of(before))  # a library may not have: ours must not outlive it
@@ -202,7 +211,9 @@ class Table:
             self._check_columns(since)
             if not change.fits([action for actions in since for action in actions]):
                 raise LakeConflict("another job wrote to this lake meanwhile; nothing was added, run it again")
-            version, begins = version + len(since), []
+            if any("metaData" in action for actions in since for action in actions):
+                begins = []
+            version += len(since)
         raise LakeConflict("this lake is written to all the time; nothing was added, run it again later")
 
     def _begin(self) -> list[dict[str, Any]]:
@@ -213,6 +224,17 @@ class Table:
         }
         table |= {"partitionColumns": self.spec.partitions, "configuration": {}, "createdTime": _now()}
         return [{"protocol": {"minReaderVersion": READER, "minWriterVersion": WRITER}}, {"metaData": table}]
+
+    def _widened(self, base: State) -> list[dict[str, Any]]:
+        """Columns that the table has not got yet, since it is older than they; its files have none of them."""
+        fields = msgspec.json.decode(base.schema)["fields"]
+        has = {field["name"] for field in fields}
+        new = [field for field in msgspec.json.decode(self.spec.text)["fields"] if field["name"] not in has]
+        return (
+            [{"metaData": base.told(msgspec.json.encode({"type": "struct", "fields": fields + new}).decode())}]
+            if new
+            else []
+        )
 
     def _since(self, version: int) -> Iterator[list[dict[str, Any]]]:
         """The actions of each commit from a version on."""

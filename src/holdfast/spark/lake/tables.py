@@ -6,6 +6,7 @@ import functools
 from typing import TYPE_CHECKING, Any
 
 from ...causes import cause
+from ...stores import history
 from .delta import Spec
 
 if TYPE_CHECKING:
@@ -17,6 +18,8 @@ REPLAYED = "replayed"  # one row for each message that went back to a queue
 TABLES = (MESSAGES, REPLAYED)  # what lies in the lake
 VIEWS = (MESSAGES, ERRORS, REPLAYED)  # what can be read
 
+_ATTEMPTS = "array<struct<start:timestamp,end:timestamp,worker:string,error:string>>"
+# New columns come at the end: the first commit of this version adds those that a table has not.
 COLUMNS: dict[str, dict[str, str]] = {
     MESSAGES: {
         "id": "string",
@@ -38,6 +41,8 @@ COLUMNS: dict[str, dict[str, str]] = {
         "kind": "string",
         "reason": "string",
         "fingerprint": "string",
+        "expires": "timestamp",
+        "history": _ATTEMPTS,
     },
     ERRORS: {
         "id": "string",
@@ -64,7 +69,15 @@ COLUMNS: dict[str, dict[str, str]] = {
 }
 PARTITIONS = {MESSAGES: ("queue", "day"), REPLAYED: ("replay",)}  # Polars reads their values from the paths
 _CAUSES = ("kind", "reason", "fingerprint")
+_ATTEMPT = {
+    "type": "struct",
+    "fields": [
+        {"name": name, "type": kind, "nullable": True, "metadata": {}}
+        for name, kind in (("start", "timestamp"), ("end", "timestamp"), ("worker", "string"), ("error", "string"))
+    ],
+}
 _DELTA: dict[str, Any] = {
+    _ATTEMPTS: {"type": "array", "elementType": _ATTEMPT, "containsNull": True},
     "int": "integer",
     "bigint": "long",
     "map<string,string>": {"type": "map", "keyType": "string", "valueType": "string", "valueContainsNull": True},
@@ -98,6 +111,7 @@ def arrow_schema(table: str) -> pa.Schema:
         "bigint": pa.int64(),
         "timestamp": pa.timestamp("us", tz="UTC"),
         "map<string,string>": pa.map_(pa.string(), pa.string()),
+        _ATTEMPTS: history.arrow_type(),
     }
     return pa.schema([(name, kinds[kind]) for name, kind in COLUMNS[table].items()])
 
