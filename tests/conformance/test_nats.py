@@ -48,7 +48,7 @@ class Place:
             broker.uninstall()
 
 
-class TestNats(Place, contract.Network, contract.AllButChanging):
+class TestNats(Place, contract.Network, contract.AllButCallsAndChanging):
     """One server, one copy."""
 
     async def open_broker(self) -> Broker:
@@ -69,6 +69,11 @@ class TestNatsSync(
     contract.Batches,
     contract.Listing,
     contract.Operating,
+    contract.SeveralQueues,
+    contract.Reporting,
+    contract.Uniqueness,
+    contract.Expiry,
+    contract.History,
     contract.Workers,
     contract.Events,
     contract.Whole,

@@ -28,6 +28,7 @@ class TestSync(
     contract.Uniqueness,
     contract.Replacing,
     contract.Expiry,
+    contract.History,
     contract.Workers,
     contract.Events,
     contract.Whole,

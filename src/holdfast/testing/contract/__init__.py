@@ -68,7 +68,7 @@ ALL: list[type[StoreContract]] = [
 ]
 
 
-class AllButChanging(
+class _Every(
     Basics,
     Leases,
     Concurrency,
@@ -92,7 +92,6 @@ class AllButChanging(
     Lifetime,
     Schedules,
     Backups,
-    Calls,
     SeveralQueues,
     Listing,
     Operating,
@@ -102,17 +101,31 @@ class AllButChanging(
     History,
     Values,
 ):
-    """Every topic but `Changing` and `Replacing`, for a store whose capabilities say that it cannot."""
+    """What every store can do. Nothing is skipped: a store has the topics that its capabilities name, and no others."""
+
+    async def test_topics_are_those_of_the_capabilities(self) -> None:
+        can = self.store.capabilities
+        assert isinstance(self, Calls) == can.remembers_calls
+        assert isinstance(self, Changing) == isinstance(self, Replacing) == can.changes_messages
 
 
-class All(AllButChanging, Changing, Replacing):
+class AllButCalls(_Every, Changing, Replacing):
+    """Every topic but `Calls`, for a store that does not remember them."""
+
+
+class AllButCallsAndChanging(_Every):
+    """The same but `Changing` and `Replacing` too, for a store that cannot."""
+
+
+class All(AllButCalls, Calls):
     """Every topic but `Network`, which is for stores that have one."""
 
 
 __all__ = [
     "ALL",
     "All",
-    "AllButChanging",
+    "AllButCalls",
+    "AllButCallsAndChanging",
     "Archive",
     "Backups",
     "BadInput",

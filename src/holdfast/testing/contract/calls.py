@@ -29,8 +29,7 @@ class Calls(StoreContract):
 
     async def call(self, messages: Sequence[Envelope], call: CallName = CALL, queue: str = "q") -> list[str]:
         store = remembering(self.store)
-        if store is None:
-            pytest.skip("this store does not remember calls")
+        assert store is not None
         return await store.append_call(queue, messages, call)
 
     async def total(self) -> int:
