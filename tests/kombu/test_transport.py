@@ -140,6 +140,37 @@ def test_a_consumer_holds_no_more_than_it_may_and_gives_back_what_it_did_not_get
         assert (after.total, after.processing) == (4, 0)
 
 
+def test_a_full_queue_does_not_keep_the_others_waiting(file_url: str) -> None:
+    queues = [kombu.Queue(name, kombu.Exchange("jobs"), routing_key=name) for name in ("a", "b", "c")]
+    with kombu.Connection(file_url) as connection:
+        for number in range(3):
+            for queue in queues:
+                publish(connection, queue, f"{queue.name}{number}")
+        taken = Taken(connection, *queues, prefetch_count=1)
+        with taken.consumer:
+            for count in range(1, 10):
+                taken.until(count)
+                taken.messages[-1].ack()
+        assert [message.payload for message in taken.messages] == [f"{each}{n}" for n in range(3) for each in "abc"]
+
+
+def test_control_comes_before_work_that_is_there_too(file_url: str) -> None:
+    fan = kombu.Exchange("celery.pidbox", type="fanout")
+    with kombu.Connection(file_url) as connection:
+        came: list[Any] = []
+        channels = [connection.channel(), connection.channel()]
+        for channel, queue in zip(channels, (JOBS, kombu.Queue("here", fan, auto_delete=True)), strict=True):
+            kombu.Consumer(channel, [queue], on_message=lambda message: came.append(message.payload)).consume()
+        publish(connection, JOBS, "work")
+        kombu.Producer(connection).publish("revoke", exchange=fan, declare=[fan])
+        deadline = time.monotonic() + PATIENCE_S
+        while not all(len(channel._feed) for channel in channels):
+            assert time.monotonic() < deadline
+            time.sleep(0.01)
+        connection.drain_events(timeout=10)
+        assert came == ["revoke", "work"]
+
+
 def test_exchanges_route_to_queues_of_other_connections(url: str) -> None:
     fan, topic = kombu.Exchange("fan", type="fanout"), kombu.Exchange("news", type="topic")
     first, second = kombu.Queue("odd name @1", fan), kombu.Queue("second", fan)

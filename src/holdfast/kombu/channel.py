@@ -65,6 +65,11 @@ class Channel(virtual.Channel):
         self._lives_s: dict[str, float] = {}  # by queue: for which its messages count
         self._own: set[str] = set()  # queues that go with their consumer
 
+    @property
+    def controls(self) -> bool:
+        """It serves a queue of this process alone."""
+        return bool(self._own)
+
     # Declaring.
 
     def _new_queue(self, queue: str, auto_delete: bool = False, exclusive: bool = False, **more: Any) -> None:

@@ -32,6 +32,7 @@ class Feed:
         self._items: deque[Item] = deque()
         self._queues: tuple[str, ...] = ()
         self._room = 0  # how many more may be claimed
+        self._last = ""  # the queue of which something was claimed last
         self._changed: asyncio.Event | None = None
         self._closed = False
         self._task: asyncio.Task[None] | None = None
@@ -99,7 +100,7 @@ class Feed:
                 if self._room <= 0 or not self._queues:
                     await self._changed.wait()
                     continue
-                for name in await self._ready():
+                for name in self._in_turn(await self._ready()):
                     await self._claim(name)
         except HoldfastError as error:
             self.error = error
@@ -119,6 +120,13 @@ class Feed:
             changing.cancel()
             await asyncio.gather(looking, changing, return_exceptions=True)
 
+    def _in_turn(self, ready: list[str]) -> list[str]:
+        """The queue that gave something last comes last: a full one must not keep the others waiting."""
+        if self._last not in ready:
+            return ready
+        after = ready.index(self._last) + 1
+        return ready[after:] + ready[:after]
+
     async def _claim(self, name: str) -> None:
         if self._closed or self._room <= 0 or name not in self._queues:
             return
@@ -133,4 +141,5 @@ class Feed:
             self._items.append((name, queue, delivery))
         self._room -= len(found)
         if found:
+            self._last = name
             self._ring()
