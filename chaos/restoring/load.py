@@ -37,6 +37,8 @@ class Load:
         self.ended: dict[str, float] = {}  # when that was acknowledged
         self.taken: list[tuple[str, float]] = []  # when the call began that gave it out
         self.errors: list[str] = []
+        self.unanswered: list[str] = []  # calls that a busy machine left without an answer in time
+        self.unclear = 0  # messages that were sent by them
 
     def __enter__(self) -> Load:
         for thread in self._threads:
@@ -66,6 +68,8 @@ class Load:
         while not self._over.is_set():
             try:
                 do(chance)
+            except (holdfast.Unavailable, holdfast.UnknownOutcome) as error:
+                self.unanswered.append(repr(error)[:300])
             except holdfast.HoldfastError as error:
                 self.errors.append(repr(error)[:300])
             self._over.wait(self._pause * chance.random())
@@ -73,7 +77,11 @@ class Load:
 
     def _send(self, chance: random.Random) -> None:
         values = [{"body": "x" * chance.choice((10, 10, 10, self._large))} for _ in range(chance.randint(1, 6))]
-        ids = self._queue.enqueue_many(values, priority=chance.choice((0, 7)), delay=chance.choice((0, 0, 0, 1)))
+        try:
+            ids = self._queue.enqueue_many(values, priority=chance.choice((0, 7)), delay=chance.choice((0, 0, 0, 1)))
+        except holdfast.UnknownOutcome:  # they may be there or not
+            self.unclear += len(values)
+            raise
         self.sent |= dict.fromkeys(ids, time.monotonic())
 
     def _work(self, chance: random.Random) -> None:

@@ -27,6 +27,7 @@ STORES = ("file", "postgres", "s3", "nats", "slatedb")
 _ATTEMPTS = 50  # this run is about losing nothing, not about poison
 _PAUSE = 0.2  # seconds at most between two calls of a thread
 _LARGE = 5000  # bytes of every fourth message
+_UNANSWERED = 3  # calls of the load, of thousands: a busy machine may leave one without an answer in time
 _ENDED: tuple[View, ...] = ("archive", "dead")
 _WORKER = """
 import holdfast, sys, time
@@ -82,6 +83,8 @@ class _Trial:
                 for number in range(self._settings.stops):
                     self._round(broker, load, number)
             self._verdict.acknowledged += len(load.sent)
+            self._verdict.notes[f"{self._name}: calls without an answer"] = len(load.unanswered)
+            self._verdict.expect(len(load.unanswered) <= _UNANSWERED, f"{self._name}: {load.unanswered[:3]}")
             for error in load.errors[:1]:
                 self._verdict.failures.append(f"{self._name}: while it was backed up: {error}")
         self._verdict.kills += self._killed["workers"]
@@ -168,7 +171,8 @@ class _Trial:
         self._fail(number, "ended before, and not ended in it", open_again)
         unheard = set(found) - set(dict(load.sent))
         time.sleep(2 * _PAUSE)  # what was stored and not acknowledged yet
-        self._fail(number, "in it, and never sent", unheard - set(dict(load.sent)))
+        unheard -= set(dict(load.sent))
+        self._fail(number, "in it, and never sent", unheard if len(unheard) > load.unclear else set())
         if total != len(found):
             self._verdict.unexpected += abs(total - len(found))
             self._verdict.failures.append(f"{self._name}: backup {number}: {total} counted, {len(found)} listed")

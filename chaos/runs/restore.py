@@ -125,7 +125,7 @@ class _Trial:
         with holdfast.sync.connect(self._place.url) as broker:
             with Load(broker, seed=self._settings.seed, pause=_PACE if self._place.ages else _PAUSE) as load:
                 time.sleep(self._settings.seconds)
-            for error in load.errors:
+            for error in (*load.errors, *load.unanswered):
                 self._verdict.failures.append(f"{self._name}: while it was filled: {error}")
         time.sleep(self._place.ages)
         self._verdict.acknowledged += len(load.sent)

@@ -30,6 +30,8 @@ if TYPE_CHECKING:
 MARK, CUT = "log-mark", "log-cut"
 _NOTE = struct.Struct("<8s8sQdQQI")  # what it is, then as in `Noted`, and a sum
 _MAGIC = b"hf mark2"
+_COMMITS = _NOTE.size - 12  # where their number lies
+_FAR = 1 << 32  # commits: more are not a number but damage
 _COUNT = (
     "INSERT INTO meta (name, value) VALUES ('commits', ?1) "
     "ON CONFLICT (name) DO UPDATE SET value = max(value, ?1) + 1 RETURNING value"
@@ -112,8 +114,9 @@ class LogMark:
             if self._asked:
                 self._known, self._counted, self._asked = self._asked, salts, 0
             self._seen = salts
-            noted = self.read()  # others have noted since
-            self._write(salts, frames, self._known, max(self._known, 1 + noted.commits if noted is not None else 0))
+            others = int.from_bytes(os.pread(self._fd, 8, _COMMITS), "little")  # have noted since
+            commits = others + 1 if self._known <= others < self._known + _FAR else self._known
+            self._write(salts, frames, self._known, commits)
 
     def note_closed(self) -> None:
         """After the connection was closed: whether it was the last one, which copies the log and removes it."""
