@@ -13,6 +13,7 @@ from typing import Any
 import pytest
 
 import holdfast
+from holdfast.testing.contract.base import eventually
 from tests import ROOT
 from tests.servers.nats import Server, free_port
 
@@ -79,4 +80,28 @@ async def test_work_goes_on_when_a_server_is_lost(cluster: list[Server]) -> None
         return bool(checks["replicas"].state == "ok")
 
     assert await answered(whole)
+    await broker.close()
+
+
+async def test_an_idle_wait_goes_on_with_the_next_leader_at_once(cluster: list[Server]) -> None:
+    """Its pull ends with the old one: the next look is seconds away by then."""
+    hosts = ",".join(server.host for server in cluster)
+    broker = await answered(
+        lambda: holdfast.connect(f"nats://worker:secret@{hosts}?replicas=3&operation_timeout=5&poll_interval=0.1")
+    )
+    queue = await answered(lambda: broker.queue("jobs"))
+    partition = broker.store.parts("jobs").partition
+    took: list[float] = []
+    for _ in range(3):
+        waiting = asyncio.create_task(answered(lambda: queue.dequeue(wait=20)))
+        claimer = broker.store.parts("jobs").claimer
+        await eventually(lambda claimer=claimer: claimer._quiet >= 6, "looks that are seconds apart", within=PATIENCE)
+        [consumer] = partition.consumers._consumers.values()
+        stood, began = consumer.standing_until, time.monotonic()
+        await partition.connection.api(f"CONSUMER.LEADER.STEPDOWN.{partition.names.task_stream}.{consumer.name}")
+        await eventually(lambda c=consumer, old=stood: c.standing and c.standing_until != old, "another pull")
+        took.append(time.monotonic() - began)
+        await answered(lambda: queue.enqueue(1))
+        assert await answered(partial(queue.complete_many, [await waiting])) == [True]
+    assert max(took) < 3, f"{took}: looks came, not the word of the server"
     await broker.close()

@@ -98,7 +98,7 @@ class Claimer:
     def _pause(self) -> float:
         """Seconds between two looks, rarer and rarer: the server hands out what comes, they are for what it did not."""
         interval = self._partition.connection.options.poll_interval
-        return max(interval, min(LONG_POLL_S / 2, interval * 2.0 ** min(self._quiet, 10)))
+        return max(interval, min(LONG_POLL_S / 4, interval * 2.0 ** min(self._quiet, 10)))
 
     async def _wait(self, seconds: float, *, quietly: bool) -> None:
         """For a message, or `quietly` for a word that something has changed."""

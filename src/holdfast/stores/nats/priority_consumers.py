@@ -154,7 +154,8 @@ class PriorityConsumer:
             self.broken = True
         if name == self.standing:
             self.standing = ""
-            if self.broken and self.wake is not None:
+            is_lost = status == "409" and ("leadership" in words or "shutdown" in words)
+            if (self.broken or is_lost) and self.wake is not None:
                 self.wake()
         elif name == self._pull_name and self._pull is not None and not self._pull.done():
             self._pull.set_result(None)
