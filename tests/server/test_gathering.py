@@ -14,7 +14,7 @@ from tests.servers.bucket import BucketServer
 from tests.servers.proxy import Proxy
 from tests.servers.serving import ServerThread
 
-CALLERS, ROUNDS = 40, 5
+CALLERS, ROUNDS = 40, 10
 Send = Callable[[int], Awaitable[object]]
 
 
@@ -49,7 +49,7 @@ async def test_callers_that_come_back_one_by_one_are_written_together() -> None:
 
     await asyncio.gather(*(caller(number) for number in range(CALLERS)))
     assert sum(medium.writes) == CALLERS * ROUNDS
-    assert len(medium.writes) <= 4 * ROUNDS, "alone they are as many as calls"
+    assert len(medium.writes) <= CALLERS + 3 * ROUNDS, "alone they are as many as calls, and in the first round too"
 
 
 async def test_nobody_waits_for_others_who_is_alone() -> None:
@@ -68,12 +68,39 @@ async def test_nobody_waits_for_others_who_is_alone() -> None:
 
 async def test_who_does_not_come_back_is_waited_for_a_moment() -> None:
     medium, gathering = Medium(0.02), Gathering()
-    first = [asyncio.ensure_future(gathering.call(medium.append)) for _ in range(5)]
-    await asyncio.gather(*first)
+    await gathering.call(medium.append)  # how long a call takes is known then
+    await asyncio.gather(*(gathering.call(medium.append) for _ in range(5)))
+    assert medium.writes == [1, 1, 4]
     assert gathering._expected > 1
     await asyncio.wait_for(gathering.call(medium.append), 5)
     await asyncio.wait_for(gathering.call(medium.append), 5)
     assert medium.writes[-2:] == [1, 1]
+
+
+async def test_who_is_held_up_holds_up_nobody_else() -> None:
+    gathering, medium, never = Gathering(), Medium(0.02), asyncio.Event()
+    first = asyncio.ensure_future(gathering.call(never.wait))
+    await asyncio.wait_for(gathering.call(medium.append), 5)  # nobody knows yet how long a call takes
+    stuck = asyncio.ensure_future(gathering.call(never.wait))
+    others = [asyncio.ensure_future(gathering.call(medium.append)) for _ in range(5)]
+    await asyncio.wait_for(asyncio.gather(*others), 5)
+    assert not first.done()
+    assert not stuck.done()
+    assert medium.writes == [1, 5]
+    never.set()
+    await asyncio.gather(first, stuck)
+
+
+async def test_it_is_learned_when_calls_take_longer() -> None:
+    gathering, medium = Gathering(), Medium(0.001)
+    await gathering.call(medium.append)
+    medium.seconds = 0.1
+
+    async def caller() -> None:
+        while gathering._took < 0.1:
+            await gathering.call(medium.append)
+
+    await asyncio.wait_for(asyncio.gather(*(caller() for _ in range(5))), 20)
 
 
 async def test_those_who_fail_or_give_up_hold_nobody_up() -> None:
@@ -86,6 +113,7 @@ async def test_those_who_fail_or_give_up_hold_nobody_up() -> None:
     async def work() -> str:
         return "done"
 
+    await gathering.call(Medium(1.0).append)  # for four times as long others wait
     failing = asyncio.ensure_future(gathering.call(fail))
     await asyncio.sleep(0)
     impatient, patient = (asyncio.ensure_future(gathering.call(work)) for _ in range(2))
@@ -115,8 +143,8 @@ def far() -> Iterator[tuple[ServerThread, Proxy]]:
 
 async def _send_spread(proxy: Proxy, send: Send) -> int:
     """How many objects were made for calls that came one after the other."""
-    await send(0)
     proxy.latency = 1.0
+    await send(0)
     before = proxy.counts.copy()
     calls = []
     for number in range(1, 6):  # threads that ask are few
