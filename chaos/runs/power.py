@@ -27,19 +27,30 @@ _NEWEST, _OTHERS = 200, 200  # messages looked at after each cut
 class _Load:
     """Producers and consumers of one process that note what they were told."""
 
-    def __init__(self, queue: holdfast.Queue[bytes], trace: Trace, settings: Settings) -> None:
+    def __init__(self, url: str, queue: holdfast.Queue[bytes], trace: Trace, settings: Settings) -> None:
+        self._url = url
         self._queue = queue
         self._trace = trace
         self._random = Random(settings.seed)
         self._left = settings.messages
 
     async def run(self) -> None:
-        """Alone first, where the event loop commits by itself, then many together."""
-        await self._one_by_one(self._left // 4)
+        """A blocking caller first, for whom its loop commits by itself; then one alone, then many together."""
+        await asyncio.to_thread(self._blocking, self._left // 8)
+        await self._one_by_one(self._left // 8)
         await asyncio.gather(*(self._one_by_one(self._left // 16) for _ in range(4)), self._in_bulk(), self._drain())
 
     def _told(self, kind: str, ids: list[str]) -> None:
         self._trace.note(Acknowledged(kind, ids))
+
+    def _blocking(self, count: int) -> None:
+        with holdfast.sync.connect(self._url) as broker:
+            queue = broker.queue(_QUEUE, bytes)
+            for number in range(count):
+                self._told("enqueued", [queue.enqueue(self._random.randbytes(_BODY))])
+                if (delivery := queue.dequeue()) is not None:
+                    delivery.complete(result=number)
+                    self._told("completed", [delivery.id])
 
     async def _one_by_one(self, count: int) -> None:
         for number in range(count):
@@ -78,7 +89,7 @@ async def power(settings: Settings) -> Verdict:
             async with holdfast.connect(f"file://{store}") as broker:
                 queue = await broker.queue(_QUEUE, bytes, lease=3600.0)
                 begin = trace.here()
-                await _Load(queue, trace, settings).run()
+                await _Load(f"file://{store}", queue, trace, settings).run()
                 end = trace.here()
         disk, doubtful = Disk(trace), 0
         for number, cut in enumerate(sorted(random.randrange(begin, end) for _ in range(settings.stops))):

@@ -140,7 +140,13 @@ class DatabaseSpace:
         self._epoch = self._base.rows.epoch
 
     async def transact(
-        self, step: Step, *, deadline: float | None = None, lane: str = "", files: Sequence[tuple[str, Any]] = ()
+        self,
+        step: Step,
+        *,
+        deadline: float | None = None,
+        lane: str = "",
+        files: Sequence[tuple[str, Any]] = (),
+        lasting: bool = True,
     ) -> Any:
         for key, data in files:
             await self.write_file(key, data)

@@ -53,6 +53,10 @@ class Portal:
         self._inside -= 1
         return loop
 
+    def serves(self, loop: asyncio.AbstractEventLoop) -> bool:
+        """It is the loop of our thread."""
+        return loop is self._loop
+
     def keeps(self, loop: asyncio.AbstractEventLoop) -> bool:
         """Something stays in the loop, if it is ours, until it calls `leave`."""
         with self._lock:
@@ -193,6 +197,12 @@ def portal() -> Portal:
     """The portal of this process."""
     process = os.getpid()
     return _portals.get(process) or _portals.setdefault(process, Portal())
+
+
+def may_wait(loop: asyncio.AbstractEventLoop) -> bool:
+    """The loop serves callers that block: it may wait for a disk as they do."""
+    ours = _portals.get(os.getpid())
+    return ours is not None and ours.serves(loop)
 
 
 def kept(loop: asyncio.AbstractEventLoop) -> Portal | None:

@@ -1,4 +1,4 @@
-"""A commit that outlives its deadline: its callers have been told, and whoever asks next is not its business."""
+"""Who joins a commit: not one that outlived its deadline, nor, with what must last, one that does not."""
 
 from __future__ import annotations
 
@@ -13,7 +13,7 @@ from holdfast.errors import Unavailable
 from holdfast.stores.log.memory import MemorySpace
 from holdfast.stores.log.space import Unclear
 from holdfast.stores.log.store import LogStore
-from holdfast.stores.records import Envelope
+from holdfast.stores.records import Envelope, Settlement
 
 
 class Stalling(MemorySpace):
@@ -47,4 +47,38 @@ async def test_a_step_that_was_given_up_takes_nobody_elses_request() -> None:
         space.transact_from_thread(space.left[0])
     claims = await asyncio.wait_for(next_claim, 10.0)
     assert [each.payload for each in claims.messages] == [b"1"]
+    await store.close()
+
+
+class Joined(MemorySpace):
+    """Another call comes while a step waits to run."""
+
+    def __init__(self) -> None:
+        super().__init__()
+        self.lasting: list[bool] = []
+        self.comes: Callable[[], Any] | None = None
+        self.came: asyncio.Task[Any] | None = None
+
+    async def transact(self, step: Callable[[Any], Any], *, lasting: bool = True, **options: Any) -> Any:
+        self.lasting.append(lasting)
+        if self.comes is not None:
+            self.came, self.comes = asyncio.create_task(self.comes()), None
+            await asyncio.sleep(0)
+            await asyncio.sleep(0)
+        return await super().transact(step, lasting=lasting, **options)
+
+
+async def test_what_must_last_does_not_join_a_commit_that_does_not() -> None:
+    """A claim may be lost with the machine; who is told that a message has ended may not lose that."""
+    space = Joined()
+    store = LogStore(space, StoreOptions())
+    await store.create_queue("q", QueueOptions())
+    await store.append("q", [Envelope(b"1"), Envelope(b"2")])
+    first = (await store.claim("q", 1, 30.0)).messages[0]
+    space.lasting.clear()
+    space.comes = lambda: store.settle("q", [Settlement(first.id, first.token, "complete")])
+    assert len((await store.claim("q", 1, 30.0)).messages) == 1
+    assert space.came is not None
+    assert await space.came == ["ok"]
+    assert space.lasting == [False, True]
     await store.close()

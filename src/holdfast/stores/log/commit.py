@@ -188,8 +188,11 @@ class Committer:
         try:
             if alone and self._was_alone and self._at_once(taken):
                 return
+            lasting = any(request.is_lasting for request in self._waiting)
             committed = asyncio.ensure_future(
-                self._space.transact(partial(self._step, taken), deadline=self._timeout, lane=self.address.text)
+                self._space.transact(
+                    partial(self._step, taken, lasting), deadline=self._timeout, lane=self.address.text, lasting=lasting
+                )
             )
         except Exception as error:  # noqa: BLE001  every caller must learn of it, whatever it is
             self._under_way = False
@@ -203,7 +206,8 @@ class Committer:
     def _at_once(self, taken: Group) -> bool:
         """One such commit per turn of the event loop, so that others have theirs and requests can gather."""
         try:
-            done = self._space.at_once(partial(self._step, taken), lasting=self._waiting[0].is_lasting)
+            lasting = self._waiting[0].is_lasting
+            done = self._space.at_once(partial(self._step, taken, lasting), lasting=lasting)
         except Exception:  # who tries again and again leaves turns to others too
             self._end_turn()
             raise
@@ -281,6 +285,14 @@ class Committer:
         taken, self._waiting = self._waiting, []
         return taken
 
+    def _take_leases(self) -> list[Request]:
+        """Up to the first request that must last: it waits for a commit that does."""
+        waiting = self._waiting
+        end = next((at for at, request in enumerate(waiting) if request.is_lasting), len(waiting))
+        taken = waiting[:end]
+        del waiting[:end]
+        return taken
+
     @staticmethod
     def _refuse(requests: list[Request], error: BaseException) -> None:
         for request in requests:
@@ -289,11 +301,12 @@ class Committer:
 
     # What runs inside the transaction.
 
-    def _step(self, taken: Group, tx: Transaction) -> Committed:
+    def _step(self, taken: Group, lasting: bool, tx: Transaction) -> Committed:
         with self._joining:
             if taken.is_over:
                 raise Unavailable("nobody waits for this commit any more")
-            taken.extend(request for request in self._take() if not request.is_abandoned)
+            joining = self._take() if lasting else self._take_leases()
+            taken.extend(request for request in joining if not request.is_abandoned)
         head = self._commit(tx, taken) if taken else None
         return head, [request.answer for request in taken]
 

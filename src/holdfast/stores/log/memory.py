@@ -143,7 +143,13 @@ class MemorySpace:
         return self._calendar()
 
     async def transact(
-        self, step: Callable[[Transaction], T], *, deadline: float | None = None, lane: str = "", files: NewFiles = ()
+        self,
+        step: Callable[[Transaction], T],
+        *,
+        deadline: float | None = None,
+        lane: str = "",
+        files: NewFiles = (),
+        lasting: bool = True,
     ) -> T:
         for key, data in files:
             await self.write_file(key, data)

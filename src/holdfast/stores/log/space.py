@@ -164,10 +164,12 @@ class Space(Protocol):
         deadline: float | None = None,
         lane: str = "",
         files: NewFiles = (),
+        lasting: bool = True,
     ) -> Awaitable[T]:
         """Run the step in a transaction; the result comes when its writes are durable.
 
-        `files` are written before, as by `write_file`, for the step to adopt.
+        `files` are written before, as by `write_file`, for the step to adopt. What is not `lasting` need not be on the
+        disk yet: it outlasts every process, but not the machine.
 
         Steps of one lane replace the same object; a space that cannot run them together runs them one by one.
 
@@ -178,10 +180,10 @@ class Space(Protocol):
     def at_once(
         self, step: Callable[[Transaction], T], *, files: NewFiles = (), lasting: bool = True
     ) -> tuple[T] | None:
-        """The same in the calling thread, for a lone step of an event loop: its result in a tuple.
+        """The same in the calling thread, for a lone step: its result in a tuple.
 
-        None: it was not run, since it might have taken long; `transact` it. What is not `lasting` need not be on the
-        disk yet: it outlasts every process, but not the machine.
+        None: it was not run, since this thread has an event loop that must not wait for a disk, or it might have taken
+        long; `transact` it.
         """
 
     def transact_from_thread(

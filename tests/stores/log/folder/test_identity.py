@@ -16,6 +16,7 @@ import pytest
 import holdfast
 from holdfast.errors import Damaged, Unavailable, UnsafeStore
 from holdfast.stores.log.folder import FolderSpace
+from holdfast.stores.log.folder import space as folder_space
 from holdfast.stores.log.folder.identity import SELDOM
 from tests.stores.log.space_suite import keys, value
 
@@ -91,17 +92,16 @@ faults = pytest.mark.parametrize("fault", FAULTS, ids=lambda fault: fault.__name
 
 
 @pytest.fixture
-async def space(tmp_path: Path):
+async def space(tmp_path: Path, monkeypatch: pytest.MonkeyPatch):
+    monkeypatch.setattr(folder_space, "may_wait", lambda loop: True)  # as in the loop of blocking callers
     space = await FolderSpace.open(tmp_path / "store", operation_timeout=5)
-    for number in range(30):  # quick ones, so that the event loop itself may do the next
-        await space.transact(lambda tx, number=number: tx.put(f"before/{number}", b"x"))
     yield space
     await space.close()
 
 
 async def at_once(space: FolderSpace, key: str, *, lasting: bool = True) -> None:
     if space.at_once(lambda tx: tx.put(key, b"x"), lasting=lasting) is None:
-        await space.transact(lambda tx: tx.put(key, b"x"))
+        await space.transact(lambda tx: tx.put(key, b"x"), lasting=lasting)
 
 
 async def in_a_group(space: FolderSpace, key: str) -> None:

@@ -120,7 +120,13 @@ class CloudSpace:
         return SAME
 
     async def transact(
-        self, step: Callable[[Transaction], T], *, deadline: float | None = None, lane: str = "", files: NewFiles = ()
+        self,
+        step: Callable[[Transaction], T],
+        *,
+        deadline: float | None = None,
+        lane: str = "",
+        files: NewFiles = (),
+        lasting: bool = True,
     ) -> T:
         for key, data in files:
             await self.write_file(key, data)

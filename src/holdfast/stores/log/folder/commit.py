@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import os
-import time
 from collections.abc import Callable
 from functools import partial
 from pathlib import Path
@@ -32,7 +31,6 @@ from .files import Files, sync_directory
 from .identity import DATABASE, LOCK, LOG, Identity, LogRemoved
 from .lock import FolderLock
 from .log_mark import LogMark
-from .quickness import Quickness
 from .wal import WriteAheadLog
 
 
@@ -66,7 +64,6 @@ class Committer:
         self._view: Writing | None = None
         self._wal: WriteAheadLog | None = None
         self._mark: LogMark | None = None
-        self._quickness = Quickness()
         self.shrinks = False  # with the next group: give space back that nothing needs
         self.made: list[str] = []  # what opening had to make, in words
 
@@ -84,11 +81,8 @@ class Committer:
             rest = [work for work in works if work.begin()]
             self._identity.check_seldom()
             view = self._view or self._open_database()
-            begun = time.perf_counter()
             while rest:
                 rest = self._transaction(view, rest, topics)
-            if len(works) == 1:
-                self._quickness.note(works[0], works[0].spent + time.perf_counter() - begun)
             self._shrink()
         except BaseException as error:  # noqa: BLE001 - as above; a connection in an unknown state is not used again
             fail_all(rest, error)
@@ -103,20 +97,18 @@ class Committer:
             shrinking.shrink(self._connection, self._wal)
 
     def run_here(self, work: Work) -> Callable[[], None] | None:
-        """The same for one step in the thread of its caller, where it must not take long; None: it was not run."""
+        """The same for one step in the thread of its caller, who waits for this one only; None: it was not run."""
         lock, view, wal = self._lock, self._view, self._wal
-        if lock is None or view is None or wal is None or wal.is_full or not self._quickness.expects(work):
+        if lock is None or view is None or wal is None or wal.is_full:
             return None
         if not lock.try_acquire():
             return None
         topics: list[str] = []
         try:
             self._identity.check_seldom()
-            begun = time.perf_counter()
             work.prepare()
             if work.error is None:
                 self._impatient(view, wal, work, topics)
-            self._quickness.note(work, time.perf_counter() - begun)
         except NotHere:
             view.rollback()
             return None

@@ -26,21 +26,18 @@ _EXIT_PATIENCE_S = 5.0  # for threads that are at something when the interpreter
 class Work:
     """A step with somebody waiting for it: a future of an event loop, or a thread at a gate."""
 
-    __slots__ = ("_turn", "before", "error", "future", "gate", "lasting", "result", "size", "spent", "step", "timer")
+    __slots__ = ("_turn", "before", "error", "future", "gate", "lasting", "result", "step", "timer")
 
     def __init__(
         self,
         step: Callable[[Any], Any],
         future: asyncio.Future[Any] | None = None,
         before: Callable[[], None] | None = None,
-        size: int = 0,
         *,
         lasting: bool = True,
     ) -> None:
         self.step = step
         self.before = before
-        self.size = size  # bytes that `before` writes
-        self.spent = 0.0  # seconds that took
         self.lasting = lasting  # must be on the disk when it is answered
         self.future = future
         self.timer: asyncio.TimerHandle | None = None
@@ -64,12 +61,10 @@ class Work:
         before, self.before = self.before, None
         if before is None or (self.future is not None and self.future.cancelled()):
             return
-        begun = time.perf_counter()
         try:
             before()
         except BaseException as error:  # noqa: BLE001 - it is the caller's, whatever it is
             self.fail(translated(error))
-        self.spent = time.perf_counter() - begun
 
     def fail(self, error: BaseException) -> None:
         self.result, self.error = None, error
@@ -117,15 +112,20 @@ class Lane:
         self._thread.start()
 
     def submit(
-        self, step: Callable[[Any], T], *, deadline: float, before: Callable[[], None] | None = None, size: int = 0
+        self,
+        step: Callable[[Any], T],
+        *,
+        deadline: float,
+        before: Callable[[], None] | None = None,
+        lasting: bool = True,
     ) -> asyncio.Future[T]:
         """The step's result, or after `deadline` seconds Unavailable; cancelled in time, it does not run.
 
-        `before` comes before the step, and outside of its group; it writes `size` bytes.
+        `before` comes before the step, and outside of its group.
         """
         loop = asyncio.get_running_loop()
         future: asyncio.Future[T] = loop.create_future()
-        work = Work(step, future, before, size)
+        work = Work(step, future, before, lasting=lasting)
         work.timer = loop.call_later(deadline, self._expire, work, deadline)
         self._put(work)
         return future

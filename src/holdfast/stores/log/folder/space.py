@@ -14,6 +14,7 @@ from pathlib import Path
 from typing import TypeVar, cast
 
 from ....errors import ConfigError, Unavailable
+from ....loop_thread import may_wait
 from ... import formats
 from ...base import Check
 from .. import names
@@ -37,6 +38,7 @@ _FILE_THREADS = 4
 _WRITTEN = re.compile(rf"(.+/)?\.[0-9a-f]{{16}}{re.escape(TEMPORARY)}")  # a file that was being written
 _SWEEP_STEP = 100
 _GIVING_UP_S = 0.1  # seconds that closing may take where opening has failed; a thread behind a lock stays there
+_HERE_BYTES = 1 << 20  # of files; more would keep other blocking callers waiting that need not wait
 _CATCH_UP = 0.05  # seconds after which a commit that did not wait for the disk is there
 
 
@@ -139,13 +141,16 @@ class FolderSpace:
         deadline: float | None = None,
         lane: str = "",
         files: NewFiles = (),
+        lasting: bool = True,
     ) -> asyncio.Future[T]:
         self._usable()
         within = self._timeout if deadline is None else deadline
         if any(_root(key) not in self._roots for key, _ in files):
             return asyncio.ensure_future(self._transact_there(step, within, files))
         parts = self._parts(files)
-        written = self._writes.submit(step, deadline=within, before=self._writer(parts), size=_size(files))
+        written = self._writes.submit(step, deadline=within, before=self._writer(parts), lasting=lasting)
+        if not lasting:
+            written.add_done_callback(self._catch_up_soon)
         with contextlib.suppress(RuntimeError):  # the interpreter ends: the thread that writes works the sums out
             for _, each in parts:  # while the bytes before it are written
                 self._pool.submit(each.sum)
@@ -160,11 +165,13 @@ class FolderSpace:
         self, step: Callable[[Transaction], T], *, files: NewFiles = (), lasting: bool = True
     ) -> tuple[T] | None:
         self._usable()
+        if not may_wait(asyncio.get_running_loop()) or _size(files) > _HERE_BYTES:
+            return None
         work = Work(step, lasting=lasting)
         if files:
             if any(_root(key) not in self._roots for key, _ in files):
                 return None
-            work.before, work.size = self._writer(self._parts(files)), _size(files)
+            work.before = self._writer(self._parts(files))
         if not self._writes.ran_here(work):
             return None
         if work.error is not None:
@@ -174,7 +181,7 @@ class FolderSpace:
             self._catch_up_soon()
         return (work.result,)
 
-    def _catch_up_soon(self) -> None:
+    def _catch_up_soon(self, _: object = None) -> None:
         now = time.monotonic()
         if now >= self._caught_up_at:
             self._caught_up_at = now + _CATCH_UP

@@ -63,7 +63,13 @@ class SlateSpace:
         return self._core.committer.clock.calendar()
 
     def transact(
-        self, step: Callable[[Transaction], T], *, deadline: float | None = None, lane: str = "", files: NewFiles = ()
+        self,
+        step: Callable[[Transaction], T],
+        *,
+        deadline: float | None = None,
+        lane: str = "",
+        files: NewFiles = (),
+        lasting: bool = True,
     ) -> asyncio.Future[T]:
         self._usable()
         if files:

@@ -1,4 +1,4 @@
-"""Steps that an event loop runs itself, because they are alone and quick."""
+"""Steps that a loop of blocking callers runs itself, because they are alone; no other loop waits for a disk."""
 
 from __future__ import annotations
 
@@ -17,9 +17,8 @@ import pytest
 
 import holdfast
 from holdfast.errors import QueueNotFound
-from holdfast.stores.log.folder import FolderSpace, quickness, wal
-from holdfast.stores.log.folder.commit_thread import Work
-from holdfast.stores.log.folder.quickness import QUICK, Quickness
+from holdfast.stores.log.folder import FolderSpace, database, wal
+from holdfast.stores.log.folder import space as folder_space
 from holdfast.stores.records import Envelope
 from tests.stores.log.folder.watched_disk import Disk
 from tests.stores.log.space_suite import keys
@@ -41,14 +40,13 @@ def disk(tmp_path: Path):
 
 
 @pytest.fixture
-def quick(monkeypatch: pytest.MonkeyPatch):
-    """However slow this machine is just now."""
-    monkeypatch.setattr(quickness, "QUICK", 60.0)
-    monkeypatch.setattr(quickness, "QUICK_FILES", 60.0)
+def blocking(monkeypatch: pytest.MonkeyPatch):
+    """The loop of the test counts as that of blocking callers."""
+    monkeypatch.setattr(folder_space, "may_wait", lambda loop: True)
 
 
 @pytest.fixture
-async def space(tmp_path: Path, disk: Disk, quick: None):
+async def space(tmp_path: Path, disk: Disk, blocking: None):
     space = await FolderSpace.open(tmp_path / "store", vfs=disk.name)
     await space.transact(put("warm"))
     disk.log.clear()
@@ -66,7 +64,7 @@ async def at_once(space: FolderSpace, step, **more):
     raise AssertionError("it was never done at once")
 
 
-async def test_a_quick_step_runs_in_the_thread_of_its_caller(space: FolderSpace):
+async def test_a_lone_step_runs_in_the_thread_of_its_caller(space: FolderSpace):
     assert await at_once(space, put("a")) == (threading.get_ident(),)
     assert await space.transact(put("b")) != threading.get_ident()
     assert await space.read(keys("")) == ["a", "b", "warm"]
@@ -89,6 +87,55 @@ async def test_what_need_not_last_is_synced_soon_after(space: FolderSpace, disk:
     assert await asyncio.to_thread(synced.wait, 10)
     assert await space.transact(put("b")), "the next one waits for the disk again"
     assert disk.log[-1] == "sync wal"
+
+
+async def test_what_need_not_last_is_synced_soon_after_in_the_committing_thread_too(space: FolderSpace, disk: Disk):
+    await space.transact(put("a"), lasting=False)
+    assert "write wal" in disk.log
+    assert "sync wal" not in disk.log
+    log = space._committer._wal
+    assert log is not None
+    deadline = time.monotonic() + 10
+    while log.is_behind and time.monotonic() < deadline:
+        await asyncio.sleep(0.01)
+    assert not log.is_behind
+
+
+def committing_threads(monkeypatch: pytest.MonkeyPatch) -> set[str]:
+    """The names of the threads that commit from now on."""
+    names: set[str] = set()
+    commit = database.Writing.commit
+    monkeypatch.setattr(
+        database.Writing, "commit", lambda view: (names.add(threading.current_thread().name), commit(view))[1]
+    )
+    return names
+
+
+async def test_the_loop_of_an_async_caller_never_commits(tmp_path: Path, monkeypatch: pytest.MonkeyPatch):
+    """However often a lone caller found the disk quick: the next commit may hang."""
+    names = committing_threads(monkeypatch)
+    async with holdfast.connect(f"file://{tmp_path / 'store'}") as broker:
+        queue = await broker.queue("q", bytes)
+        for _ in range(30):
+            await queue.enqueue(b"x")
+            delivery = await queue.dequeue()
+            assert delivery is not None
+            await delivery.extend(60)
+            await delivery.complete()
+        await queue.enqueue(b"x" * 300_000)  # a file of its own
+    assert names == {"holdfast-commit"}
+
+
+def test_the_loop_of_blocking_callers_commits_for_a_lone_one(tmp_path: Path, monkeypatch: pytest.MonkeyPatch):
+    with holdfast.sync.connect(f"file://{tmp_path / 'store'}") as broker:
+        queue = broker.queue("q", bytes)
+        names = committing_threads(monkeypatch)
+        for _ in range(30):
+            queue.enqueue(b"x")
+            delivery = queue.dequeue()
+            assert delivery is not None
+            delivery.complete()
+    assert "holdfast-sync" in names
 
 
 async def test_a_file_goes_only_after_the_disk_knows_that_it_is_not_needed(
@@ -198,26 +245,6 @@ async def test_files_are_written_before(space: FolderSpace):
     assert await space.read(lambda view: view.get("q/one").data) == b"1" * 1000
 
 
-def test_slow_steps_are_not_expected_to_be_quick():
-    late = Quickness()
-    lasting, fleeting = Work(print, None), Work(print, None, lasting=False)
-    large = Work(print, None, None, 1 << 20)
-    assert not late.expects(lasting)
-    for _ in range(20):
-        late.note(lasting, QUICK / 4)
-        late.note(large, QUICK / 4)
-    assert late.expects(lasting)
-    assert late.expects(large)
-    assert not late.expects(Work(print, None, None, 64 << 20)), "by its size"
-    late.note(lasting, QUICK * 20)
-    assert not late.expects(lasting)
-    assert late.expects(fleeting), "they do not wait for the disk"
-    late.note(fleeting, QUICK * 20)
-    tries = [late.expects(fleeting) for _ in range(100)]
-    assert not tries[0]
-    assert tries[-1], "tried again by and by"
-
-
 @pytest.fixture
 async def queue(tmp_path: Path):
     async with holdfast.connect(f"file://{tmp_path / 'store'}") as broker:
@@ -243,7 +270,7 @@ async def test_a_lone_caller_leaves_turns_to_others(queue: holdfast.Queue[bytes]
     assert turns >= 200
 
 
-async def test_who_tries_in_vain_again_and_again_leaves_turns_to_others(tmp_path: Path, quick: None):
+async def test_who_tries_in_vain_again_and_again_leaves_turns_to_others(tmp_path: Path, blocking: None):
     turns = 0
 
     async def other() -> None:
@@ -300,7 +327,7 @@ async def test_callers_that_come_together_share_commits(queue: holdfast.Queue[by
     assert (await queue.stats()).processing == 0
 
 
-async def test_a_claim_may_be_gone_after_a_power_cut_and_nothing_else(tmp_path: Path, disk: Disk, quick: None):
+async def test_a_claim_may_be_gone_after_a_power_cut_and_nothing_else(tmp_path: Path, disk: Disk, blocking: None):
     """Only what was synced exists: copies of database and log as they were after the last sync."""
     store, image = tmp_path / "store", tmp_path / "image"
     image.mkdir()
