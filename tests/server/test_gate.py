@@ -90,6 +90,7 @@ def test_health_is_open_and_nothing_else(guarded: ServerThread) -> None:
 def test_a_token_for_some_queues_sees_no_others(guarded: ServerThread) -> None:
     _with(guarded, "admin").queue("hidden")
     some = _with(guarded, SOME)
+    assert some.post("/api/v1/queues/q/messages", {"value": 1}).status == 201
     assert [each["name"] for each in some.get("/api/v1/queues").body] == ["q"]
     assert list(some.get("/api/v1/stats").body) == ["q"]
     assert _with(guarded, "work").post("/api/v1/queues/hidden/messages", {"value": 1}).status == 201

@@ -36,7 +36,7 @@ def schema(path: Path, package: str) -> descriptor_pb2.FileDescriptorProto:
             _enum(message, *enum.groups())
         body = re.sub(_ENUM_TEXT, "", body, flags=re.DOTALL)
         for line in filter(None, map(str.strip, body.split(";"))):
-            found = re.fullmatch(r"(optional )?([\w.<>, ]+?) (\w+) = (\d+)", line)
+            found = re.fullmatch(r"(optional |repeated )?([\w.<>, ]+?) (\w+) = (\d+)", line)
             assert found is not None, line
             _field(message, f".{package}", *found.groups())
     return file
@@ -48,9 +48,10 @@ def _enum(message: Any, name: str, body: str) -> None:
         enum.value.add(name=value, number=int(number))
 
 
-def _field(message: Any, package: str, optional: str | None, kind: str, name: str, number: str) -> None:
-    field = message.field.add(name=name, number=int(number), label=_OPTIONAL)
-    if optional:
+def _field(message: Any, package: str, word: str | None, kind: str, name: str, number: str) -> None:
+    label = _REPEATED if word == "repeated " else _OPTIONAL
+    field = message.field.add(name=name, number=int(number), label=label)
+    if word == "optional ":
         field.proto3_optional, field.oneof_index = True, len(message.oneof_decl)
         message.oneof_decl.add(name=f"_{name}")
     if entry := re.fullmatch(r"map<(\w+), (\w+)>", kind):

@@ -62,7 +62,7 @@ async def test_a_client_that_has_only_the_proto_file_reads_the_outcome(server: S
 def test_the_generated_code_is_that_of_the_proto_file() -> None:
     ours = {message.name: message for message in schema(PROTO, PACKAGE).message_type}
     generated = task_pb2.DESCRIPTOR.message_types_by_name
-    assert set(ours) == set(generated) == {"Task", "TaskMetadata", "Record"}
+    assert set(ours) == set(generated) == {"Task", "TaskMetadata", "Attempt", "Record"}
     for name, message in ours.items():
         theirs = generated[name]
         assert {(f.name, f.number, f.type) for f in message.field} == {
