@@ -91,7 +91,7 @@ async def test_a_slow_disk_leaves_other_tasks_on_time(tmp_path: Path, slow: thre
     found: list[tuple[float, float]] = []
     async with holdfast.connect(f"file://{tmp_path / 'store'}") as broker:
         queue = await broker.queue("q", bytes)
-        for _ in range(200 if was_quick else 1):  # by a loop that learns to trust its disk
+        for _ in range(200 if was_quick else 1):
             await queue.enqueue(b"warm")
         slow.set()
         for _ in range(TURNS):
