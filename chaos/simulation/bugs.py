@@ -193,6 +193,19 @@ async def _twice(honest: Any, self: Any, queue: str, messages: Any) -> Any:
     return await honest(self, queue, messages)
 
 
+def _tells_at_once(honest: Any) -> Any:
+    """Acknowledged while it is being written: whoever dies meanwhile takes it along."""
+
+    def write(self: Any, calls: Any, *, alone: bool) -> Any:
+        written = honest(self, calls, alone=alone)
+        if written is None or not all(call.ids for call in calls):
+            return written
+        written.add_done_callback(lambda done: done.cancelled() or done.exception())
+        return None
+
+    return write
+
+
 def _forgets_block(honest: Any, self: Any, tx: Any, *, blocks: Any, **options: Any) -> Any:
     """A block is acknowledged and not written."""
     return honest(self, tx, blocks=blocks[1:], **options)
@@ -265,12 +278,14 @@ BUGS: dict[str, Bug] = {
     "released too early": Bug([(machine, "_lease_out", _shows_whole_lease)]),
     "no token check": Bug([(machine, "_settle", _any_token)]),
     "settle before durable": Bug([(LogStore, "settle", _every(7, _says_done))]),
+    "acknowledge before durable": Bug([(Appender, "_write", _tells_at_once)], ("folder", "slatedb"), ("lost",)),
     "repeat not recognised": Bug([(LogStore, "append", _every(5, _twice))]),
     "enqueue loses every nth": Bug(
         [(where, "_publish", _every(7, _forgets_block)) for where in (Appender, appends.Appends)]
     ),
     "attempt counted at failure": Bug([(machine, "_lease_out", _uncounted)]),
     "archive misses one": Bug([(flush_rows, "encode", _every(3, _misses_one))]),
+    "dead without trace": Bug([(flush_rows, "_dead", _always([]))]),
     "payload spoiled": Bug([(rows, "encode", _every(7, _spoils))]),
     "newest first": Bug([(Block, "of", _newest_first)]),
     "no poll fallback": Bug([(topics.Topics, "wait", _no_poll)]),
