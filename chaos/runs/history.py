@@ -39,6 +39,7 @@ _WINDOW = 15.0  # seconds: the queues' dedup_window
 _BEGINNING = 60.0  # seconds
 _BEGUN = 1000  # bytes of calls after which a process is at work
 _LONGEST = 16.0  # seconds at scale 1 in which every lease, delay and retry must be over
+_READING = 300.0  # seconds for a call in the quiet: hundreds of archive files are read one by one, and nobody judges it
 _FOREIGN = 2.2  # seconds: on a bucket another's lease is over two seconds after its end
 _SLOW_LISTS = Faults(slow_lists=0.05, delay=2.0)
 
@@ -217,7 +218,7 @@ class _Run:
             quiet.release_batches(place.url, STREAMED, CONSUMER, self._log)
         calls, _ = read(self._folder)
         self._tell("draining")
-        with holdfast.sync.connect(place.url) as broker:
+        with holdfast.sync.connect(place.url, operation_timeout=_READING) as broker:
             rest = quiet.settle_down(broker, QUEUES, calls, patience=_LONGEST * place.scale, settling=place.settling)
         ending = Ending(
             store=place.store, scale=place.scale, window=_WINDOW, shards=self._settings.shards, queues=rest,
