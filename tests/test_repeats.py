@@ -45,6 +45,7 @@ def test_a_hundred_thousand_cost_a_few_megabytes():
     finally:
         tracemalloc.stop()
     assert most < 5_000_000
+    assert all(hash((start, 999)) in marks for start in range(200_000, 300_000, 1000)), "what the contract says"
 
 
 def test_a_repeat_is_the_same_decision_over_the_same_message_by_the_same_token():
