@@ -62,8 +62,8 @@ class Disk:
             last = max(self._numbers(kind), default=0)
             if last < noted:
                 raise Damaged(
-                    f"{self._folder}: files of {kind} are gone: they end at {last:,} and had come to {noted:,}; restore "
-                    f"the folder from a backup, or remove {NOTE} there to go on with what is left",
+                    f"{self._folder}: files of {kind} are gone: they end at {last:,} and had come to {noted:,}; "
+                    f"restore the folder from a backup, or remove {NOTE} there to go on with what is left",
                     key=f"{kind}/",
                 )
 
