@@ -303,11 +303,11 @@ class Register:
 
     async def delete(self, queue: str) -> None:
         """The entry last: whoever is killed before that has a queue whose deletion can be repeated."""
-        self.forget(queue)
         for stream in self.names(queue).streams():
             await self.drop_stream(stream)
         await self._connection.api(f"STREAM.PURGE.{self._stream}", {"filter": names.ends_subject(self.prefix, queue)})
         await self._connection.api(f"STREAM.PURGE.{self._stream}", {"filter": names.queue_subject(self.prefix, queue)})
+        self.forget(queue)
 
     async def uninstall(self) -> list[str]:
         """Remove every stream that Holdfast makes under this prefix; what else lies there, in words."""

@@ -244,9 +244,11 @@ class NatsStore(Ordinary):
                 if stats.total > stats.archived:
                     raise QueueNotEmpty(f"queue {name!r} still holds {stats.total - stats.archived} messages")
             await self._schedules.forget_queue(name)
-            await self.parts(name).partition.note(b"config")
+            partition = self.parts(name).partition
+            await partition.note(b"config")
             self._close_parts([name, name + DEAD])
             await self.register.delete(name)
+            await partition.note(b"config")  # again: who looked meanwhile has seen its entry
 
     async def pause(self, name: str, paused: bool) -> None:
         with self._verb(f"pausing {name!r}"):
