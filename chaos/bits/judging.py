@@ -8,13 +8,14 @@ from .places import LOG, WHOLE
 from .story import Found, Kept
 
 _SAID = "damaged"
+_LATE = ("Unavailable", "UnknownOutcome")  # a busy machine says so too
 
 
 class Judged(msgspec.Struct, frozen=True):
     effective: bool
     said: bool
     wrong: list[str]  # what must never be, in words
-    where: str = ""  # who said it
+    where: str = ""  # who said it, and what
 
     @property
     def silent(self) -> bool:
@@ -42,7 +43,8 @@ def judge(kept: Kept, found: Found, kind: str) -> Judged:
     died = {id: error for id, (_, error) in found.dead.items() if id not in kept.dead}
     results = [error for _, _, error in found.archived.values() if _SAID in error]
     by_death = bool(results) or any(_SAID in error for error in died.values())
-    said = {"call": bool(found.errors), "dead letter": by_death, "scrub": bool(found.scrubbed)}
+    told = [error for error in found.errors if not error.startswith(_LATE)]
+    said = {"call": bool(told), "dead letter": by_death, "scrub": bool(found.scrubbed)}
     forgot = (found.remembered, found.schedules) != (kept.remembered, kept.schedules) and not found.errors
     if kind not in WHOLE and not found.goes_on:
         wrong.append("the queue does not go on")
@@ -50,4 +52,5 @@ def judge(kept: Kept, found: Found, kind: str) -> Judged:
     if is_block and missing:
         wrong.append(f"{len(missing)} messages are neither delivered nor dead")
     effective = bool(wrong or missing or died or any(said.values()) or forgot)
-    return Judged(effective, any(said.values()), wrong, next((who for who, yes in said.items() if yes), ""))
+    where = next((who for who, yes in said.items() if yes), "")
+    return Judged(effective, any(said.values()), wrong, f"{where}: {told[0]}" if told else where)

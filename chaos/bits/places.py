@@ -191,20 +191,17 @@ class Bucket:
             self._server.items[full] = Item(data, f'"{hash(data):x}"', item.written)
 
     def can_vanish(self, key: str) -> bool:
-        """Of a block that no head has absorbed, of a dedup key and of a schedule only the producer knows: without
-        them a bucket looks like one that never had them.
+        """Of a block that no head has absorbed and of a dedup key only the producer knows: without them a bucket looks
+        like one that never had them.
         """
         if kind_of(key) in ("block", "delayed block", "retries", "dead letters"):
             heads = [data for each, data in self.objects().items() if each.endswith("/head")]
             return any(key.partition("/")[2].encode() in data for data in heads)
-        return kind_of(key) not in ("dedup key", "schedule")
+        return kind_of(key) != "dedup key"
 
 
 class Streams:
-    """`nats://`: what is stored, altered past our sums as another program could; the server's own hold.
-
-    A message that vanishes leaves nothing that knows of it.
-    """
+    """`nats://`: what is stored, altered or purged past our sums as another program could; the server's own hold."""
 
     _STREAMS = (
         "holdfast=queues",
@@ -241,16 +238,21 @@ class Streams:
         return {one.subject: one.stored for page in pages for one in page}
 
     def write(self, key: str, data: bytes | None) -> None:
-        assert data is not None
         self._run(self._write(key, data))
 
-    async def _write(self, key: str, data: bytes) -> None:
+    async def _write(self, key: str, data: bytes | None) -> None:
         async with holdfast.connect(self.url) as broker:
             assert isinstance(broker.store, NatsStore)
-            await broker.store.connection.request(key, data)
+            connection = broker.store.connection
+            if data is None:
+                [stream] = (await connection.api("STREAM.NAMES", {"subject": key}))["streams"]
+                await connection.api(f"STREAM.PURGE.{stream}", {"filter": key})
+            else:
+                await connection.request(key, data)
 
     def can_vanish(self, key: str) -> bool:
-        return False
+        """Of what waits, of a dedup key and of what has ended only its producer knows."""
+        return kind_of(key) in ("options", "dead letter")
 
     def _run(self, doing: Coroutine[Any, Any, T]) -> T:
         return self._thread.submit(asyncio.run, doing).result()

@@ -270,7 +270,7 @@ def values(columns: pa.Table, name: str) -> list[Any]:
     if name == "headers":
         return [dict(each) if each else None for each in column.to_pylist()]
     if name == "history":
-        return [history.from_arrow(each) or None for each in column.to_pylist()]
+        return [each or None for each in history.from_arrow(column)]
     return list(column.to_pylist())
 
 

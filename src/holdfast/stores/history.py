@@ -2,8 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Mapping, Sequence
-from datetime import datetime
+from collections.abc import Sequence
 from functools import cache
 from typing import Any
 
@@ -20,14 +19,20 @@ def arrow_type() -> Any:
     return pa.list_(pa.struct([("start", instant), ("end", instant), ("worker", text), ("error", text)]))
 
 
-def from_arrow(found: Sequence[Mapping[str, Any]] | None) -> tuple[Attempt, ...]:
-    """One row's, as pyarrow gives it out."""
-    return tuple(
-        [
-            Attempt(_seconds(each["start"]), each["end"].timestamp(), each["worker"], each["error"])
-            for each in found or ()
-        ]
-    )
+@cache
+def _numbers_type() -> Any:
+    import pyarrow as pa
+
+    number, text = pa.int64(), pa.string()
+    return pa.list_(pa.struct([("start", number), ("end", number), ("worker", text), ("error", text)]))
+
+
+def from_arrow(column: Any) -> list[tuple[Attempt, ...]]:
+    """A column's, row by row. Its instants as numbers: pyarrow loads pandas for others, where that is installed."""
+    return [
+        tuple([Attempt(_seconds(one["start"]), one["end"] / 1e6, one["worker"], one["error"]) for one in each or ()])
+        for each in column.cast(_numbers_type()).to_pylist()
+    ]
 
 
 def to_arrow(found: Sequence[Attempt]) -> list[dict[str, Any]] | None:
@@ -43,8 +48,8 @@ def to_arrow(found: Sequence[Attempt]) -> list[dict[str, Any]] | None:
     ] or None
 
 
-def _seconds(instant: datetime | None) -> float | None:
-    return None if instant is None else instant.timestamp()
+def _seconds(instant: int | None) -> float | None:
+    return None if instant is None else instant / 1e6
 
 
 def joined(*parts: Sequence[Attempt] | None) -> tuple[Attempt, ...]:

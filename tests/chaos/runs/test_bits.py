@@ -57,6 +57,7 @@ def test_each_wrong_outcome_is_found_out(more: dict[str, object], words: str) ->
 def test_what_is_lost_must_be_said() -> None:
     assert judge(KEPT, found(archived={}), "archive file").silent
     assert not judge(KEPT, found(archived={}, errors=["Damaged: …"]), "archive file").silent
+    assert judge(KEPT, found(archived={}, errors=["Unavailable: not in time"]), "archive file").silent
     died = found(delivered=[], dead={"c": ("3", "enough"), "a": (None, "the object … is damaged")})
     assert (judge(KEPT, died, "block").silent, judge(KEPT, died, "block").wrong) == (False, [])
 

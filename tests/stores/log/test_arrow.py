@@ -24,7 +24,7 @@ class Watch:
 sys.meta_path.insert(0, Watch())
 async def main(url, verb):
     async with holdfast.connect(url) as broker:
-        queue = await broker.queue("q")
+        queue = await broker.queue("q", retry=holdfast.Fixed(0.01))
         if verb == "send":
             some = [holdfast.Message(n, headers={"n": "1"}) for n in range(100)]  # more than payloads: needs it
             await queue.enqueue_many(some[:16])
@@ -34,12 +34,14 @@ async def main(url, verb):
             await queue.enqueue_many(some)
         else:
             seen = 0
+            await (await queue.dequeue()).fail("once")  # the archive remembers it
             while seen < 116:
                 taken = await queue.dequeue_many(50, wait=5)
                 seen += len(taken)
                 await queue.complete_many(taken)
         await queue.archive.list()
         await queue.cleanup(3600)
+        await queue.archive.list()  # from files now
         await queue.cleanup()
 asyncio.run(main(*sys.argv[1:]))
 print(loaded)

@@ -86,6 +86,18 @@ async def test_objects_of_no_queue_are_told(tmp_path: Path) -> None:
         assert (told.queue, "options of the queue are not there" in told.problem) == ("jobs", True)
 
 
+async def test_the_name_of_a_schedule_that_is_gone_is_told(where: Place) -> None:
+    async with holdfast.connect(where.url) as broker:
+        await broker.queue("jobs")
+        for name in ("daily", "weekly"):
+            await broker.schedules.put(holdfast.Schedule(name=name, queue="jobs", value=1, every=86_400))
+        await broker.schedules.delete("weekly")
+    assert (await scrubbed(where.url)).wrong == []
+    where.write("schedules/daily", None)
+    [told] = (await scrubbed(where.url)).wrong
+    assert (told.key, told.problem) == ("schedules/daily", "it is missing, queues/jobs names it")
+
+
 async def test_quarantine_moves_what_nobody_can_read(where: Place) -> None:
     await filled(where.url)
     for part in ("/dedup/", "/archive/"):

@@ -136,7 +136,8 @@ def decode(data: bytes) -> tuple[list[Stored], list[str | None]]:
 
     table = _columns(data, schema().names)
     instants = {name: table.column(name).cast(pa.int64()).to_pylist() for name in _INSTANTS}
-    columns = {name: table.column(name).to_pylist() for name in _COLUMNS if name not in instants}
+    columns = {name: table.column(name).to_pylist() for name in _COLUMNS if name not in (*instants, "history")}
+    histories = history.from_arrow(table.column("history"))
     payloads = table.column("value").to_pylist()
     records = [
         Stored(
@@ -156,7 +157,7 @@ def decode(data: bytes) -> tuple[list[Stored], list[str | None]]:
             columns["worker"][row],
             claimed / 1e6 if (claimed := instants["claimed_at"][row]) is not None else None,
             until / 1e6 if (until := instants["expires"][row]) is not None else None,
-            history.from_arrow(columns["history"][row]),
+            histories[row],
         )
         for row in range(len(payloads))
     ]

@@ -220,9 +220,11 @@ def _history(source: _Source) -> pa.Array:
     type = history.arrow_type()
     if source.group.past is None:
         return source.column("history", None)
-    before = source.stored.column("history").to_pylist() if "history" in source.has else [None] * len(source.places)
+    before: Sequence[Sequence[Attempt]] = [()] * len(source.places)
+    if "history" in source.has:
+        before = history.from_arrow(source.stored.column("history"))
     both = zip(before, source.group.past, strict=True)
-    return arrow.column([history.joined(history.from_arrow(one), own) or None for one, own in both], type)
+    return arrow.column([history.joined(*each) or None for each in both], type)
 
 
 def _results(source: _Source, result: Callable[[bytes], bytes | None]) -> pa.Array:

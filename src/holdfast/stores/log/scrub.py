@@ -164,6 +164,9 @@ class _Scrub:
         if config.has_heads and config.closing is None:
             for root in queues.log_roots(names.queue_of(key), config):
                 self._named.setdefault(root + "head", key)
+        if config.closing is None:
+            for name in config.schedules:
+                self._named.setdefault(names.schedule_key(name), key)
 
     def _head(self, key: str, data: bytes) -> None:
         head, root = codec.decode(data), key.removesuffix("head")
@@ -218,7 +221,7 @@ def _is_missing(view: Reading, key: str, by: str) -> bool:
         if found is not None and by.startswith(names.CONFIGS):
             config = queues.decode(found.data, names.queue_of(by))
             heads = [root + "head" for root in queues.log_roots(names.queue_of(by), config)]
-            return config.closing is None and key in heads
+            return config.closing is None and key in (*heads, *map(names.schedule_key, config.schedules))
         return found is not None and key.removeprefix(names.log_of(key)).encode() in found.data
     except Damaged:
         return False  # that is told already

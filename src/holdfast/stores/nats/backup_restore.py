@@ -23,14 +23,12 @@ from .connection import WINDOW
 from .counters import Entry
 from .partition import Partition
 from .priority_consumers import nak
-from .queues import Register
+from .queues import RESTORED, Register
 from .schedules import NatsSchedules
 from .wire import Post
 
 if TYPE_CHECKING:
     import pyarrow as pa
-
-_MARK = "holdfast_restored_from"  # in the metadata of the stream of tasks
 
 
 class _Queue(msgspec.Struct):
@@ -71,7 +69,7 @@ class NatsRestoring:
             for new in self._new:
                 if await self._register.find(new.name) is not None:
                     config = await self._register.config(self._register.names(new.name).task_stream) or {}
-                    there[new.name] = (config.get("metadata") or {}).get(_MARK) == self._backup
+                    there[new.name] = (config.get("metadata") or {}).get(RESTORED) == self._backup
             if taken := [name for name, ours in there.items() if not ours]:
                 raise QueueExists(backups.in_the_way(taken))
             self.done = len(there) == len(self._new)
@@ -85,7 +83,7 @@ class NatsRestoring:
             await self._register.drop_stream(stream)
         await self._register.make_streams(new.name)
         config = await self._register.config(names.task_stream) or {}
-        marked = {**config, "metadata": {**(config.get("metadata") or {}), _MARK: self._backup}}
+        marked = {**config, "metadata": {**(config.get("metadata") or {}), RESTORED: self._backup}}
         await self._partition(new.name).connection.api(f"STREAM.UPDATE.{names.task_stream}", marked)
         return _Queue(new, self._partition(new.name), Spool(self._folder / new.name), Counter(), {})
 

@@ -145,7 +145,7 @@ def translated(error: BaseException, doing: str) -> HoldfastError:
             return Unavailable(f"nats: a stream is at its limit: {doing}: {error}; see `holdfast doctor`")
         return StoreError(f"nats: the server refused: {doing}: {error}")
     if isinstance(error, Nobody):
-        return StoreError(f"nats: {NO_JETSTREAM} ({doing})")
+        return StoreError(f"nats: a stream is gone (`holdfast doctor` names it), or {NO_JETSTREAM} ({doing})")
     if isinstance(error, Denied):
         what = "subscribe to" if error.hearing else "publish to"
         return StoreError(

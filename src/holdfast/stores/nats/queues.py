@@ -24,6 +24,7 @@ from .reading import Found, Reader
 from .wire import Post
 
 _FORMAT = "holdfast_format"  # in the metadata of the stream of queues; versions before it wrote the first
+RESTORED = "holdfast_restored_from"  # in the metadata of a queue's stream of tasks: the backup
 _BORN = "holdfast_born"  # beside it: the format that the store was made with, where that is known
 _LOG = logger_named("holdfast.nats")
 _SAME_ID_S = 600  # the server itself recognises a repeated id: longer than any producer repeats a publish
@@ -156,11 +157,44 @@ class Register:
     async def create(self, queue: str, options: QueueOptions) -> QueueInfo:
         info = QueueInfo(queue, options, False, self._connection.now())
         await self.install()
-        if await self._read(queue) is not None:
+        count = 0 if await self._read(queue) is not None else sum((await self.strays(queue)).values())
+        if await self._read(queue) is not None:  # again: who was quicker has messages by now
             raise QueueExists(f"there is a queue {queue!r} already")
+        if count:
+            raise self._lost_options(queue, count)
         await self.make_streams(queue)
         await self._write(info, expect=0, format=self.format)
         return info
+
+    async def strays(self, queue: str) -> dict[str, int]:
+        """The streams of a queue's name that are there, and how many messages each has."""
+        found: dict[str, int] = {}
+        for stream in self.names(queue).streams():
+            with Ignored(Code.STREAM_NOT_FOUND):
+                found[stream] = int((await self._connection.api(f"STREAM.INFO.{stream}"))["state"]["messages"])
+        return found
+
+    def _lost_options(self, queue: str, count: int) -> Damaged:
+        """Streams with messages are no new queue: nobody knows whether it was paused, or how often it tries."""
+        key, why = names.queue_subject(self.prefix, queue), stray(count)
+        what = f"the options {key} of queue {queue!r} are gone ({why})"
+        advice = "`holdfast scrub --quarantine` makes new ones and pauses the queue, `queue delete --force` removes it"
+        return Damaged(f"{what}: {advice}", queue=queue, key=key, why=why)
+
+    async def all_strays(self) -> dict[str, int]:
+        """Queues that streams have messages of and that have no options, and how many."""
+        found: dict[str, int] = {}
+        for one in await self._reader.pages("STREAM.LIST", "streams", {"subject": f"{self.prefix}.>"}):
+            config, count = one["config"], int(one["state"]["messages"])
+            queue = names.queue_of_stream(config["name"])
+            if queue is not None and count and names.is_ours(self.prefix, config["name"], config.get("subjects") or []):
+                found[queue] = found.get(queue, 0) + count
+        return {queue: count for queue, count in found.items() if await self._read(queue) is None}
+
+    async def is_restored(self, queue: str) -> bool:
+        """Whether a restore has made it, or is about to."""
+        config = await self.config(self.names(queue).task_stream) or {}
+        return RESTORED in (config.get("metadata") or {})
 
     async def restore(self, info: QueueInfo) -> None:
         """Show a queue whose streams are there; QueueExists."""
@@ -268,11 +302,12 @@ class Register:
         return sorted(infos, key=lambda info: info.name)
 
     async def delete(self, queue: str) -> None:
-        self.forget(queue)
-        await self._connection.api(f"STREAM.PURGE.{self._stream}", {"filter": names.queue_subject(self.prefix, queue)})
-        await self._connection.api(f"STREAM.PURGE.{self._stream}", {"filter": names.ends_subject(self.prefix, queue)})
+        """The entry last: whoever is killed before that has a queue whose deletion can be repeated."""
         for stream in self.names(queue).streams():
             await self.drop_stream(stream)
+        await self._connection.api(f"STREAM.PURGE.{self._stream}", {"filter": names.ends_subject(self.prefix, queue)})
+        await self._connection.api(f"STREAM.PURGE.{self._stream}", {"filter": names.queue_subject(self.prefix, queue)})
+        self.forget(queue)
 
     async def uninstall(self) -> list[str]:
         """Remove every stream that Holdfast makes under this prefix; what else lies there, in words."""
@@ -296,6 +331,11 @@ class Register:
             for name, subjects in found.items()
             if any(each.startswith(own) for each in (name, *subjects))
         }
+
+
+def stray(count: int) -> str:
+    """What is wrong with streams of no queue."""
+    return f"its streams have {count:,} messages, and its options are not there"
 
 
 def must_be_converted(config: Mapping[str, Any]) -> bool:

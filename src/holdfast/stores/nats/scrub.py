@@ -5,12 +5,15 @@ What looks wrong is looked at once more before it is told: messages leave betwee
 
 from __future__ import annotations
 
+import asyncio
 from collections.abc import AsyncIterator, Callable
+from contextlib import suppress
 from typing import Any
 
 import msgspec
 
-from ...errors import Damaged
+from ...config import QueueOptions
+from ...errors import Damaged, QueueExists
 from ...v1.task_pb2 import Record, Task
 from ..base import Check, QueueInfo, Reread
 from . import (
@@ -34,8 +37,8 @@ from .blobs import Blobs
 from .connection import WINDOW, Connection
 from .faults import Code, Ignored, Refused
 from .names import Names
-from .partition import Partition
-from .queues import Register
+from .partition import OUTLASTS_S, Partition
+from .queues import Register, stray
 from .reading import Found, Reader
 from .settling import Settler
 from .sums import damaged
@@ -77,6 +80,7 @@ class Scrub:
         self._partition = partition
         self._settler = settler
         self._quarantine = quarantine
+        self._open: dict[str, int] = {}  # by id: where the record says a message of this queue is
         self._timeout = connection.options.operation_timeout
 
     async def run(self, queue: str | None) -> AsyncIterator[Reread]:
@@ -99,16 +103,56 @@ class Scrub:
 
     async def _everything(self, infos: list[QueueInfo], *, shared: bool) -> AsyncIterator[Reread]:
         if shared:
-            for stream in names.shared_streams(self._register.prefix):
-                if stream != names.reserve_stream(self._register.prefix):
-                    async for each in self._stream(stream):
-                        yield each
+            async for each in self._shared():
+                yield each
         for info in infos:
             for said in await self._cut_off(info.name):
                 yield Reread(info.name, "", 0, problem=said)
             for stream in self._register.names(info.name).streams():
                 async for each in self._stream(stream):
                     yield each
+            for lone in await self._lone(info.name):
+                yield lone
+
+    async def _shared(self) -> AsyncIterator[Reread]:
+        for stream in names.shared_streams(self._register.prefix):
+            if stream != names.reserve_stream(self._register.prefix):
+                async for each in self._stream(stream):
+                    yield each
+        for said in await self._strays():
+            yield said
+
+    async def _strays(self) -> list[Reread]:
+        found: list[Reread] = []
+        with verb("scrubbing", self._timeout):
+            for queue, count in (await self._register.all_strays()).items():
+                problem = stray(count)
+                if self._quarantine and not await self._register.is_restored(queue):
+                    with suppress(QueueExists):
+                        await self._register.restore(QueueInfo(queue, QueueOptions(), True, self._connection.now()))
+                    problem = f"made anew, and the queue paused: {problem}"
+                found.append(Reread(queue, names.queue_subject(self._register.prefix, queue), 0, problem=problem))
+        return found
+
+    async def _lone(self, queue: str) -> list[Reread]:
+        """Records of messages that have not ended and whose task is gone, or that are dead and have no letter."""
+        open, self._open = self._open, {}
+        with verb("scrubbing", self._timeout):
+            lone = await self._without_task(queue, open) if open else []
+            if lone:  # what is removed loses its record so much later than its task
+                await asyncio.sleep(OUTLASTS_S)
+                lone = await self._without_task(queue, {id: open[id] for id in lone})
+        done = self._register.names(queue).done
+        what = {id: "its dead letter is gone" if open[id] == state.DEAD else "its task is gone" for id in lone}
+        return [Reread(queue, done + id, 0, problem=problem) for id, problem in what.items()]
+
+    async def _without_task(self, queue: str, open: dict[str, int]) -> list[str]:
+        own, gone = self._register.names(queue), set(open)
+        for stream, pattern in ((own.task_stream, f"{own.task}*.>"), (own.dead_stream, f"{own.dead}*.*")):
+            with Ignored(Code.STREAM_NOT_FOUND):  # that is told
+                gone -= set(map(names.id_of, await self._reader.subjects(stream, pattern)))
+        now = await self._partition(queue).records(sorted(gone))
+        return [id for id, (_, record) in now.items() if record.place == open[id] and not record.gone]
 
     async def _cut_off(self, queue: str) -> list[str]:
         with verb("scrubbing", self._timeout):
@@ -184,6 +228,8 @@ class Scrub:
         """What is wrong with a message, or with the payload or result that it names."""
         try:
             said = found.read(decoder(found.subject))
+            if isinstance(said, Record) and said.place != state.ARCHIVE and not said.gone:
+                self._open[names.id_of(found.subject)] = said.place
             for name in _named(said):
                 await self._blobs.get(name)
         except Damaged as error:

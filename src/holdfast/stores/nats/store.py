@@ -26,7 +26,7 @@ from .lease_thread import LeaseThread
 from .names import check_prefix
 from .partition import Partition
 from .parts import Parts
-from .queues import Register
+from .queues import Register, stray
 from .reading import Reader
 from .reserve import NOTE, Reserve
 from .schedules import NatsSchedules
@@ -192,7 +192,10 @@ class NatsStore(Ordinary):
     async def _ends(self) -> Check:
         queues = await self.register.all()
         said = [one for queue in queues for one in await stream_ends.check(self._partition_of(queue.name))]
-        return Check("ends", "fail" if said else "ok", "; ".join(said) or "no stream is shorter than it was")
+        strays = await self.register.all_strays()
+        strays = {name: count for name, count in strays.items() if not await self.register.is_restored(name)}
+        said += [f"queue {name!r}: {stray(count)}" for name, count in strays.items()]
+        return Check("ends", "fail" if said else "ok", "; ".join(said) or "no stream is gone or shorter than it was")
 
     def scrub(self, queue: str | None, *, quarantine: bool) -> AsyncIterator[Reread]:
         shared = (self.connection, self.reader, self.register, self.blobs)
@@ -233,16 +236,19 @@ class NatsStore(Ordinary):
 
     async def delete_queue(self, name: str, *, force: bool = False) -> None:
         with self._verb(f"deleting {name!r}"):
-            if await self.register.find(name) is None:
+            known = await self.register.find(name) is not None
+            if not known and not (force and await self.register.strays(name)):
                 raise missing(name)
             if not force:
                 stats = await self.stats(name)
                 if stats.total > stats.archived:
                     raise QueueNotEmpty(f"queue {name!r} still holds {stats.total - stats.archived} messages")
             await self._schedules.forget_queue(name)
-            await self.parts(name).partition.note(b"config")
+            partition = self.parts(name).partition
+            await partition.note(b"config")
             self._close_parts([name, name + DEAD])
             await self.register.delete(name)
+            await partition.note(b"config")  # again: who looked meanwhile has seen its entry
 
     async def pause(self, name: str, paused: bool) -> None:
         with self._verb(f"pausing {name!r}"):

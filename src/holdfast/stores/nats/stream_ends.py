@@ -42,15 +42,23 @@ async def remember(partition: Partition) -> None:
 
 
 async def check(partition: Partition) -> list[str]:
-    """Streams that end before the place that is remembered, in words."""
+    """Streams that are gone, or end before the place that is remembered, in words."""
     _, old = await _remembered(partition)
-    return _shorter(old, await _now(partition)) if old else []
+    now = await _now(partition)
+    gone = [f"stream {stream} is gone, with all that was in it" for stream in _streams(partition) if stream not in now]
+    if gone and await partition.register.find(partition.queue) is None:
+        return []  # the queue was deleted meanwhile
+    return gone + _shorter(old, now)
 
 
 async def accept(partition: Partition) -> None:
     """From now on what is there counts."""
     found, _ = await _remembered(partition)
     await _write(partition, found, await _now(partition))
+
+
+def _streams(partition: Partition) -> tuple[str, str, str]:
+    return partition.names.task_stream, partition.names.done_stream, partition.names.dead_stream
 
 
 async def _remembered(partition: Partition) -> tuple[Found | None, dict[str, End]]:
@@ -61,7 +69,7 @@ async def _remembered(partition: Partition) -> tuple[Found | None, dict[str, End
 
 async def _now(partition: Partition) -> dict[str, End]:
     ends: dict[str, End] = {}
-    for stream in (partition.names.task_stream, partition.names.done_stream, partition.names.dead_stream):
+    for stream in _streams(partition):
         with Ignored(Code.STREAM_NOT_FOUND):
             info: dict[str, Any] = await partition.connection.api(f"STREAM.INFO.{stream}")
             ends[stream] = End(str(info.get("created", "")), int(info["state"]["last_seq"]))

@@ -9,7 +9,9 @@ from pathlib import Path
 
 import pytest
 
+import holdfast
 from holdfast.config import StoreOptions
+from holdfast.errors import Damaged
 from holdfast.stores.log import slatedb
 from holdfast.stores.log.slatedb import SlateSpace, disk, location
 from holdfast.stores.log.slatedb.location import NAME
@@ -202,3 +204,35 @@ async def test_two_owners_write_their_notes_at_the_same_time(tmp_path: Path):
 
     await asyncio.gather(*(asyncio.to_thread(notes, owner) for owner in owners))
     assert os.listdir(tmp_path) == [disk.NOTE]
+
+
+@pytest.mark.parametrize(
+    ("part", "which"), [("wal/*", slice(None)), ("wal/*", slice(-1, None)), ("manifest/*", slice(-1, None))]
+)
+async def test_a_database_that_lost_its_newest_files_is_no_new_one(tmp_path: Path, part: str, which: slice) -> None:
+    async with holdfast.connect(f"slatedb+file://{tmp_path}/store") as broker:
+        await (await broker.queue("jobs")).enqueue_many(range(50))
+    gone = sorted((tmp_path / "store" / NAME).glob(part))[which]
+    kept = [path.read_bytes() for path in gone]
+    for path in gone:
+        path.unlink()
+    for _ in range(2):  # nor the second time
+        with pytest.raises(Damaged, match=f"files of {part[:-2]} are gone"):
+            await holdfast.connect(f"slatedb+file://{tmp_path}/store").__aenter__()
+    for path, data in zip(gone, kept, strict=True):
+        path.write_bytes(data)
+    async with holdfast.connect(f"slatedb+file://{tmp_path}/store") as broker:
+        assert (await (await broker.queue("jobs")).stats()).pending == 50
+
+
+async def test_who_says_so_goes_on_with_what_is_left(tmp_path: Path) -> None:
+    async with holdfast.connect(f"slatedb+file://{tmp_path}") as broker:
+        await (await broker.queue("jobs")).enqueue_many(range(50))
+    max((tmp_path / NAME / disk.LOG).iterdir()).unlink()
+    (tmp_path / NAME / disk.NOTE).unlink()
+    async with holdfast.connect(f"slatedb+file://{tmp_path}") as broker:
+        queue: holdfast.Queue[int] = await broker.queue("jobs")
+        assert (await queue.stats()).pending == 0  # all of it was in that file
+        await queue.enqueue(1)
+    async with holdfast.connect(f"slatedb+file://{tmp_path}") as broker:
+        assert (await (await broker.queue("jobs")).stats()).pending == 1

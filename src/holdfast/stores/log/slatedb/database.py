@@ -91,6 +91,7 @@ class Database:
         if only_after is not None and await _epoch(admin) != only_after:
             raise Fenced(FENCED)
         if self._disk is not None:
+            self._disk.refuse_shorter()
             await self._mend(self._disk, store)
         builder = package.DbBuilder(self._place.path, store)
         builder.with_settings(self._place.settings())

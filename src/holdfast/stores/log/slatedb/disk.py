@@ -17,6 +17,7 @@ from pathlib import Path
 
 import msgspec
 
+from ....errors import Damaged
 from ....escaping import logger_named
 from ..folder.files import sync, sync_directory
 from ..machine_clock import boot_id
@@ -50,6 +51,21 @@ class Disk:
         self._noted = 0  # the number of the log in our note
 
     # Before SlateDB opens.
+
+    def refuse_shorter(self) -> None:
+        """Damaged: the newest files are gone, of which SlateDB itself may know nothing; without a log it begins anew.
+
+        What it collects are older ones.
+        """
+        note = self._read_note() or Note(self._boot)
+        for kind, noted in ((LOG, note.log), (MANIFESTS, note.manifest)):
+            last = max(self._numbers(kind), default=0)
+            if last < noted:
+                raise Damaged(
+                    f"{self._folder}: files of {kind} are gone: they end at {last:,} and had come to {noted:,}; "
+                    f"restore the folder from a backup, or remove {NOTE} there to go on with what is left",
+                    key=f"{kind}/",
+                )
 
     def mend(self) -> int | None:
         """After a reboot, take back what may not have arrived; the log is good up to here. None: nothing to doubt."""
