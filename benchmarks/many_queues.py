@@ -9,6 +9,7 @@ STORE is file, slatedb, postgres, nats or s3, each with a server of its own for 
 from __future__ import annotations
 
 import asyncio
+import math
 import os
 import sys
 import tempfile
@@ -24,7 +25,8 @@ import psutil
 import holdfast
 
 _AT_ONCE = 50  # calls
-_IDLE_S = 30.0  # that the idle worker is watched
+_IDLE_S = 30.0  # that the idle worker is watched: one interval of maintenance
+_QUIET_S, _QUIET_SHARE = 240.0, 0.05  # the longest until it is idle, and of a core what it may take then
 _STEP = 1000  # messages that are kept waiting in a busy queue, at least
 _SHARE, _WITHIN = 0.8, 0.1  # of the messages for the heavier one, and by how much of its own each share may differ
 _SERVERS = ("postgres", "nats", "s3")
@@ -98,12 +100,20 @@ async def table(url: str, count: int) -> None:
         with phase("drain"):
             await worker.start()
             await drained.wait()
-        with phase("settling"):
-            await asyncio.sleep(_IDLE_S)  # until outcomes are written
+        with phase("rest"):
+            await _quiet()
         with phase("idle"):
             await asyncio.sleep(_IDLE_S)
         with phase("stop"):
             await worker.stop()
+
+
+async def _quiet() -> None:
+    """Until outcomes are written, and queues that gave something were maintained."""
+    end, used = time.monotonic() + _QUIET_S, -math.inf
+    while time.monotonic() < end and _processor() - used > _IDLE_S * _QUIET_SHARE:
+        used = _processor()
+        await asyncio.sleep(_IDLE_S)
 
 
 async def shares(url: str, seconds: float) -> bool:
@@ -147,16 +157,16 @@ def _processor() -> float:
 
 
 def _processor_of_server() -> float:
-    return sum(sum(each.cpu_times()[:2]) for each in psutil.Process().children(recursive=True))
+    return sum(float(sum(each.cpu_times()[:2])) for each in psutil.Process().children(recursive=True))
 
 
 def _memory_mb() -> float:
-    return psutil.Process().memory_info().rss / 1e6
+    return float(psutil.Process().memory_info().rss) / 1e6
 
 
 def _memory_of_server_mb() -> float:
     """What processes share counts once."""
-    return sum(each.memory_full_info().pss for each in psutil.Process().children(recursive=True)) / 1e6
+    return sum(float(each.memory_full_info().pss) for each in psutil.Process().children(recursive=True)) / 1e6
 
 
 def _disk_mb(folder: Path) -> float:
