@@ -29,6 +29,7 @@ _HOUR = 3600.0
 _BATCH = 1000
 _MOST_HEAD = 256 * 1024  # bytes
 _MOST_SLOWER = 1.5
+_DOWN = "the other side is down"
 
 
 class Outage:
@@ -75,7 +76,7 @@ class Outage:
                 if not deliveries:
                     return
                 self.claims.append(time.perf_counter() - begun)
-                answers = await queue.fail_many(deliveries, "the other side is down", retry_in=_HOUR)
+                answers = await queue.fail_many(deliveries, _DOWN, retry_in=_HOUR)
                 if not all(answers):
                     raise RuntimeError("a lease was lost although nobody was killed")
                 await self.look_at_head(queue)
@@ -86,10 +87,21 @@ class Outage:
             stats = await queue.stats()
             count = self.settings.messages
             verdict.expect(stats.retry == count, f"stats say {stats.retry} retries, not {count}")
-            step = max(1, count // 50)
-            seen = {await queue.status(id) for id in self.ids[::step]}
-            verdict.expect(seen == {"retry"}, f"messages that wait for their retry are called {seen}")
+            await self.look_at_attempts(queue, verdict, "retry", [_DOWN])
             verdict.expect(await queue.dequeue_many(1) == [], "a message came back before its time")
+
+    async def look_at_attempts(
+        self, queue: holdfast.Queue[Any], verdict: Verdict, status: str, errors: list[str | None]
+    ) -> None:
+        """Some of them, evenly spread: each remembers when, by whom and how it was tried."""
+        step = max(1, len(self.ids) // 50)
+        for id in self.ids[::step]:
+            record = await queue.get(id)
+            history = [] if record is None else list(record.history)
+            found = None if record is None else (record.status, [each.error for each in history])
+            verdict.expect(found == (status, errors), f"{id} is known as {found}, not {(status, errors)}")
+            named = all(each.worker and each.start and each.start <= each.end for each in history)
+            verdict.expect(named, f"{id} was tried by somebody unknown, or at no time: {history}")
 
     def jump(self) -> None:
         """An hour passes: the anchor of the folder's clock is moved while nobody has it open."""
@@ -120,8 +132,9 @@ class Outage:
             await worker.stop()
             await self.look_at_head(queue)
 
-    async def judge(self) -> Verdict:
+    async def judge(self, promises: Verdict) -> Verdict:
         async with self.opened("audit") as queue:
+            await self.look_at_attempts(queue, promises, "completed", [_DOWN, None])
             await audit(queue.store, QUEUE, queue.store._history)  # type: ignore[attr-defined]  # the recorder's
         histories = read_folder(self.root / "history")
         verdict = check(flatten(histories))
@@ -142,7 +155,7 @@ async def retries(settings: Settings) -> Verdict:
         await outage.look(promises)
         outage.jump()
         await outage.work()
-        verdict = await outage.judge()
+        verdict = await outage.judge(promises)
     finally:
         if settings.folder is None:
             shutil.rmtree(root, ignore_errors=True)

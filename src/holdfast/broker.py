@@ -22,6 +22,7 @@ from .lifetime import CLOSING_S, Lifetime
 from .queue import Queue
 from .queue_state import Opened
 from .scheduling import Schedules
+from .sending import listed
 from .stores import base
 from .stores.base import Check, QueueInfo, Store, sharing
 from .stores.opening import in_time, locate, open_store, redact, store_options
@@ -201,9 +202,9 @@ class Broker:
         One wait for all of them; `Delivery.queue` says whose it is. Queues are created when absent; `type` and `codec`
         say how their values are read.
         """
-        names = list(queues) if not isinstance(queues, str) else []
+        names = [config.queue_name(name) for name in listed("queues", queues)]
         if not names:
-            raise ConfigError(f"queues: a list of names, not {queues!r}")
+            raise ConfigError("queues: at least one name")
         seconds = config.seconds("wait", wait)
         opened = {name: await self.queue(name, type, codec=codec) for name in names}
         deadline, look = time.monotonic() + seconds, names

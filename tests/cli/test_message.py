@@ -154,6 +154,8 @@ def test_a_bad_line_says_what_was_sent_before_it(cli: Cli) -> None:
         (["1", "--expires", "soon"], "no time"),
         (["1", "--header", "x"], "key=value"),
         (["1", "--dedup", "alive"], "--dedup-key"),
+        (["1", "--dedup-key", "k", "--dedup", "forever"], "'waiting'"),
+        (["1", "--dedup-key", "k", "--replace"], "--dedup alive"),
         ([], "Missing argument"),
     ],
 )
@@ -223,7 +225,7 @@ def test_list_and_peek_show_what_waits_without_claiming_it(cli: Cli) -> None:
     assert [row["value"] for row in cli.json("message", "peek", "q")] == [2, 1]
     assert [row["value"] for row in cli.json("message", "peek", "q", "--limit", "1")] == [2]
     assert cli.out("message", "list", "q", "--state", "retry") == "nothing is retry"
-    cli.error("message", "list", "q", "--state", "dead")
+    assert "'processing'" in cli.error("message", "list", "q", "--state", "dead", code=2)
 
 
 def test_change_take_back_and_cancel_what_runs(cli: Cli) -> None:
@@ -231,7 +233,7 @@ def test_change_take_back_and_cancel_what_runs(cli: Cli) -> None:
     assert cli.json("message", "change", "q", id, "--value", '{"n": 2}', "--priority", "9", "--delay", "1h")[
         "status"
     ] == ("delayed")
-    cli.error("message", "change", "q", id)
+    assert "--priority" in cli.error("message", "change", "q", id, code=2)
     cli("message", "change", "q", id, "--delay", "0")
     [held] = cli.json("message", "read", "q", "--lease", "1h")
     assert (held["id"], held["value"], held["priority"]) == (id, {"n": 2}, 9)
@@ -240,7 +242,8 @@ def test_change_take_back_and_cancel_what_runs(cli: Cli) -> None:
     cli.error("message", "complete", "q", held["receipt"])
     [held] = cli.json("message", "read", "q", "--lease", "1h")
     assert held["attempt"] == 2
-    cli.error("message", "take-back", "q")
+    assert "--worker" in cli.error("message", "take-back", "q", code=2)
+    assert "--worker" in cli.error("message", "take-back", "q", id, "--worker", "w", code=2)
     assert cli.json("message", "take-back", "q", "--worker", "nobody")["taken_back"] == 0
     cli.error("message", "cancel", "q", id)
     assert cli.json("message", "cancel", "q", id, "--running")["status"] == "failed"

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from itertools import chain
-from typing import TYPE_CHECKING, Annotated, Any, cast
+from typing import TYPE_CHECKING, Annotated, Any, Literal
 
 import msgspec
 import typer
@@ -13,6 +13,7 @@ from .shell import Shell, command, group
 
 if TYPE_CHECKING:
     from ..once import Once
+    from ..stores.records import Dedup
 
 app = group("Send, read, settle and look up messages.")
 
@@ -34,7 +35,8 @@ async def send(
     expires: Annotated[str | None, typer.Option(metavar="SECONDS|TIME", help="Not after: 90, 10m, a time.")] = None,
     dedup_key: Annotated[str | None, typer.Option(help="A second send with this key adds nothing for a while.")] = None,
     dedup: Annotated[
-        str, typer.Option(help="How long --dedup-key holds: window, alive (until it ends) or waiting (till held).")
+        Literal["window", "alive", "waiting"],
+        typer.Option(help="How long --dedup-key holds: alive until the message ends, waiting until it is held."),
     ] = "window",
     replace: Annotated[bool, typer.Option("--replace", help="With --dedup: the waiting one becomes this.")] = False,
     report: Annotated[bool, typer.Option("--report", help="Print whether each message is new.")] = False,
@@ -70,15 +72,14 @@ async def send(
     shell.ids([each.id for each in made], f"sent {len(made):,} messages to {queue}", queue=queue)
 
 
-def _once(key: str | None, dedup: str, replace: bool, report: bool) -> Once:
+def _once(key: str | None, dedup: Dedup, replace: bool, report: bool) -> Once:
     from ..once import Once
-    from ..stores.capabilities import Capabilities
 
     if key is None and dedup != "window":
         raise typer.BadParameter("--dedup needs a --dedup-key")
-    how = Once(dedup=cast(Any, dedup), replace=replace, report=report)
-    how.check(Capabilities())
-    return how
+    if replace and dedup == "window":
+        raise typer.BadParameter("--replace needs --dedup alive or --dedup waiting")
+    return Once(dedup=dedup, replace=replace, report=report)
 
 
 @command(app, "read")
@@ -115,7 +116,9 @@ async def read(
 async def list_messages(
     shell: Shell,
     queue: QueueName,
-    state: Annotated[str, typer.Option(help="ready, delayed, processing or retry.")] = "ready",
+    state: Annotated[
+        Literal["ready", "pending", "delayed", "processing", "retry"], typer.Option(help="pending is ready.")
+    ] = "ready",
     limit: Annotated[int, typer.Option(min=1, help="At most so many.")] = 100,
     after: Annotated[str | None, typer.Option(metavar="ID", help="Go on after this id.")] = None,
 ) -> None:
@@ -207,6 +210,8 @@ async def take_back(
 
     The holder of such a message has lost it, and it can be claimed again at once. The attempt stays counted.
     """
+    if bool(id) == (worker is not None):
+        raise typer.BadParameter("give ids, or --worker")
     async with shell.queue(queue) as source:
         count = await source.take_back(id or None, worker=worker)
     shell.done(f"took back {count:,} messages of {queue}", queue=queue, taken_back=count)
@@ -227,6 +232,8 @@ async def change(
     said: dict[str, Any] = {"priority": priority, "delay": None if delay is None else values.seconds(delay)}
     if value is not None:
         said["value"] = values.json_value(value, what="--value")
+    if all(each is None for each in (value, priority, delay)):
+        raise typer.BadParameter("give --value, --priority or --delay")
     async with shell.queue(queue) as source:
         if not await source.change(id, **said):
             raise MessageError(f"{id} is {await source.status(id)}: only what waits can be changed")

@@ -7,7 +7,7 @@ import asyncio
 import pytest
 
 from holdfast.stores.log.flush import TAKEOVER
-from holdfast.stores.records import Claimed
+from holdfast.stores.records import Claimed, Settlement
 from tests.stores.log.log_bench import Bed, Sleeper, WatchedSpace, dies_at, eventually
 
 
@@ -45,6 +45,24 @@ async def test_the_head_stays_small_when_everything_fails():
     assert sorted(again) == sorted(ids)
     assert bed.space.largest_head < 256 * 1024
     await eventually(lambda: nothing_left(bed))
+    await bed.store.close()
+
+
+@pytest.mark.parametrize(("at_once", "size"), [(1000, 40), (1000, 200), (100, 2000), (100, 8000), (1000, 8000)])
+async def test_the_head_stays_small_when_every_message_has_an_error_of_its_own(at_once: int, size: int):
+    bed = await Bed.made(space=WatchedSpace)
+    ids = await bed.append(1000) + await bed.append(1000)
+    errors = {id: id.ljust(size, "x") for id in ids}
+    while held := await bed.claim(at_once):
+        failed = [Settlement(each.id, each.token, "retry", 3600.0, None, errors[each.id]) for each in held]
+        assert set(await bed.store.settle("q", failed)) == {"ok"}
+    assert 1000 < bed.space.largest_head < 256 * 1024
+    await bed.flush()
+    for id in ids[::40]:
+        stored = await bed.get(id)
+        assert stored is not None
+        assert (stored.status, stored.attempts, stored.error) == ("retry", 1, errors[id])
+        assert [each.error for each in stored.history] == [errors[id][:200]]
     await bed.store.close()
 
 

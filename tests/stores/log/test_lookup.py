@@ -236,6 +236,37 @@ async def test_a_page_looks_at_the_names_that_it_reaches(monkeypatch: pytest.Mon
     assert pages == made
 
 
+async def test_what_waits_for_its_time_is_not_looked_at_for_what_is_ready(monkeypatch: pytest.MonkeyPatch):
+    bed = await Bed.made()
+    for n in range(300):
+        await bed.append(1, delay=60.0 + n)
+    soon = [id for n in range(3) for id in await bed.append(1, delay=1.0 + n, priority=n)]
+    made = [id for _ in range(300) for id in await bed.append(1)]
+    bed.clock.advance(10.0)
+    looked: list[str] = []
+    parse = Block.of
+    monkeypatch.setattr(Block, "of", lambda no, key, **rest: looked.append(key) or parse(no, key, **rest))
+    peeked = [each.id for each in await bed.store.peek("q", 10)]
+    assert len(looked) < 50
+    looked.clear()
+    assert [each.id for each in await bed.store.scan("q", "ready", limit=10)] == sorted([*soon, *made])[:10]
+    assert await bed.store.scan("q", "processing", limit=10) == []
+    assert len(looked) < 50
+    assert peeked == [*soon[:0:-1], soon[0], *made[:7]]
+    assert [each.id for each in await bed.claim(10)] == peeked
+
+
+async def test_many_blocks_that_give_nothing_do_not_end_a_peek():
+    """Messages that have expired lie before those that have not, more than are looked at at once."""
+    bed = await Bed.made()
+    for _ in range(200):
+        await bed.append(1, lifetime=1.0)
+    last = await bed.append(1)
+    bed.clock.advance(5.0)
+    assert [each.id for each in await bed.store.peek("q", 3)] == last
+    assert [each.id for _ in range(200) for each in await bed.claim(3)] == last
+
+
 async def test_a_message_whose_lease_is_over_can_be_cancelled():
     bed = await Bed.made()
     (id,) = await bed.append()

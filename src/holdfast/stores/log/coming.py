@@ -13,9 +13,10 @@ from ..records import Stored
 from . import records
 from .head import bits
 from .head.machine import apply, wanted
-from .head.state import Absorb, Block, Claim, Expire, Head, Taken
+from .head.state import Absorb, Block, Claim, Expire, Head, Rules, Taken
 from .lookup import STATUS, Found, Glance
 
+_LISTED = 32  # keys at least: most blocks hold many messages
 Upcoming = tuple[float, Block, int, records.State]  # due, and the places of a block that are due then
 
 
@@ -23,8 +24,7 @@ def next_in_line(glance: Glance, limit: int) -> list[Stored]:
     """What claims would give, from the head that they would leave; nothing of it is written."""
     seen, now = glance.seen, glance.view.now
     rules = replace(seen.rules, paused=False)
-    due = [block.key for block in glance.unabsorbed() if block.is_due(now, rules)]
-    chosen, _ = wanted(seen.head, due, limit, rules)
+    chosen = _absorbed(glance, limit, rules)
     head = apply(seen.head, [Absorb(chosen, "own"), Expire()], now, rules).head
     found: list[Stored] = []
     while len(found) < limit:  # a message that runs alone ends its claim
@@ -35,6 +35,20 @@ def next_in_line(glance: Glance, limit: int) -> list[Stored]:
         found += _shown(glance, head, taken)
         head = applied.head
     return found
+
+
+def _absorbed(glance: Glance, limit: int, rules: Rules) -> list[str]:
+    """The blocks that claims of so many messages would take into the head. Where it can be, no more are looked at."""
+    head, now, most = glance.seen.head, glance.view.now, glance.seen.head.held + max(limit, _LISTED)
+    if glance.seen.window.has_bundles:
+        return wanted(head, [block.key for block in glance.unabsorbed() if block.is_due(now, rules)], limit, rules)[0]
+    come, rules = [block.key for block in glance.come()], replace(rules, now=now)  # what has expired does not count
+    while True:
+        inbox, upto = glance.first_in_inbox(most)
+        chosen, enough = wanted(head, [*(block.key for block in inbox), *come], limit, rules, upto=upto)
+        if enough or not upto:
+            return chosen
+        most *= 4
 
 
 def _shown(glance: Glance, head: Head, taken: list[Taken]) -> Iterator[Stored]:

@@ -6,7 +6,7 @@ import heapq
 from bisect import bisect_left, bisect_right
 from collections import deque
 from collections.abc import Callable, Iterable, Iterator, Sequence
-from itertools import filterfalse, groupby
+from itertools import chain, filterfalse, groupby, takewhile
 from operator import attrgetter, itemgetter
 from typing import TypeAlias
 
@@ -89,6 +89,21 @@ class Glance:
     def later(self) -> Iterator[Block]:
         """Those that were not due when they were written, and all that bundles name."""
         return self._unabsorbed("later/", *(["inbox/"] if self.seen.window.has_bundles else []))
+
+    def come(self) -> Iterator[Block]:
+        """Those of them that are due; where there are no bundles the others are not looked at."""
+        if self.seen.window.has_bundles:
+            return (block for block in self.later() if block.due <= self.view.now)
+        return chain.from_iterable(takewhile(lambda block: block.due <= self.view.now, each) for each in self.delayed())
+
+    def first_in_inbox(self, most: int) -> tuple[list[Block], str]:
+        """Of so many listed blocks those that the head does not hold, and the last key; empty: there are no more.
+
+        Where there are no bundles.
+        """
+        cut = len(self.seen.root)
+        keys = [key[cut:] for key in self.view.list(f"{self.seen.root}inbox/", limit=most)]
+        return list(self._named(keys)), keys[-1] if len(keys) == most else ""
 
     def inbox_by_id(self, start: str) -> list[Iterator[Block]]:
         """The others in which there may be ids from `start` on, each iterator by lowest id. Only blocks that are asked
@@ -325,8 +340,9 @@ def _live_sources(glance: Glance, view: View, start: str) -> Iterator[Source]:
     def loader(block: Block) -> Callable[[], list[Stored]]:
         return lambda: [stored for stored, _ in glance.records(block, lambda state: state.status == status)]
 
-    later = (each for each in glance.later() if records.fresh_state(each, glance.view.now).status == status)
-    known = sorted([*glance.seen.head.blocks.values(), *later], key=_lowest)
+    later = glance.come() if view == "ready" else [] if view == "processing" else glance.later()
+    fitting = (each for each in later if records.fresh_state(each, glance.view.now).status == status)
+    known = sorted([*glance.seen.head.blocks.values(), *fitting], key=_lowest)
     inbox = glance.inbox_by_id(start) if view == "ready" else []
     for block in heapq.merge(known, *inbox, key=_lowest):
         yield block.name.lowest, block.name.highest, loader(block)

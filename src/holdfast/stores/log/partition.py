@@ -12,7 +12,7 @@ from .append import Appender
 from .cache import BlockCache
 from .commit import Committer
 from .flush import TAKEOVER, Flusher
-from .head.machine import flush_due
+from .head.machine import flush_due, is_heavy
 from .head.state import Gathered, Head
 from .queues import Address
 from .repeat_window import RepeatWindow
@@ -21,6 +21,7 @@ from .space import Space
 FLUSH_ROWS = 4000
 FLUSH_AGE = 2.0  # seconds outcomes gather at most
 _LONGEST_PAUSE = 60.0  # seconds between two tries to flush
+_LIGHTER_S = 1.0  # longer than most flushes; a store that is away holds up nobody for more
 logger = logger_named("holdfast.stores.log")
 
 
@@ -99,6 +100,11 @@ class Log:
             self._timer = self._timer or asyncio.get_running_loop().call_later(pause, self._flush_later)
         elif self._again:
             self._start_flush()
+
+    async def lighten(self) -> None:
+        """Who fails messages with long errors must not outrun the flush that they make due."""
+        if self._flushing is not None and is_heavy(self.committer.stored(self.committer.root)):
+            await asyncio.wait([self._flushing], timeout=_LIGHTER_S)
 
     async def close(self) -> None:
         self._closed = True

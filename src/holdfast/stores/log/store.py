@@ -358,9 +358,16 @@ class LogStore(Ordinary):
     async def settle(self, queue: str, settlements: Sequence[Settlement]) -> list[Answer]:
         if queue.endswith(DEAD):  # what is dead stays dead: it only waits again
             settlements = [replace(each, action="retry") if each.action == "dead" else each for each in settlements]
-        batch = tokens.settle_intents(settlements)
+        answers: list[Answer] = []
+        for part in tokens.parts(settlements):
+            answers += await self._settle(queue, part)
+        return answers
+
+    async def _settle(self, queue: str, settlements: Sequence[Settlement]) -> list[Answer]:
+        log, batch = self._log(queue), tokens.settle_intents(settlements)
         then = tokens.keep_results(batch.large) if batch.large else None
-        answer = await self._log(queue).committer.ask(*batch.intents, then=then)
+        answer = await log.committer.ask(*batch.intents, then=then)
+        await log.lighten()
         results = cast(list[int], answer.results)
         answers: list[Answer] = [
             "ok" if spot is not None and results[spot[0]] >> spot[1] & 1 else "lost" for spot in batch.where

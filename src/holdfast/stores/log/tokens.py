@@ -19,6 +19,7 @@ from .calendar import Calendar
 from .commit import Answer, Then
 from .edit import Session
 from .head import bits
+from .head.machine import HEAVY
 from .head.state import NEVER, Block, Extend, Head, Rules, Settle, Taken
 from .rows import Rows
 from .space import Reading
@@ -130,6 +131,24 @@ class SettleBatch(msgspec.Struct, frozen=True):
     intents: list[Settle]
     where: list[tuple[int, int] | None]
     large: dict[str, bytes]
+
+
+def parts(settlements: Sequence[Settlement]) -> list[Sequence[Settlement]]:
+    """So few in each that their errors, where all of them differ, do not make the head large; mostly one."""
+    if sum(map(len, {each.error for each in settlements if each.error})) <= HEAVY:
+        return [settlements]
+    found: list[list[Settlement]] = [[]]
+    known: set[str] = set()
+    size = 0
+    for each in settlements:
+        if each.error and each.error not in known:
+            if size + len(each.error) > HEAVY:
+                found.append([])
+                known, size = set(), 0
+            known.add(each.error)
+            size += len(each.error)
+        found[-1].append(each)
+    return [part for part in found if part]
 
 
 def settle_intents(settlements: Sequence[Settlement]) -> SettleBatch:

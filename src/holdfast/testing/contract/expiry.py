@@ -215,6 +215,7 @@ class Expiry(StoreContract):
             await queue.enqueue(n, expires=SHORT_S)
         stays = await queue.enqueue("stays")
         await self.advance(SHORT_S)
+        assert [each.id for each in await queue.peek(3)] == [stays]
         assert (await self.take(queue)).id == stays
         await self.broker.maintain()
         assert (await queue.stats()).failed == 40

@@ -78,13 +78,13 @@ class SeveralQueues(StoreContract):
         await found.complete()
 
     async def test_bad_queues_are_refused_and_nothing_is_made(self) -> None:
-        for queues in ("jobs", [], ["tenant-*"], ["good", "no good"]):
+        for queues in ("jobs", None, {"jobs": 1}, [], [1], ["tenant-*"], ["good", "no good"]):
             with refused(queues, ConfigError):
-                await self.broker.dequeue(queues)
+                await self.broker.dequeue(queues)  # type: ignore[arg-type] # that is the point
         for wanted in ("jobs", [], {}, {"a": 0}, {"a": -1}, {"a": True}, {"a": "4"}, ["no good"], [1]):
             with refused(wanted, ConfigError):
                 self.broker.worker(print, wanted)  # type: ignore[arg-type] # that is the point
-        assert [info.name for info in await self.broker.queues()] in ([], ["good"])
+        assert await self.broker.queues() == []
 
     async def test_worker_on_names_and_patterns(self) -> None:
         for name in ("tenant-1", "tenant-2", "other"):

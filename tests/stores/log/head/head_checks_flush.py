@@ -108,8 +108,22 @@ def check_heavy_errors_leave_with_all_retries(head: ModuleType) -> None:
         bench.settle("t", 1, span(1), "retry", delay=2.0, error="e" * length)
         bench.settle("t", 1, span(2), "retry", delay=3.0, error="e" * length)
         assert head.flush_due(bench.head, Gathered(), rows=10**9, age=1e9) == (not stays)
+        assert head.is_heavy(bench.head) == (not stays)
         assert bench.one(Freeze("f")) == (not stays)
         assert bench.waits() == (span(0, 1, 2) if stays else 0)
+        assert head.is_heavy(bench.head) == (not stays), "until they have left"
+        assert bench.one(Drop("f")) == (not stays)
+        assert not head.is_heavy(bench.head)
+
+
+def check_many_short_errors_are_heavy_by_what_is_remembered(head: ModuleType) -> None:
+    """300 of 199 bytes are below the bound themselves; with the attempts that remember them they are above."""
+    for count, heavy in ((100, False), (300, True)):
+        bench = claimed(head, count)
+        for place in range(count):
+            bench.settle("t", 1, span(place), "retry", delay=1.0, error=f"{place}".ljust(199, "e"))
+        assert sum(len(group.error) for group in bench.head.waiting) < head.HEAVY
+        assert head.is_heavy(bench.head) is heavy
 
 
 def check_nothing_leaves_when_all_is_near(head: ModuleType) -> None:

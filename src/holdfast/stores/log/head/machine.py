@@ -494,7 +494,7 @@ def _spilled(head: Head) -> list[Waiting]:
     if not head.waiting:
         return []
     count = sum(group.mask.bit_count() for group in head.waiting)
-    heavy = sum(len(group.error or "") for group in head.waiting) > HEAVY or past.waiting_bytes(head) > HEAVY
+    heavy = _error_chars(head.waiting) > HEAVY or past.waiting_bytes(head) > HEAVY
     if count <= NEAR_MOST and not heavy:
         return []
     kept = 0
@@ -503,6 +503,16 @@ def _spilled(head: Head) -> list[Waiting]:
         if heavy or kept > NEAR_KEPT:
             return head.waiting[place:]
     return []
+
+
+def _error_chars(groups: Iterable[Waiting]) -> int:
+    return sum(len(group.error or "") for group in groups)
+
+
+def is_heavy(head: Head) -> bool:
+    """Errors of messages that wait, or are leaving, make it large, and every commit writes it again."""
+    leaving = head.frozen.waiting if head.frozen is not None else []
+    return _error_chars([*head.waiting, *leaving]) > HEAVY or past.waiting_bytes(head) > HEAVY
 
 
 def _drop(head: Head, intent: Drop, rules: Rules) -> bool:
