@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import asyncio
+import time
 from collections.abc import Awaitable, Callable
 
 from ...errors import HoldfastError
@@ -100,10 +101,11 @@ class Log:
         elif self._again:
             self._start_flush()
 
-    async def close(self) -> None:
+    async def close(self, until: float) -> None:
+        """A flush that a store holds up is left to whoever comes next."""
         self._closed = True
         if self._timer is not None:
             self._timer.cancel()
         if self._flushing is not None:
-            await asyncio.wait([self._flushing])
+            await asyncio.wait([self._flushing], timeout=max(0.0, until - time.monotonic()))
         await self.window.close()

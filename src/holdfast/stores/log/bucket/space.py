@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import asyncio
+import math
 import os
 import re
 import threading
@@ -244,7 +245,7 @@ class CloudSpace:
         """The store is about to be closed: after a while nothing is tried again."""
         self._wire.ending.at = min(self._wire.ending.at, time.monotonic() + _CLOSING)
 
-    async def close(self) -> None:
+    async def close(self, *, within: float = math.inf) -> None:
         """What is under way is finished first, or given up."""
         if self._closed or os.getpid() != self._pid:
             return
