@@ -43,6 +43,7 @@ def serve(
     tls_key: Annotated[Path | None, typer.Option(help="Its key.")] = None,
     trust_proxy: Annotated[bool, typer.Option("--trust-proxy", help="Believe X-Forwarded-* headers.")] = False,
     open_metrics: Annotated[bool, typer.Option("--open-metrics", help="/metrics without a token.")] = False,
+    no_wait: Annotated[bool, typer.Option("--no-wait", help="Fail when a store is not there.")] = False,
     log_format: LogFormat = "text",
 ) -> None:
     """Serve a store over HTTP: a page for people, an API for every language, the http:// store, metrics.
@@ -55,7 +56,7 @@ def serve(
     _serve(
         shell,
         url or [],
-        {"host": host, "port": port, "trust_proxy": trust_proxy},
+        {"host": host, "port": port, "trust_proxy": trust_proxy, "wait": not no_wait},
         tls=(str(tls_cert), str(tls_key)) if tls_cert else None,
         tokens=_tokens(token_file),
         host_names=(host, *(host_name or ())),
