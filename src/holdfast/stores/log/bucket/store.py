@@ -18,12 +18,12 @@ from ....errors import Damaged
 from ...base import DEAD, Check, QueueInfo, Recovered
 from ...capabilities import Capabilities
 from ...living_keys import ALIVE
-from ...records import Answer, Claims, Dedup, Enqueued, Envelope, Settlement, Stats, Usage
+from ...records import Answer, Change, Claims, Dedup, Enqueued, Envelope, Settlement, Stats, Usage
 from .. import lapsing, names, queues
 from ..head.state import NEVER
 from ..partition import Log
 from ..queue_view import Finder
-from ..space import ORPHAN_SECONDS, Reading, Transaction
+from ..space import ORPHAN_SECONDS, Reading, Transaction, Unclear
 from ..store import LogStore
 from ..topics import work_topic
 from . import sharding
@@ -32,7 +32,7 @@ from .living_keys import Holders, LivingKeys
 from .recover import Recovery, known_among
 from .repeat_window import Window
 from .sharding import Round
-from .space import CloudSpace
+from .space import GRACE, CloudSpace
 from .view import bucket_view
 
 _FETCHING_MOST = 4
@@ -226,6 +226,21 @@ class LateStore(LogStore):
         for number in range(config.options.shards):  # also those that this process has never looked at
             root = queues.address(queues.shard(queue, number)).root(config)
             await self._space.transact(partial(touch, key=root + names.HINT), deadline=_left(until))
+
+    async def change(self, queue: str, id: str, change: Change) -> bool:
+        return await self._in_time(super().change(queue, id, change))
+
+    async def cancel(self, queue: str, id: str, *, running: bool = False) -> bool:
+        return await self._in_time(super().cancel(queue, id, running=running))
+
+    async def _in_time(self, call: Awaitable[bool]) -> bool:
+        """One that takes several steps, each of which may take as long."""
+        try:
+            async with asyncio.timeout(self._timeout + GRACE):  # a step alone says more
+                return await call
+        except TimeoutError as error:
+            text = f"the bucket did not finish within {self._timeout:g} s; whether it took effect is unknown"
+            raise Unclear(text) from error
 
     # Claims.
 
