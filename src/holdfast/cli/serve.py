@@ -23,9 +23,7 @@ PORT = 8731  # none that is commonly used
 @command(app, "serve")
 def serve(
     shell: Shell,
-    url: Annotated[
-        list[str] | None, typer.Option("--url", help="A store; NAME=URL for one of several, each below /NAME.")
-    ] = None,
+    url: Annotated[list[str] | None, typer.Option(help="A store; of several NAME=URL, each below /NAME.")] = None,
     host: Annotated[str, typer.Option(help="The address to listen on.")] = "127.0.0.1",
     port: Annotated[int, typer.Option(min=0, max=65535, help="0: any that is free.")] = PORT,
     token_file: Annotated[

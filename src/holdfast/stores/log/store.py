@@ -154,7 +154,6 @@ class LogStore(Ordinary):
         return await self._space.uninstall()
 
     async def close(self) -> None:
-        """In the time of one operation."""
         until = time.monotonic() + self._timeout
         for log in self._logs.values():
             await log.close(until)

@@ -249,15 +249,17 @@ async def test_what_is_no_append_has_nothing_to_repeat(open_store) -> None:
         await store.change("q", id, Change(priority=5))
 
 
-@pytest.mark.parametrize("verb", ["create", "configure", "pause", "change", "cancel"])
-async def test_what_takes_several_steps_has_the_time_of_one_call(open_store, verb: str, monkeypatch) -> None:
-    store, _ = await open_store(timeout=1.0)
+@pytest.mark.parametrize(
+    ("verb", "seconds"), [("create", 0.6), ("configure", 0.6), ("pause", 0.6), ("change", 1.5), ("cancel", 1.5)]
+)
+async def test_what_takes_several_steps_has_the_time_of_one(open_store, verb: str, seconds: float, monkeypatch) -> None:
+    store, _ = await open_store(timeout=2.0)
     await store.create_queue("q", QueueOptions(shards=4))
     [id] = await store.append("q", [message()])
     passed = Door._pass
 
     def slowly(self: Door) -> None:
-        time.sleep(0.3)
+        time.sleep(seconds)
         passed(self)
 
     monkeypatch.setattr(Door, "_pass", slowly)
@@ -271,7 +273,7 @@ async def test_what_takes_several_steps_has_the_time_of_one_call(open_store, ver
     began = time.monotonic()
     with pytest.raises(Unavailable):
         await calls[verb]()
-    assert time.monotonic() - began < 2.5  # with what is on its way, on a busy machine
+    assert time.monotonic() - began < 3.2  # with half a second for what is on its way
 
 
 async def archive_of(store: LateStore, count: int) -> list[str]:
