@@ -39,8 +39,9 @@ def parser() -> argparse.ArgumentParser:
     for name in _SECONDS:
         made.add_argument(f"--{name}", type=float)
     made.add_argument(
-        "--store", choices=("file", "s3", "postgres", "nats", "slatedb", "azure", "all"),
-        help="of history, restore, frozen, serve, soak, upgrade; kill: file, azure; spark: file, s3, postgres, nats",
+        "--store", choices=("file", "s3", "postgres", "nats", "slatedb", "azure", "http", "all"),
+        help="of history, restore, frozen (also http), serve, soak, upgrade; kill: file, azure;"
+        " spark: file, s3, postgres, nats",
     )  # fmt: skip
     made.add_argument("--fault", help="of frozen: stopped, slow, full, read-only, restarted or gone; all when left out")
     made.add_argument("--policy", choices=POLICIES, help="of the simulation; all when left out")

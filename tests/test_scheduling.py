@@ -173,6 +173,23 @@ async def test_clock_steps_of_an_hour() -> None:
     await broker.close()
 
 
+async def test_a_tick_of_many_queues_asks_for_the_time_once(monkeypatch: pytest.MonkeyPatch) -> None:
+    asked: list[float] = []
+    async with holdfast.connect("memory://") as broker:
+        for number in range(3):
+            await broker.queue(f"q{number}")
+            await broker.schedules.put(holdfast.Schedule(name=f"s{number}", queue=f"q{number}", every=3600))
+        clock = broker.store.clock
+
+        async def counted() -> float:
+            asked.append(await clock())
+            return asked[-1]
+
+        monkeypatch.setattr(broker.store, "clock", counted)
+        await broker.schedules.tick()
+    assert len(asked) == 1
+
+
 async def test_verbs_of_several_calls_have_the_time_of_one(monkeypatch: pytest.MonkeyPatch) -> None:
     """Each call is quick enough by itself."""
     async with holdfast.connect("memory://", operation_timeout=0.4) as broker:

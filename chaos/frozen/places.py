@@ -18,6 +18,7 @@ import psutil
 from tests.servers import nats, postgres, s3
 from tests.servers.http import Request, Response
 from tests.servers.proxy import Proxy
+from tests.servers.serving import ServerProcess
 
 from .valve import Valve
 from .wire import Wire
@@ -141,8 +142,8 @@ def _postgres(stack: contextlib.ExitStack) -> Place:
     return Place(f"postgresql://postgres@127.0.0.1:{wire.port}/postgres", faults | disk)
 
 
-def _slow(wire: Wire) -> Fault:
-    return lambda: setattr(wire, "delay", SLOW_SECONDS), lambda: setattr(wire, "delay", 0.0)
+def _slow(wire: Wire, seconds: float = SLOW_SECONDS) -> Fault:
+    return lambda: setattr(wire, "delay", seconds), lambda: setattr(wire, "delay", 0.0)
 
 
 def _read_only(server: postgres.Server, state: str) -> None:
@@ -246,7 +247,16 @@ def _file(stack: contextlib.ExitStack) -> Place:
     return Place(f"file://{folder}", {"stopped": (stop_a_holder, end_it)} | disk)
 
 
+def _http(stack: contextlib.ExitStack) -> Place:
+    """A folder that another process serves. Maintenance is a request for each queue: slow is less here."""
+    folder = stack.enter_context(tempfile.TemporaryDirectory(prefix="holdfast-frozen-"))
+    server = stack.enter_context(ServerProcess(f"file://{folder}/store"))
+    wire = stack.enter_context(contextlib.closing(Wire(urlsplit(server.address).port or 0)))
+    faults = _server_faults(server, lambda: server.pid)
+    return Place(f"http://127.0.0.1:{wire.port}", faults | {"slow": _slow(wire, SLOW_SECONDS / 4)})
+
+
 _PLACES: dict[str, Callable[[contextlib.ExitStack], Place]] = {
-    "file": _file, "postgres": _postgres, "nats": _nats, "s3": _s3, "slatedb": _slate,
+    "file": _file, "postgres": _postgres, "nats": _nats, "s3": _s3, "slatedb": _slate, "http": _http,
 }  # fmt: skip
 STORES = tuple(_PLACES)

@@ -9,6 +9,7 @@ from __future__ import annotations
 
 import asyncio
 import contextlib
+import math
 from collections.abc import Callable, Iterator, Sequence
 from typing import Any
 
@@ -319,7 +320,7 @@ class DatabaseSpace:
     async def uninstall(self) -> list[str]:
         raise HoldfastError("nobody uninstalls a simulation")
 
-    async def close(self) -> None:
+    async def close(self, *, within: float = math.inf) -> None:
         self._is_closed = True
 
     def _usable(self) -> None:

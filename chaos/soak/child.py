@@ -110,7 +110,7 @@ async def _go_on(load: Load, *, pause: float, seconds: float) -> None:
     said = turns = 0
     while (now := time.monotonic() - began) < seconds:
         if now >= said + 1:
-            said += 1
+            said = int(now)  # what is late is not made up for, here too: a sample is of a second at least
             _tell(load.sample(process, began))
         if now < turns * pause:
             await asyncio.sleep(min(0.05, turns * pause - now))

@@ -241,11 +241,12 @@ class Schedules:
         by_queue: dict[str, builtins.list[Scheduled]] = {}
         for each in await self._stored.all():
             by_queue.setdefault(each.plan.queue, []).append(each)
+        now, asked = await self._life.store.clock() if by_queue else 0.0, time.monotonic()  # once for all queues
         for queue, some in by_queue.items():
             left = None if limit is None else limit - added
             if time.monotonic() > end or (left is not None and left <= 0):
                 break
-            done = await self._fire(queue, some, await self._life.store.clock(), limit=left, end=end)
+            done = await self._fire(queue, some, now + time.monotonic() - asked, limit=left, end=end)
             added += _count(done)
         return added
 

@@ -1,4 +1,4 @@
-"""`holdfast worker run` while the store is not there: one line, and it waits or ends; never a traceback."""
+"""`holdfast worker run` and `serve` while the store is not there: one line, and it waits or ends; never a traceback."""
 
 from __future__ import annotations
 
@@ -41,13 +41,17 @@ def free_port() -> int:
         return probe.getsockname()[1]
 
 
-class Command:
-    """`holdfast worker run tasks:app`, and what it said."""
+WORK = ("worker", "run", "tasks:app")
+SERVE = ("serve", "--port", "0")
 
-    def __init__(self, folder: Path, url: str, *arguments: str) -> None:
+
+class Command:
+    """`holdfast worker run tasks:app` or another one, and what it said."""
+
+    def __init__(self, folder: Path, url: str, *arguments: str, command: tuple[str, ...] = WORK) -> None:
         self.lines: list[str] = []
         self.process = subprocess.Popen(
-            [*HOLDFAST, "worker", "run", "tasks:app", *arguments],
+            [*HOLDFAST, *command, *arguments],
             cwd=folder,
             env={**os.environ, "HOLDFAST_URL": url},
             stdout=subprocess.DEVNULL,
@@ -88,20 +92,25 @@ def until_said(command: Command, words: str, seconds: float = 30) -> None:
         time.sleep(0.05)
 
 
-@pytest.mark.parametrize("processes", ["1", "2"])
-def test_no_wait_is_one_line_and_an_exit(folder: Path, processes: str) -> None:
+COMMANDS = pytest.mark.parametrize(
+    "words", [(*WORK, "--processes", "1"), (*WORK, "--processes", "2"), SERVE], ids=["worker", "workers", "server"]
+)
+
+
+@COMMANDS
+def test_no_wait_is_one_line_and_an_exit(folder: Path, words: tuple[str, ...]) -> None:
     url = f"postgresql://me:canary@127.0.0.1:{free_port()}/app"
-    with Command(folder, url, "--processes", processes, "--no-wait") as command:
+    with Command(folder, url, "--no-wait", command=words) as command:
         assert command.ended() == 1
     [line] = command.lines
     assert "connection refused" in line
     assert "canary" not in line
 
 
-@pytest.mark.parametrize("processes", ["1", "2"])
-def test_waiting_is_one_line_a_minute_and_ends_with_a_signal(folder: Path, processes: str) -> None:
+@COMMANDS
+def test_waiting_is_one_line_a_minute_and_ends_with_a_signal(folder: Path, words: tuple[str, ...]) -> None:
     url = f"postgresql://me:canary@127.0.0.1:{free_port()}/app"
-    with Command(folder, url, "--processes", processes) as command:
+    with Command(folder, url, command=words) as command:
         until_said(command, "connection refused")
         time.sleep(A_WHILE_S)  # nothing more must come: there is nothing to wait for
         assert command.stopped() == 0
@@ -123,6 +132,31 @@ def test_work_begins_when_the_server_comes(folder: Path) -> None:
             assert record.result == "hello"
             assert command.stopped() == 0
     assert not any("Traceback" in line for line in command.lines)
+
+
+@pytest.mark.timeout(120)
+def test_it_serves_when_the_store_comes(folder: Path) -> None:
+    port, listening = free_port(), free_port()
+    url = f"postgresql://postgres@127.0.0.1:{port}/postgres"
+    with Command(folder, url, command=("serve", "--port", str(listening))) as command:
+        until_said(command, "connection refused")
+        with Server(port=port, settings={"fsync": "off"}):
+            until_said(command, "the store is there")
+            with sync_when_there(f"http://127.0.0.1:{listening}") as broker:
+                assert broker.queue("jobs").enqueue("hello")
+            assert command.stopped() == 0
+    assert not any("Traceback" in line for line in command.lines)
+
+
+def sync_when_there(url: str) -> holdfast.sync.Broker:
+    """It listens a moment after its store is open."""
+    until = time.monotonic() + 30
+    while True:
+        try:
+            return holdfast.sync.connect(url)
+        except holdfast.Unavailable:
+            assert time.monotonic() < until
+            time.sleep(0.1)
 
 
 def test_what_waiting_cannot_cure_ends_at_once(folder: Path) -> None:

@@ -23,9 +23,7 @@ PORT = 8731  # none that is commonly used
 @command(app, "serve")
 def serve(
     shell: Shell,
-    url: Annotated[
-        list[str] | None, typer.Option("--url", help="A store; NAME=URL for one of several, each below /NAME.")
-    ] = None,
+    url: Annotated[list[str] | None, typer.Option(help="A store; of several NAME=URL, each below /NAME.")] = None,
     host: Annotated[str, typer.Option(help="The address to listen on.")] = "127.0.0.1",
     port: Annotated[int, typer.Option(min=0, max=65535, help="0: any that is free.")] = PORT,
     token_file: Annotated[
@@ -43,6 +41,7 @@ def serve(
     tls_key: Annotated[Path | None, typer.Option(help="Its key.")] = None,
     trust_proxy: Annotated[bool, typer.Option("--trust-proxy", help="Believe X-Forwarded-* headers.")] = False,
     open_metrics: Annotated[bool, typer.Option("--open-metrics", help="/metrics without a token.")] = False,
+    no_wait: Annotated[bool, typer.Option("--no-wait", help="Fail when a store is not there.")] = False,
     log_format: LogFormat = "text",
 ) -> None:
     """Serve a store over HTTP: a page for people, an API for every language, the http:// store, metrics.
@@ -55,7 +54,7 @@ def serve(
     _serve(
         shell,
         url or [],
-        {"host": host, "port": port, "trust_proxy": trust_proxy},
+        {"host": host, "port": port, "trust_proxy": trust_proxy, "wait": not no_wait},
         tls=(str(tls_cert), str(tls_key)) if tls_cert else None,
         tokens=_tokens(token_file),
         host_names=(host, *(host_name or ())),

@@ -16,6 +16,7 @@ from ..broker import Broker, connect
 from ..config import StoreOptions
 from ..errors import ConfigError
 from ..stores.opening import locate
+from ..worker import waiting
 from ..worker.signals import caught
 from . import connections
 from .application import Application
@@ -70,14 +71,20 @@ async def serve(
     port: int,
     tls: tuple[str, str] | None = None,
     trust_proxy: bool = False,
+    wait: bool = False,
     started: Callable[[Serving], None],
 ) -> None:
-    """Serve these stores, by name, until SIGTERM, SIGINT or `Serving.stop`."""
+    """Serve these stores, by name, until SIGTERM, SIGINT or `Serving.stop`; `wait` for those that are not there."""
     settings.check(host)
     async with AsyncExitStack() as stack:
         served: dict[str, Served] = {}
         for name, url in urls.items():
-            served[name] = await opened(url, settings, name)
+
+            async def open_it(name: str = name, url: str | None = url) -> None:
+                served[name] = await opened(url, settings, name)
+
+            if not await waiting.opened(open_it, wait=wait):
+                return
             stack.push_async_callback(served[name].end)
         application = Application(served, settings)
         listening = _bound(host, port)

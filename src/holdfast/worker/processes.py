@@ -80,7 +80,7 @@ def run_app(
 async def _run_children(order: Order, app: App, processes: int) -> int:
     """Whether the store is there is found out, and said, once: here and not by each of the children."""
     _direct(app, order)
-    if not await opened(app, wait=order.wait):
+    if not await opened(app.open, wait=order.wait):
         return 0
     await app.close()
     return await run_processes(lambda: _start_child(order), processes, grace=_longest_grace(app))
@@ -102,7 +102,7 @@ def run_here(order: Order) -> None:
 
 async def _run(app: App, order: Order) -> None:
     try:
-        if await opened(app, wait=order.wait):
+        if await opened(app.open, wait=order.wait):
             with _measured(await app.broker(), order.metrics_ports):
                 await app.run(order.queues or None, concurrency=order.concurrency)
     finally:

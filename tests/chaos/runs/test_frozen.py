@@ -37,7 +37,10 @@ frozen_run = import_module("chaos.runs.frozen")  # the name in the package is th
 @pytest.mark.timeout(240)
 @pytest.mark.parametrize(
     ("store", "fault"),
-    [("postgres", "slow"), ("postgres", "stopped"), ("s3", "stopped"), ("slatedb", "stopped"), ("nats", "stopped")],
+    [
+        *(("postgres", "slow"), ("postgres", "stopped"), ("s3", "stopped"), ("slatedb", "stopped")),
+        *(("nats", "stopped"), ("http", "stopped")),
+    ],
 )
 async def test_short_form(store: str, fault: str) -> None:
     verdict = await frozen_run.frozen(msgspec.structs.replace(SHORT, store=store, fault=fault))

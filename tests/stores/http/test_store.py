@@ -3,7 +3,9 @@
 from __future__ import annotations
 
 import asyncio
+import socket
 import time
+from collections import Counter
 from collections.abc import AsyncIterator
 from contextlib import asynccontextmanager
 from pathlib import Path
@@ -12,10 +14,12 @@ from urllib.parse import urlsplit
 import pytest
 
 import holdfast
+from holdfast.config import StoreOptions
 from holdfast.errors import StoreError, Unavailable, UnknownOutcome
 from holdfast.server import seam
 from holdfast.server.seam import Seam
 from holdfast.stores.http import take_apart, wire
+from holdfast.stores.http.client import _MOST_REQUESTS, Client, Unanswered
 from holdfast.stores.http.wire import Hello
 from tests.servers.bucket import BucketServer
 from tests.servers.nats import Server as Nats
@@ -229,3 +233,19 @@ async def test_a_closed_port_or_an_unknown_host_is_said_at_once(host: str, words
     with pytest.raises(holdfast.Unavailable, match=f"^http://{host}: {words}"):
         await holdfast.connect(f"http://{host}")
     assert time.monotonic() - began < 5.0
+
+
+async def test_many_callers_of_a_server_that_does_not_answer_end_in_time() -> None:
+    """Who waits for a connection waits in his own time, and has asked for nothing yet."""
+    with socket.create_server(("127.0.0.1", 0), backlog=512) as silent:
+        host, port = silent.getsockname()
+        client = Client(f"http://{host}:{port}", StoreOptions(operation_timeout=0.5))
+        began = time.monotonic()
+        calls = (client.call("append", wire.encode(("q",))) for _ in range(6 * _MOST_REQUESTS))
+        errors = await asyncio.gather(*calls, return_exceptions=True)
+        took = time.monotonic() - began
+        await client.close()
+    found = Counter(map(type, errors))
+    assert set(found) == {Unanswered, Unavailable}
+    assert found[Unavailable] >= 4 * _MOST_REQUESTS  # some others come to their turn at the end of their time
+    assert took < 1.5

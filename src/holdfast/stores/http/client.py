@@ -56,16 +56,26 @@ class Client:
     async def call(self, verb: str, body: bytes, *, wait: float = 0.0, timeout: float | None = None) -> Any:
         """The answer, or its error; Unavailable after the time of one operation, and Unanswered."""
         if wait:
-            return await self._tried(verb, lambda first: body, (timeout or self._timeout) + wait)
+            seconds = (timeout or self._timeout) + wait
+            return await self._tried(verb, lambda first: body, seconds, time.monotonic() + seconds)
         return await self.call_with(verb, lambda first: body, timeout=timeout)
 
     async def call_with(self, verb: str, body: Callable[[bool], bytes], *, timeout: float | None = None) -> Any:
         """The same; the body may tell a first try from a repeat."""
-        async with self._turns:
-            return await self._tried(verb, body, timeout or self._timeout)
+        seconds = timeout or self._timeout
+        deadline = time.monotonic() + seconds
+        try:
+            async with asyncio.timeout(seconds):
+                await self._turns.acquire()
+        except TimeoutError as error:
+            raise Unavailable(f"{self._url} did not answer those before within {seconds:g} s") from error
+        try:
+            return await self._tried(verb, body, seconds, deadline)
+        finally:
+            self._turns.release()
 
-    async def _tried(self, verb: str, body: Callable[[bool], bytes], seconds: float) -> Any:
-        deadline, pause, is_first = time.monotonic() + seconds, _FIRST_PAUSE_S, True
+    async def _tried(self, verb: str, body: Callable[[bool], bytes], seconds: float, deadline: float) -> Any:
+        pause, is_first = _FIRST_PAUSE_S, True
         while True:
             try:
                 async with asyncio.timeout(deadline - time.monotonic()):

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import asyncio
+import math
 import threading
 import time
 from bisect import bisect_left, bisect_right, insort
@@ -225,7 +226,7 @@ class MemorySpace:
             self._objects = _Objects()
         return []
 
-    async def close(self) -> None:
+    async def close(self, *, within: float = math.inf) -> None:
         deliver(self._topics.signal_all())
 
 

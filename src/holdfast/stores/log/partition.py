@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import asyncio
+import time
 from collections.abc import Awaitable, Callable
 
 from ...errors import HoldfastError
@@ -106,10 +107,11 @@ class Log:
         if self._flushing is not None and is_heavy(self.committer.stored(self.committer.root)):
             await asyncio.wait([self._flushing], timeout=_LIGHTER_S)
 
-    async def close(self) -> None:
+    async def close(self, until: float) -> None:
+        """A flush that a store holds up is left to whoever comes next."""
         self._closed = True
         if self._timer is not None:
             self._timer.cancel()
         if self._flushing is not None:
-            await asyncio.wait([self._flushing])
+            await asyncio.wait([self._flushing], timeout=max(0.0, until - time.monotonic()))
         await self.window.close()

@@ -12,7 +12,7 @@ from typing import TYPE_CHECKING
 
 import msgspec
 
-from ...errors import ConfigError, QueueNotFound
+from ...errors import ConfigError, QueueNotFound, UnknownOutcome
 from ...ids import Ids
 from ...schedules import Mark, Plan
 from .. import formats
@@ -26,7 +26,7 @@ from .names import BlockName
 from .partition import Log
 from .queues import Config
 from .rows import Rows
-from .space import Buffer, Reading, Space, Transaction
+from .space import Buffer, Reading, Space, Transaction, Unclear
 from .topics import work_topic
 
 if TYPE_CHECKING:
@@ -125,7 +125,11 @@ class LogSchedules:
             by_shard.setdefault(self._shard(queue, each.name, config), []).append(at)
         for shard, places in by_shard.items():
             step = _Step(self._ids, [fires[at] for at in places], work_topic(shard))
-            for at, happened in zip(places, await self._log(shard).committer.edit(step), strict=True):
+            try:
+                fired = await self._log(shard).committer.edit(step)
+            except Unclear as error:  # messages may be there: who fires again finds out
+                raise UnknownOutcome(str(error)) from error
+            for at, happened in zip(places, fired, strict=True):
                 done[at] = happened
         return list(done.values())
 

@@ -7,6 +7,7 @@ may run several times: it replaces one object at most, and what it creates has t
 
 from __future__ import annotations
 
+import math
 from collections.abc import Awaitable, Callable, Sequence
 from typing import TYPE_CHECKING, Protocol, TypeAlias, TypeVar, runtime_checkable
 
@@ -230,5 +231,5 @@ class Space(Protocol):
     async def uninstall(self) -> list[str]:
         """Remove everything that is ours; what was left, in words."""
 
-    async def close(self) -> None:
-        """Give everything back."""
+    async def close(self, *, within: float = math.inf) -> None:
+        """Give everything back; what does not answer `within` these seconds is left behind."""

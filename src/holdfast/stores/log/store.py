@@ -154,10 +154,11 @@ class LogStore(Ordinary):
         return await self._space.uninstall()
 
     async def close(self) -> None:
+        until = time.monotonic() + self._timeout
         for log in self._logs.values():
-            await log.close()
+            await log.close(until)
         self._logs.clear()
-        await self._space.close()
+        await self._space.close(within=max(0.0, until - time.monotonic()))
 
     def abandon(self) -> None:
         """A space whose threads end with it has nothing to do."""
@@ -212,7 +213,7 @@ class LogStore(Ordinary):
         window = self._log(name).window
         root = await self._space.transact(lambda tx: window.unregister(tx, name), deadline=self._timeout)
         for text in [each for each in self._logs if queues.address(each).queue == name]:
-            await self._logs.pop(text).close()
+            await self._logs.pop(text).close(time.monotonic() + self._timeout)
         self._watched.pop(name, None)
         self._empty.pop(name, None)
         await asyncio.sleep(window.closing_s)  # nobody believes in it any more: what is sent to it is refused

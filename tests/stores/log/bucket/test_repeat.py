@@ -12,13 +12,13 @@ from collections.abc import AsyncIterator
 import pytest
 
 from holdfast.config import QueueOptions
-from holdfast.errors import HoldfastError, QueueNotFound, UnknownOutcome
+from holdfast.errors import HoldfastError, QueueNotFound, Unavailable, UnknownOutcome
 from holdfast.stores.base import DEAD
 from holdfast.stores.log.bucket.store import LateStore
 from holdfast.stores.log.flush import Flusher
 from holdfast.stores.log.head import repeat
 from holdfast.stores.log.head.state import Expire, Freeze
-from holdfast.stores.records import Envelope, Settlement
+from holdfast.stores.records import Change, Envelope, Settlement
 from holdfast.testing.clock import ManualClock
 from tests.stores.log.bucket.far_bucket import Door, FarBucket, process
 
@@ -225,6 +225,55 @@ async def test_an_append_that_hangs_is_not_called_unavailable(open_store) -> Non
     assert len(lost.value.ids) == 1
     await asyncio.sleep(2.0)  # it arrives
     assert await claimed(store) == list(lost.value.ids)
+
+
+async def test_a_call_with_keys_can_be_repeated(open_store) -> None:
+    store, door = await open_store(timeout=0.5)
+    await store.create_queue("q", QueueOptions())
+    door.fate = lambda kind, key: "fail" if "/inbox/" in key else "ok"
+    with pytest.raises(UnknownOutcome) as lost:
+        await store.append("q", [message(dedup_key="k"), message(dedup_key="l")])
+    door.fate = lambda kind, key: "ok"
+    ids = await lost.value.retry()
+    assert await lost.value.retry() == ids
+    assert await claimed(store) == ids
+
+
+async def test_what_is_no_append_has_nothing_to_repeat(open_store) -> None:
+    """`UnknownOutcome` has ids and a `retry`: without them it is `Unavailable`, and says that it is unknown."""
+    store, door = await open_store(timeout=0.5)
+    await store.create_queue("q", QueueOptions())
+    [id] = await store.append("q", [message()])
+    door.fate = lambda kind, key: "fail" if kind == "create" else "ok"
+    with pytest.raises(Unavailable, match="did not say whether"):
+        await store.change("q", id, Change(priority=5))
+
+
+@pytest.mark.parametrize(
+    ("verb", "seconds"), [("create", 0.6), ("configure", 0.6), ("pause", 0.6), ("change", 1.5), ("cancel", 1.5)]
+)
+async def test_what_takes_several_steps_has_the_time_of_one(open_store, verb: str, seconds: float, monkeypatch) -> None:
+    store, _ = await open_store(timeout=2.0)
+    await store.create_queue("q", QueueOptions(shards=4))
+    [id] = await store.append("q", [message()])
+    passed = Door._pass
+
+    def slowly(self: Door) -> None:
+        time.sleep(seconds)
+        passed(self)
+
+    monkeypatch.setattr(Door, "_pass", slowly)
+    calls = {
+        "create": lambda: store.create_queue("new", QueueOptions(shards=4)),
+        "configure": lambda: store.configure("q", QueueOptions(shards=4)),
+        "pause": lambda: store.pause("q", True),
+        "change": lambda: store.change("q", id, Change(priority=5)),
+        "cancel": lambda: store.cancel("q", id),
+    }
+    began = time.monotonic()
+    with pytest.raises(Unavailable):
+        await calls[verb]()
+    assert time.monotonic() - began < 3.2  # with half a second for what is on its way
 
 
 async def archive_of(store: LateStore, count: int) -> list[str]:

@@ -85,17 +85,31 @@ class Appends:
         )
         for call, outcome in zip(keyed, outcomes, strict=False):
             if isinstance(outcome, BaseException):
-                call.refuse(outcome)
+                call.refuse(self._unknown(call, outcome))
         if together and isinstance(outcomes[-1], BaseException):
             self._refuse(together, outcomes[-1])
 
     def _refuse(self, calls: list[Call], error: BaseException) -> None:
         for call in calls:
-            if isinstance(error, UnknownOutcome | Unclear) and call.ids:
+            if isinstance(error, Unclear) and call.ids:
                 again = self._repeat(call.messages, call.ids)
                 call.refuse(UnknownOutcome(str(error), ids=call.ids, retry=again))
             else:
                 call.refuse(error)
+
+    def _unknown(self, call: Call, error: BaseException) -> BaseException:
+        """Where every message has a key the keys know what arrived."""
+        if not isinstance(error, Unclear):
+            return error
+        has_keys = all(each.dedup_key is not None for each in call.messages)
+        return UnknownOutcome(str(error), retry=partial(self._repeat_keyed, call) if has_keys else None)
+
+    async def _repeat_keyed(self, call: Call) -> list[str]:
+        try:
+            await self._append_keyed(call)
+        except Unclear as error:
+            raise self._unknown(call, error) from error
+        return list(call.ids)
 
     async def _append_keyed(self, call: Call) -> None:
         """Messages with dedup keys are promised one by one, those between them go together; in order of the call."""

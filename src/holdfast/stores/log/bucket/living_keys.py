@@ -127,7 +127,7 @@ class LivingKeys:
             create = partial(self._create, key=blocks[0].key, data=blocks[0].data)
             await self._space.transact(create, deadline=self._timeout)
             self._holders.added([blocks[0].key] if due_of(blocks[0].key) else [])
-        except (Unclear, UnknownOutcome) as error:
+        except Unclear as error:
             raise unknown(str(error)) from error
         with contextlib.suppress(HoldfastError):  # whoever comes next can tell as we could, only later
             await self._write(hash, Entry(id), Entry(id, True))

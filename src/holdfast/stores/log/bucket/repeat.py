@@ -55,6 +55,6 @@ class Repeat:
                 self._birth, writing = self._write(missing)
                 try:
                     await writing
-                except (UnknownOutcome, Unclear) as error:
+                except Unclear as error:
                     raise UnknownOutcome(str(error), ids=self._ids, retry=self) from error
         return self._ids

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import asyncio
+import math
 import os
 import re
 import threading
@@ -37,7 +38,7 @@ T = TypeVar("T")
 _THREADS = 32
 _OWN = re.compile(rf"{IDENTITY}|{FOLDER}/[0-9a-f]{{32}}")
 _CLOSING = 10.0  # seconds for what is under way when the space is closed
-_GRACE = 0.5  # seconds beyond its deadline in which a step ends by itself
+GRACE = 0.5  # seconds beyond its deadline in which a step ends by itself
 
 
 class CloudSpace:
@@ -166,7 +167,7 @@ class CloudSpace:
 
     async def _in_thread(self, call: Callable[[], T], deadline: float | None) -> T:
         self._usable()
-        seconds = (self._timeout if deadline is None else deadline) + _GRACE
+        seconds = (self._timeout if deadline is None else deadline) + GRACE
         running = asyncio.get_running_loop().run_in_executor(self._threads, call)
         running.add_done_callback(_read_out)
         try:
@@ -244,7 +245,7 @@ class CloudSpace:
         """The store is about to be closed: after a while nothing is tried again."""
         self._wire.ending.at = min(self._wire.ending.at, time.monotonic() + _CLOSING)
 
-    async def close(self) -> None:
+    async def close(self, *, within: float = math.inf) -> None:
         """What is under way is finished first, or given up."""
         if self._closed or os.getpid() != self._pid:
             return

@@ -18,12 +18,12 @@ from ....errors import Damaged
 from ...base import DEAD, Check, QueueInfo, Recovered
 from ...capabilities import Capabilities
 from ...living_keys import ALIVE
-from ...records import Answer, Claims, Dedup, Enqueued, Envelope, Settlement, Stats, Usage
+from ...records import Answer, Change, Claims, Dedup, Enqueued, Envelope, Settlement, Stats, Usage
 from .. import lapsing, names, queues
 from ..head.state import NEVER
 from ..partition import Log
 from ..queue_view import Finder
-from ..space import ORPHAN_SECONDS, Reading, Transaction
+from ..space import ORPHAN_SECONDS, Reading, Transaction, Unclear
 from ..store import LogStore
 from ..topics import work_topic
 from . import sharding
@@ -32,7 +32,7 @@ from .living_keys import Holders, LivingKeys
 from .recover import Recovery, known_among
 from .repeat_window import Window
 from .sharding import Round
-from .space import CloudSpace
+from .space import GRACE, CloudSpace
 from .view import bucket_view
 
 _FETCHING_MOST = 4
@@ -194,34 +194,53 @@ class LateStore(LogStore):
             queues.refuse_strays(tx, name)
             return queues.create(tx, name, options, store_id=self._space.store_id, heads=False)
 
+        until = time.monotonic() + self._timeout
         info = await self._created(name, create)
-        await self._give_heads(name)
+        await self._give_heads(name, until)
         return info
 
-    async def _give_heads(self, name: str) -> None:
+    async def _give_heads(self, name: str, until: float) -> None:
         give = partial(queues.give_heads, queue=name, store_id=self._space.store_id)
-        await self._space.transact(give, deadline=self._timeout)
+        await self._space.transact(give, deadline=_left(until))
 
     async def configure(self, name: str, options: QueueOptions) -> QueueInfo:
+        until = time.monotonic() + self._timeout
         info = await super().configure(name, options)
-        await self._options_changed(name)
+        await self._options_changed(name, until)
         return info
 
     async def pause(self, name: str, paused: bool) -> None:
+        until = time.monotonic() + self._timeout
         await super().pause(name, paused)
-        await self._options_changed(name)
+        await self._options_changed(name, until)
 
-    async def _options_changed(self, queue: str) -> None:
-        """Let every list that looks for messages show that the options have changed."""
+    async def _options_changed(self, queue: str, until: float | None = None) -> None:
+        """Let every list that looks for messages show that the options have changed; in the time of the call."""
 
         def touch(tx: Transaction, key: str) -> None:
             tx.get(key)
             tx.put(key, os.urandom(8))
 
-        config = await self._space.read(lambda view: queues.read_current(view, queue), deadline=self._timeout)
+        until = time.monotonic() + self._timeout if until is None else until
+        config = await self._space.read(lambda view: queues.read_current(view, queue), deadline=_left(until))
         for number in range(config.options.shards):  # also those that this process has never looked at
             root = queues.address(queues.shard(queue, number)).root(config)
-            await self._space.transact(partial(touch, key=root + names.HINT), deadline=self._timeout)
+            await self._space.transact(partial(touch, key=root + names.HINT), deadline=_left(until))
+
+    async def change(self, queue: str, id: str, change: Change) -> bool:
+        return await self._in_time(super().change(queue, id, change))
+
+    async def cancel(self, queue: str, id: str, *, running: bool = False) -> bool:
+        return await self._in_time(super().cancel(queue, id, running=running))
+
+    async def _in_time(self, call: Awaitable[bool]) -> bool:
+        """One that takes several steps, each of which may take as long."""
+        try:
+            async with asyncio.timeout(self._timeout + GRACE):  # a step alone says more
+                return await call
+        except TimeoutError as error:
+            text = f"the bucket did not finish within {self._timeout:g} s; whether it took effect is unknown"
+            raise Unclear(text) from error
 
     # Claims.
 
@@ -373,7 +392,7 @@ class LateStore(LogStore):
             done["forgotten_keys"] += await self._living_keys(queue, queue).forget_ended()
         done["orphans"] += await space.sweep(ORPHAN_SECONDS)
         await space.identify()
-        await self._give_heads(queue)
+        await self._give_heads(queue, time.monotonic() + self._timeout)
         set_aside, back = 0, Recovered()
         for log in await self._all_logs(queue):
             set_aside += await self._window_of(log.address.text).quarantine.tend()
@@ -441,3 +460,7 @@ class LateStore(LogStore):
         if any(self._lapses_at(log) < NEVER for log in self._logs.values() if log.address.queue == queue):
             return False
         return self._polling(queue).is_resting()
+
+
+def _left(until: float) -> float:
+    return max(0.0, until - time.monotonic())

@@ -15,7 +15,7 @@ from typing import Any, TypeVar
 
 import msgspec
 
-from ....errors import Unavailable, UnknownOutcome
+from ....errors import Unavailable
 from .. import bundles, names
 from ..space import Buffer, Stale, Transaction, Unclear
 from .clock import ticks
@@ -217,5 +217,6 @@ class Commits:
         except Unavailable:
             raise self._unknown(key) from None
 
-    def _unknown(self, key: str) -> UnknownOutcome:
-        return UnknownOutcome(f"{self._shelf.wire.place} did not say whether {key.rpartition('/')[2]} was written")
+    def _unknown(self, key: str) -> Unclear:
+        """An append, which alone can be repeated by its ids or keys, makes an UnknownOutcome of it."""
+        return Unclear(f"{self._shelf.wire.place} did not say whether {key.rpartition('/')[2]} was written")

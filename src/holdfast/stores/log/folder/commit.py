@@ -144,6 +144,8 @@ class Committer:
             return
         self._lock.acquire()
         try:
+            if self._wal is not None:
+                self._wal.copy()
             self._disconnect()
         finally:
             self._lock.close()

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import asyncio
 import contextlib
+import math
 import os
 import re
 import time
@@ -323,16 +324,17 @@ class FolderSpace:
         finally:
             held.close()
 
-    async def close(self) -> None:
+    async def close(self, *, within: float = math.inf) -> None:
         """What waits is finished first."""
         if not self._closed and os.getpid() == self._pid:
-            await self._close(self._timeout)
+            await self._close(min(self._timeout, within))
 
     async def _close(self, timeout: float) -> None:
         self._closed = True
+        until = time.monotonic() + timeout
         for lane in (self._reads, self._writes):
             if lane is not None:
-                await asyncio.to_thread(lane.stop, timeout)
+                await asyncio.to_thread(lane.stop, max(0.0, until - time.monotonic()))
 
     def abandon(self) -> None:
         """Its threads finish what waits, then end."""

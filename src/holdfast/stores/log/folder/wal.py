@@ -80,6 +80,13 @@ class WriteAheadLog:
     def close(self) -> None:
         self._file.close()
 
+    def copy(self) -> None:
+        """Into the database, before the connection is closed: apsw does that with the interpreter's lock in its hand,
+        and a disk that does not answer would hold up every thread."""
+        with contextlib.suppress(apsw.Error, OSError):
+            os.utime(self._file.fileno())
+            self._connection.wal_checkpoint(mode=apsw.SQLITE_CHECKPOINT_PASSIVE)
+
     def make_room(self) -> None:
         """Inside a write transaction, when nobody else can be lengthening the file."""
         if self._pages < _FEW_PAGES or HEADER_BYTES + (self._pages + _FEW_PAGES) * self._frame <= self._size:

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import asyncio
+import math
 import os
 import time
 from collections.abc import Callable, Sequence
@@ -166,10 +167,10 @@ class SlateSpace:
         except OSError as error:
             raise translated(error) from error
 
-    async def close(self) -> None:
+    async def close(self, *, within: float = math.inf) -> None:
         """The last broker of the process to close it closes the database; what waits is finished first."""
         if not self._closed and os.getpid() == self._core.pid:
-            await self._close(self._timeout)
+            await self._close(min(self._timeout, within))
 
     async def _close(self, timeout: float) -> None:
         self._closed = True
