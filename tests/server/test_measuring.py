@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import asyncio
 import time
+from datetime import UTC, datetime
 from pathlib import Path
 
 import pytest
@@ -13,7 +14,7 @@ from holdfast import admin
 from holdfast.server import measuring as module
 from holdfast.server.history import History, Sample, Timing
 from holdfast.server.measuring import Measuring, next_back, timing_of
-from holdfast.server.page import charts
+from holdfast.server.page import charts, words
 from holdfast.server.watch import Watch
 from holdfast.stores.records import Stored
 from tests.server.fixtures import Http
@@ -125,6 +126,23 @@ def test_charts_have_seconds_and_a_lone_minute_is_seen() -> None:
     assert "500 ms" in drawn
 
 
+def test_numbers_are_the_last_known_of_each_stretch() -> None:
+    assert charts.few([None, 1, 2, None]) == [1, 2]
+    assert charts.few([None if at % 7 else at for at in range(3600)]) == [
+        at for at in range(3600) if at % 7 == 0 and at % 300 > 292
+    ]
+    now = datetime.fromtimestamp(NOW, UTC)
+    samples = [Sample(NOW - 10 * back, back, 0, 0, 0, 0, 2 * (359 - back), 0) for back in range(359, -1, -1)]
+    states, through = charts.numbers_of_states(samples, now), charts.numbers_of_throughput(samples, now)
+    assert (len(states.rows), len(through.rows)) == (12, 11)
+    assert states.rows[-1] == (words.when(now, now), ["0", "0", "0", "0", "0"])
+    assert states.rows[0][1] == ["0", "330", "0", "0", "0"]
+    assert {tuple(values) for _, values in through.rows} == {("0.1", "0.2")}
+    timings = [Timing(1, 0.5, 1.0, 2.0) if at == 30 else None for at in range(60)]
+    [(at, values)] = charts.numbers_of_times(timings, "wait", 3600, now).rows
+    assert (at, values) == (words.when(words.moment(NOW // 60 * 60 - 29 * 60), now), ["500 ms", "1 s", "2 s"])
+
+
 def test_the_queue_page_has_percentiles_or_says_why_not(tmp_path: Path) -> None:
     beside = History(tmp_path / "store.history.sqlite")
     now = int(time.time())
@@ -142,6 +160,9 @@ def test_the_queue_page_has_percentiles_or_says_why_not(tmp_path: Path) -> None:
             page = bytes(http.get(f"/queues/jobs?span={span}").body).decode()
             assert "Seconds until the first attempt: p50 500 ms, p95 2 s, p99 3 s" in page
             assert "Seconds from claim to outcome: p50 100 ms, p95 200 ms, p99 300 ms" in page
+            assert page.count("<summary>Numbers</summary>") == 4
+            waits = page.split('aria-label="Waited: numbers"')[1].split("</table>")[0]
+            assert '<td class="n">500 ms</td><td class="n">2 s</td><td class="n">3 s</td>' in waits
         assert "this queue keeps no archive" in bytes(http.get("/queues/off").body).decode()
         assert "Not known yet" in bytes(http.get("/queues/new").body).decode()
 

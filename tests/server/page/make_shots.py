@@ -16,13 +16,29 @@ from holdfast.server.history import History, Timing
 from holdfast.stores.records import Stats
 from holdfast.stores.worker_reports import ProcessReport, RunningMessage, WorkerReport
 from tests import ROOT
+from tests.server.fixtures import Http
 from tests.servers.chromium import browser
 from tests.servers.serving import ServerThread
 
 FOLDER = ROOT / "docs" / "images" / "page"
 WIDTHS = (390, 1024, 1600)
 THEMES = ("light", "dark")
-NAMES = ("overview", "queue", "message")
+PATHS = {  # of every page; `{}` is the id of a dead letter
+    "overview": "/",
+    "queues": "/queues",
+    "queue": "/queues/payments",
+    "messages": "/queues/payments/messages?state=dead",
+    "message": "/queues/payments/messages/{}",
+    "bulk": "/queues/payments/bulk?verb=replay&state=dead&text=declined",
+    "dead": "/dead",
+    "schedules": "/schedules",
+    "schedule": "/schedules/digest",
+    "workers": "/workers",
+    "pipeline": "/pipeline",
+    "doctor": "/doctor",
+    "audit": "/audit",
+    "login": "/login",
+}
 STEP_S = 10  # of the charts
 
 
@@ -36,7 +52,9 @@ async def fill(url: str) -> str:
         for each in await payments.dequeue_many(40):
             await each.complete({"charged": True})
         for error in ("CardError: the gateway does not answer", "CardError: declined by issuer (code 51)"):
-            for each in await payments.dequeue_many(9):
+            taken = await payments.dequeue_many(9)
+            await asyncio.sleep(0.2)
+            for each in taken:
                 await each.fail(error)
         for each in await payments.dequeue_many(12):
             await each.fail("CardError: declined by issuer (code 51)")
@@ -48,9 +66,23 @@ async def fill(url: str) -> str:
         await thumbnails.enqueue_many([{"file": f"{n}.png"} for n in range(12)])
         for each in await thumbnails.dequeue_many(9):
             await each.complete()
-        await (await broker.queue("invoices")).pause()
+        await broker.queue("invoices")
         await report(broker, held[0].id)
+        for name, cron in (("digest", "0 7 * * 1-5"), ("settle", "30 * * * *")):
+            await broker.schedules.put(holdfast.Schedule(name=name, queue="emails", cron=cron, tz="Europe/Berlin"))
+        await stream(broker)
         return (await payments.dead.list(1))[0].id
+
+
+async def stream(broker: holdfast.Broker) -> None:
+    """Spark reads clicks: one stream runs, one was given up with messages in hand."""
+    batches = broker.store.batches
+    assert batches is not None
+    await (await broker.queue("clicks")).enqueue_many([{"page": n} for n in range(900)])
+    for name, lease in (("sessions", 600.0), ("fraud-scores", 0.0)):
+        owned = await batches.own("clicks", name, holder="driver-1", lease=600)
+        await batches.claim_batch(owned, after=0, limit=300)
+        await batches.beat(owned, lease)
 
 
 async def report(broker: holdfast.Broker, id: str) -> None:
@@ -93,13 +125,13 @@ def main() -> None:
         url = f"file://{folder}/jobs"
         id = asyncio.run(fill(url))
         remember(Path(f"{folder}/jobs.history.sqlite"))
-        paths = {"overview": "/", "queue": "/queues/payments", "message": f"/queues/payments/messages/{id}"}
         with ServerThread(url) as server, browser() as chromium:
+            assert Http(server.address).post("/queues/invoices/pause").status == 200  # something for the audit
             for width in WIDTHS:
                 with chromium.new_context(viewport={"width": width, "height": 720}, reduced_motion="reduce") as context:
                     page = context.new_page()
-                    for name in NAMES:
-                        page.goto(server.address + paths[name], wait_until="networkidle")
+                    for name, path in PATHS.items():
+                        page.goto(server.address + path.format(id), wait_until="networkidle")
                         for theme in THEMES:
                             page.emulate_media(color_scheme=theme)
                             page.screenshot(path=FOLDER / f"{name}-{width}-{theme}.png", full_page=width < 1000)

@@ -6,6 +6,7 @@ import asyncio
 import os
 from collections.abc import Coroutine, Iterator
 from concurrent.futures import ThreadPoolExecutor
+from datetime import UTC, datetime, timedelta
 from pathlib import Path
 from typing import TYPE_CHECKING, Any, TypeVar
 
@@ -13,8 +14,10 @@ import pytest
 
 import holdfast
 from holdfast.causes import cause
+from holdfast.server import jobs
 from tests.server.page.conftest import Told
-from tests.server.page.story import ERROR
+from tests.server.page.story import ERROR, fill
+from tests.server.page.test_pipeline import read_some
 from tests.servers.chromium import browser, serious
 from tests.servers.serving import ServerThread
 
@@ -227,6 +230,84 @@ def test_actions_of_a_schedule(told: Told, page: Page) -> None:
     page.get_by_role("button", name="Resume").click()
     page.get_by_role("button", name="Trigger now").click()
     page.get_by_text("Its message is enqueued.").wait_for()
+
+
+@pytest.fixture
+def own(tmp_path: Path) -> Iterator[Told]:
+    """A store that no other test changes."""
+    url = f"file://{tmp_path}/own"
+    ids = apart(fill(url))
+    apart(read_some(url))
+    with ServerThread(url) as server:
+        yield Told(server, url, ids)
+
+
+def test_what_the_overview_offers(own: Told, page: Page) -> None:
+    page.goto(own.address)
+    page.get_by_role("link", name="Replay 12…").click()
+    page.get_by_role("button", name="Replay 12 messages").click()
+    page.get_by_text("12 messages went back").wait_for()
+    page.goto(own.address)
+    page.get_by_role("button", name="Pause quiet").click()
+    page.get_by_text("Paused: nothing more is given out.").wait_for()
+
+
+def test_a_long_list_has_pages(own: Told, page: Page) -> None:
+    page.goto(f"{own.address}/queues/bulky/messages")
+    assert page.locator("main tbody tr").count() == 50
+    page.get_by_role("link", name="Next page").click()
+    page.get_by_role("link", name="From the start").wait_for()
+    assert page.locator("main tbody tr").count() == 40
+
+
+def test_past_slots_are_enqueued_and_a_schedule_is_deleted(own: Told, page: Page) -> None:
+    page.goto(f"{own.address}/schedules/nightly")
+    page.get_by_role("link", name="Backfill…").click()
+    end = datetime.now(UTC)
+    for label, at in (("since (UTC)", end - timedelta(days=3)), ("until (UTC)", end)):
+        page.get_by_label(label).fill(f"{at:%Y-%m-%dT%H:%M}")
+    page.get_by_role("button", name="Show the slots").click()
+    page.get_by_role("button", name="Enqueue 3 messages").click()
+    page.get_by_text("3 slots have their messages now.").wait_for()
+    page.get_by_role("link", name="Delete…").click()
+    page.get_by_role("button", name="Delete 1 schedule").click()
+    page.get_by_text("The schedule is deleted").wait_for()
+
+
+def test_a_stream_without_an_owner_gives_back(own: Told, page: Page) -> None:
+    page.goto(f"{own.address}/pipeline")
+    assert serious(page) == []
+    page.set_viewport_size({"width": WIDTHS[0], "height": 720})
+    button = page.get_by_role("link", name="Give back 5…")
+    place = button.bounding_box()
+    assert place is not None
+    assert place["x"] + place["width"] <= WIDTHS[0]  # without scrolling the table
+    button.click()
+    page.get_by_role("button", name="Give back 5 messages").click()
+    page.get_by_text("5 messages went back into their queue").wait_for()
+
+
+def test_a_job_is_stopped(own: Told, page: Page, monkeypatch: pytest.MonkeyPatch) -> None:
+    do = jobs._do
+
+    async def slowly(*asked: Any) -> int:
+        await asyncio.sleep(0.5)
+        return await do(*asked)
+
+    monkeypatch.setattr(jobs, "PAGE_ROWS", 1)
+    monkeypatch.setattr(jobs, "_do", slowly)
+    page.goto(f"{own.address}/queues/bulky/bulk?verb=cancel&state=ready")
+    assert page.locator(".feed .clip").first.evaluate("each => each.clientWidth") > 100  # the samples can be read
+    page.get_by_role("button", name="Cancel 90 messages").click()
+    page.get_by_role("button", name="Stop").click()
+    page.get_by_text("Stopped: what was done stays done.").wait_for()
+    page.locator("h1 .pill", has_text="stopped").wait_for()
+    assert apart(_waiting(own.url, "bulky")) > 0
+
+
+async def _waiting(url: str, name: str) -> int:
+    async with holdfast.connect(url) as broker:
+        return (await (await broker.queue(name)).stats()).pending
 
 
 def test_numbers_come_by_themselves(told: Told, page: Page) -> None:

@@ -65,6 +65,7 @@ def test_the_timeline_has_every_attempt(place: tuple[str, Http]) -> None:
         ("Attempt 3", steps[3][1]),
         ("Dead", "third"),
     ]
+    assert steps[3][1].endswith("after the attempt before")
     assert timeline.count("ran ") == 3
     shown = http.get(f"/api/v1/queues/jobs/messages/{id}").body
     assert [each["error"].split()[0] for each in shown["history"]] == ["first", "second", "third"]

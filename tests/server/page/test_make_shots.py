@@ -7,14 +7,14 @@ import struct
 import pytest
 
 from tests import ROOT
-from tests.server.page.make_shots import FOLDER, NAMES, THEMES, WIDTHS
+from tests.server.page.make_shots import FOLDER, PATHS, THEMES, WIDTHS
 
 HEAVIEST_BYTES = 200_000
 
 
 @pytest.mark.parametrize("width", WIDTHS)
 @pytest.mark.parametrize("theme", THEMES)
-@pytest.mark.parametrize("name", NAMES)
+@pytest.mark.parametrize("name", PATHS)
 def test_there_is_a_picture(name: str, theme: str, width: int) -> None:
     data = (FOLDER / f"{name}-{width}-{theme}.png").read_bytes()
     assert data.startswith(b"\x89PNG\r\n")

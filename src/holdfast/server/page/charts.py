@@ -4,7 +4,8 @@ its size; one stretched SVG inside holds the paths. Pure."""
 from __future__ import annotations
 
 from collections.abc import Callable, Sequence
-from typing import Literal
+from datetime import datetime
+from typing import Literal, NamedTuple, TypeVar
 
 from markupsafe import Markup, escape
 
@@ -15,7 +16,15 @@ _WIDTH = 600  # of the stretched inside
 _HEIGHT = 100  # of it
 STATES = (("processing", "running"), ("pending", "ready"), ("delayed", "delayed"), ("retry", "retry"), ("dead", "dead"))
 
+T = TypeVar("T")
 Line = Sequence[float | None]
+
+
+class Numbers(NamedTuple):
+    """A chart in words: the last that is known of each stretch."""
+
+    columns: Sequence[str]
+    rows: list[tuple[str, list[str]]]
 
 
 def states(samples: Sequence[Sample | None], title: str, since: str) -> Markup:
@@ -49,6 +58,45 @@ def times(timings: Sequence[Timing | None], of: Literal["wait", "run"], title: s
     ]
     said = ", ".join(f"{name} {words.duration(_end(line))}" for name, line in lines)
     return _plot(lines, f"{title}: {said}", since, written=words.duration)
+
+
+def numbers_of_states(samples: Sequence[Sample | None], now: datetime) -> Numbers:
+    rows = [
+        (_minute(each.at, now), [words.number(getattr(each, field)) for field, _ in STATES]) for each in few(samples)
+    ]
+    return Numbers([tone for _, tone in STATES], rows)
+
+
+def numbers_of_throughput(samples: Sequence[Sample | None], now: datetime) -> Numbers:
+    """From one line to the next."""
+    seen = few(samples)
+    found = zip(seen, rates(seen), strict=True)
+    rows = [(_minute(each.at, now), [words.rate(one) for one in rate]) for each, rate in found if rate is not None]
+    return Numbers(("in", "completed"), rows)
+
+
+def numbers_of_times(
+    timings: Sequence[Timing | None], of: Literal["wait", "run"], seconds: int, now: datetime
+) -> Numbers:
+    step = seconds // len(timings)
+    last = now.timestamp() // step * step
+    known = [(last - back * step, each) for back, each in zip(range(len(timings))[::-1], timings, strict=True)]
+    rows = [
+        (_minute(at, now), [words.duration(getattr(each, f"{of}_{name}")) for name in TIMES])
+        for at, each in few([(at, each) if each is not None and each.count else None for at, each in known])
+    ]
+    return Numbers(TIMES, rows)
+
+
+def few(line: Sequence[T | None], most: int = 12) -> list[T]:
+    """The last that is known of each stretch: as many as one reads."""
+    size = max(1, -(-len(line) // most))
+    parts = ([each for each in line[at : at + size] if each is not None] for at in range(0, len(line), size))
+    return [part[-1] for part in parts if part]
+
+
+def _minute(at: float, now: datetime) -> str:
+    return words.when(words.moment(at), now)
 
 
 def spark(line: Line, tone: str, label: str) -> Markup:

@@ -133,8 +133,10 @@ def steps(one: Shown) -> list[Step]:
     """What the record tells, in order; what it does not know is not there."""
     told = [Step(one.enqueued_at, "ready", "ready", "Enqueued"), *_earlier(one)]
     if one.claimed_at is not None:
-        waited = (one.claimed_at - one.enqueued_at).total_seconds()
-        said = f"{words.duration(max(0.0, waited))} after it was enqueued"
+        since, what = one.enqueued_at, "it was enqueued"
+        if len(told) > 1:
+            since, what = one.history[len(told) - 2].end, "the attempt before"
+        said = f"{words.duration(max(0.0, (one.claimed_at - since).total_seconds()))} after {what}"
         told.append(Step(one.claimed_at, "running", "running", f"Attempt {one.attempts}{_on(one.worker)}", said))
     if one.finished_at is not None:
         ran = (one.finished_at - one.claimed_at).total_seconds() if one.claimed_at else None

@@ -75,9 +75,16 @@ async def _charts(served: Served, queue: str, span: str) -> dict[str, Any] | Non
     since = f"a{'n' if span == 'hour' else ''} {span} ago"
     timings = await asyncio.to_thread(served.history.timings, queue, SPANS[span])
     known = [each for each in timings if each is not None and each.count]
+    now = datetime.now(UTC)
     return {
         "wait": charts.times(timings, "wait", "Seconds until the first attempt", since) if known else None,
         "run": charts.times(timings, "run", "Seconds from claim to outcome", since) if known else None,
+        "numbers": {
+            "states": charts.numbers_of_states(samples, now),
+            "throughput": charts.numbers_of_throughput(samples, now),
+            "wait": charts.numbers_of_times(timings, "wait", SPANS[span], now),
+            "run": charts.numbers_of_times(timings, "run", SPANS[span], now),
+        },
         "last": known[-1] if known else None,
         "states": charts.states(samples, "Messages by state", since),
         "throughput": charts.throughput(samples, "Messages a second", since),
