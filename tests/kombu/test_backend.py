@@ -13,6 +13,7 @@ import pytest
 from celery import Celery, states
 from celery.exceptions import ChordError
 from celery.exceptions import TimeoutError as NotInTime
+from celery.result import GroupResult
 
 from holdfast.kombu.backend import Backend
 from holdfast.kombu.chords import LEAF_PARTS
@@ -148,6 +149,24 @@ def test_tasks_of_a_group_within_a_chord_are_waited_for(app: Celery) -> None:
     header.store(2)
     header.returns(2)
     assert header.called == [([0, [1, 2]],)]
+
+
+def test_not_every_part_reads_the_ids_of_all_others(file_url: str, monkeypatch: pytest.MonkeyPatch) -> None:
+    header = Header(Celery("tests", broker=file_url, backend=file_url), 5)
+    header.signature["chord_size"] = None  # as Celery sends it
+    restored, restore = list[str](), GroupResult.restore
+
+    def counted(id: str, **options: Any) -> Any:
+        restored.append(id)
+        return restore(id, **options)
+
+    monkeypatch.setattr(GroupResult, "restore", counted)
+    header.store(*range(5))
+    for number in range(5):
+        header.returns(number)
+        header.signature["chord_size"] = None
+    assert header.called == [([0, 1, 2, 3, 4],)]
+    assert restored == ["chord"] * 2  # for its size, and for its results
 
 
 def test_a_part_that_runs_twice_counts_once_and_a_chord_is_joined_once(app: Celery) -> None:

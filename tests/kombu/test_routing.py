@@ -5,6 +5,7 @@ from __future__ import annotations
 import kombu
 import pytest
 
+from holdfast.kombu.channel import Channel
 from holdfast.kombu.link import Link, close_all, link_to
 
 pytestmark = pytest.mark.timeout(180)  # the first test of a store starts its server
@@ -50,6 +51,27 @@ def test_a_queue_that_was_swept_while_its_process_slept_comes_back_with_its_bind
     other.close()
 
 
+def test_a_worker_does_not_obey_what_was_said_while_it_was_not_there(file_url: str) -> None:
+    """It would stop at once if somebody had stopped all workers meanwhile. Tasks in a queue of several stay."""
+    box = kombu.Queue("worker.pidbox", FAN, auto_delete=True, expires=10.0)
+    jobs = kombu.Queue("jobs", kombu.Exchange("jobs"), routing_key="jobs", auto_delete=True, expires=10.0)
+    for word in ("stop", "ping"):
+        with kombu.Connection(file_url) as connection:
+            came = list[object]()
+            channel = connection.channel()
+            kombu.Producer(channel).publish(word, exchange=jobs.exchange, routing_key="jobs", declare=[jobs])
+            with kombu.Consumer(channel, [box], on_message=lambda message, came=came: came.append(message.payload)):
+                if word == "ping":
+                    kombu.Producer(connection.channel()).publish(word, exchange=FAN)
+                    while not came:
+                        connection.drain_events(timeout=30)
+                    assert came == ["ping"]
+                    assert jobs(channel).queue_declare(passive=True).message_count == 2
+        with kombu.Connection(file_url) as connection:
+            kombu.Producer(connection).publish(word, exchange=FAN, declare=[FAN])
+        close_all()  # as another process
+
+
 def test_events_without_a_listener_are_not_kept(file_url: str) -> None:
     events = kombu.Exchange("celeryev", type="topic")
     with kombu.Connection(file_url) as connection:
@@ -58,12 +80,55 @@ def test_events_without_a_listener_are_not_kept(file_url: str) -> None:
         assert names(file_url) == []
 
 
-def test_a_temporary_queue_goes_with_its_consumer(file_url: str) -> None:
+BOX = kombu.Queue("mine", FAN, auto_delete=True, expires=10.0)
+
+
+def test_a_queue_of_one_process_goes_with_its_consumer(file_url: str) -> None:
     with kombu.Connection(file_url) as connection:
-        queue = kombu.Queue("mine", FAN, auto_delete=True)
+        for queue, no_ack in ((BOX, True), (kombu.Queue("mine", FAN, exclusive=True), False)):
+            for ends in ("consumer", "channel"):
+                channel = connection.channel()
+                consumer = kombu.Consumer(channel, [queue], no_ack=no_ack)
+                consumer.consume()
+                assert names(file_url) == ["mine"]
+                (consumer.cancel if ends == "consumer" else channel.close)()
+                assert names(file_url) == []
+
+
+def test_a_queue_that_others_may_consume_stays(file_url: str) -> None:
+    with kombu.Connection(file_url) as connection:
         channel = connection.channel()
-        consumer = kombu.Consumer(channel, [queue])
-        consumer.consume()
-        assert names(file_url) == ["mine"]
+        kombu.Consumer(channel, [BOX], no_ack=False).consume()
         channel.close()
+        assert names(file_url) == ["mine"]
+
+
+def test_another_channel_of_the_connection_hears_again(file_url: str) -> None:
+    """As a worker whose mailbox had a fault."""
+    with kombu.Connection(file_url) as connection:
+        for ends in ("consumer", "channel"):
+            channel, came = connection.channel(), list[object]()
+            consumer = kombu.Consumer(
+                channel, [BOX], no_ack=True, on_message=lambda message, came=came: came.append(message.payload)
+            )
+            consumer.consume()
+            kombu.Producer(connection).publish(ends, exchange=FAN)
+            while not came:
+                connection.drain_events(timeout=30)
+            assert came == [ends]
+            (consumer.cancel if ends == "consumer" else channel.close)()
+
+
+def test_a_queue_that_goes_while_somebody_publishes_is_not_made_again(
+    file_url: str, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    with kombu.Connection(file_url) as connection:
+        consumer = kombu.Consumer(connection, [BOX], no_ack=True)
+        consumer.consume()
+        producer = kombu.Producer(connection.channel())
+        producer.publish("heard", exchange=FAN)
+        table = producer.channel.get_table(FAN.name)
+        consumer.cancel()
+        monkeypatch.setattr(Channel, "get_table", lambda channel, exchange: table)
+        producer.publish("too late", exchange=FAN)
         assert names(file_url) == []

@@ -159,7 +159,8 @@ def test_control_comes_before_work_that_is_there_too(file_url: str) -> None:
     with kombu.Connection(file_url) as connection:
         came: list[Any] = []
         channels = [connection.channel(), connection.channel()]
-        for channel, queue in zip(channels, (JOBS, kombu.Queue("here", fan, auto_delete=True)), strict=True):
+        box = kombu.Queue("here", fan, auto_delete=True, expires=10.0, no_ack=True)
+        for channel, queue in zip(channels, (JOBS, box), strict=True):
             kombu.Consumer(channel, [queue], on_message=lambda message: came.append(message.payload)).consume()
         publish(connection, JOBS, "work")
         kombu.Producer(connection).publish("revoke", exchange=fan, declare=[fan])
@@ -205,6 +206,18 @@ def test_what_has_outlived_its_time_is_dropped(file_url: str) -> None:
         taken = Taken(connection, JOBS, no_ack=True)
         with taken.consumer:
             assert taken.until(1) == ["new"]
+
+
+def test_what_has_outlived_the_time_of_its_queue_is_dropped(file_url: str) -> None:
+    brief = kombu.Queue("brief", kombu.Exchange("brief"), routing_key="brief", message_ttl=0.2)
+    with kombu.Connection(file_url) as connection:
+        publish(connection, brief, "old")
+        time.sleep(0.3)  # the store's own clock must pass
+        taken = Taken(connection, brief, no_ack=True)
+        with taken.consumer, pytest.raises(TimeoutError):
+            connection.drain_events(timeout=0.5)
+        assert taken.messages == []
+        assert stats(connection, "brief").total == 0
 
 
 def test_queues_are_counted_purged_and_deleted(url: str) -> None:

@@ -19,6 +19,7 @@ TIMEOUT_S = 180.0  # of a test that sets none itself
 pytest_plugins = [] if SUITE == "kombu" else [f"tests.suites.on_{SUITE.replace('-', '_')}"]
 
 
+@pytest.hookimpl(tryfirst=True)  # before pytest-timeout, which looks then
 def pytest_configure(config: pytest.Config) -> None:
     if not config.getoption("timeout"):
         config.option.timeout = TIMEOUT_S

@@ -12,6 +12,7 @@ from celery.backends.base import KeyValueStoreBackend
 from celery.exceptions import TimeoutError as NotInTime
 from celery.result import GroupResult
 from kombu.utils.encoding import bytes_to_str, ensure_bytes
+from kombu.utils.functional import LRUCache
 from kombu.utils.url import maybe_sanitize_url
 
 from ..errors import StoreError, Unavailable
@@ -19,6 +20,7 @@ from .chords import LEAF_PARTS, Chord, joined
 from .link import Link, link_to
 
 _UNCOUNTED = b"uncounted "  # before the result of a chord's part: who joins the chord sees it, nobody else yet
+_SIZES = 1000  # chords whose size a process remembers
 _FIRST_LOOK_S = 0.01  # after which a result is looked for again; then less and less often
 
 
@@ -34,6 +36,7 @@ class Backend(KeyValueStoreBackend):
         super().__init__(app, url=url, **options)
         self.url = str(url or "").removeprefix("holdfast+")
         self.connection_errors = (Unavailable, StoreError)
+        self._sizes = LRUCache(limit=_SIZES)  # of chords, by group
         self._calling = threading.local()  # the size of the chord whose body this thread calls
 
     def as_uri(self, include_password: bool = False) -> str:
@@ -115,11 +118,8 @@ class Backend(KeyValueStoreBackend):
     def on_chord_part_return(self, request: Any, state: str, result: Any, **options: Any) -> None:
         if not request.group:
             return
-        size = request.chord.get("chord_size")
-        if size is None:
-            restored = GroupResult.restore(request.group, backend=self)
-            size = 0 if restored is None else _parts(restored)  # of one that is gone, Celery says so
-            request.chord["chord_size"] = size or None
+        size = request.chord.get("chord_size") or self._size(request.group)
+        request.chord["chord_size"] = size or None
         chord = self._chord(request.group, size)
         if self._link.run(chord.returned(str(request.id))):
             self._calling.size = size
@@ -127,6 +127,13 @@ class Backend(KeyValueStoreBackend):
                 super().on_chord_part_return(request, state, result, **options)
             finally:
                 del self._calling.size
+
+    def _size(self, group: str) -> int:
+        """Of a chord, whose messages do not say it; not every part is to read the ids of all others."""
+        size = self._sizes.get(group)
+        if size is None and (restored := GroupResult.restore(group, backend=self)) is not None:
+            size = self._sizes[group] = _parts(restored)
+        return int(size or 0)  # of one that is gone, Celery says so
 
     def _chord(self, group: str, size: int) -> Chord:
         key = bytes_to_str(self.get_key_for_chord(group))

@@ -8,10 +8,12 @@ from queue import Empty
 from typing import TYPE_CHECKING, Any
 
 from kombu.transport import virtual
+from kombu.transport.base import to_rabbitmq_queue_arguments
 from kombu.utils.json import dumps, loads
 
 from ..deliveries import Delivery
-from ..errors import QueueNotFound
+from ..errors import HoldfastError, QueueNotFound
+from ..escaping import logger_named
 from ..queue import Queue
 from .feed import Feed
 from .held import Word
@@ -21,6 +23,7 @@ from .routing import Binding
 if TYPE_CHECKING:
     from .link import Link
 
+_LOG = logger_named("holdfast.kombu")
 _AHEAD_MESSAGES = 100  # messages claimed ahead for who sets no limit
 # Those of AMQP 0-9-1 that kombu does not pass by themselves.
 _PROPERTIES = {
@@ -64,6 +67,7 @@ class Channel(virtual.Channel):
         self._without_ack: set[str] = set()  # queues whose messages are done when they are delivered
         self._lives_s: dict[str, float] = {}  # by queue: for which its messages count
         self._own: set[str] = set()  # queues that go with their consumer
+        self._boxes: set[str] = set()  # queues that a broker keeps some seconds without a consumer
 
     @property
     def controls(self) -> bool:
@@ -72,13 +76,20 @@ class Channel(virtual.Channel):
 
     # Declaring.
 
+    def prepare_queue_arguments(self, arguments: dict[str, Any], **options: Any) -> dict[str, Any]:
+        """`expires` and `message_ttl` of a queue, which kombu does not pass by itself."""
+        prepared: dict[str, Any] = to_rabbitmq_queue_arguments(arguments, **options)
+        return prepared
+
     def _new_queue(self, queue: str, auto_delete: bool = False, exclusive: bool = False, **more: Any) -> None:
         arguments = more.get("arguments") or {}
         temporary = bool(auto_delete or exclusive or "x-expires" in arguments)
         if "x-message-ttl" in arguments:
             self._lives_s[queue] = float(arguments["x-message-ttl"]) / 1000  # milliseconds
-        if auto_delete or exclusive:
+        if exclusive:
             self._own.add(queue)
+        if auto_delete and "x-expires" in arguments:
+            self._boxes.add(queue)
         if temporary or not self.link.known(queue):
             self.link.run(self.link.routing.declare(queue, temporary=temporary))
 
@@ -117,6 +128,9 @@ class Channel(virtual.Channel):
         self._own.discard(queue)
 
     def _queue_bind(self, exchange: str, routing_key: str, pattern: str, queue: str) -> None:
+        is_box = queue in self._boxes and self.typeof(exchange).type == "fanout"
+        if is_box and not self.link.routing.bound(queue):
+            self._purge(queue)  # what was said to a process of this name that is gone: a broker had deleted it
         self.link.run(self.link.routing.bind(exchange, Binding(routing_key or "", pattern or "", queue)))
 
     def queue_unbind(
@@ -161,13 +175,16 @@ class Channel(virtual.Channel):
             data, terms = dumps(message).encode(), self._terms(message)
             await self.link.held.requeued()
             try:
-                await (await self.link.queue(queue)).enqueue(data, **terms)
+                await (await self.link.queue(queue, create=False)).enqueue(data, **terms)
             except QueueNotFound:  # deleted since we looked; a queue of somebody who is gone is not made again
                 self.link.forget(queue)
-                if not _is_reply(message):
+                if await self._is_bound(queue, message["properties"]["delivery_info"].get("exchange")):
                     await (await self.link.queue(queue)).enqueue(data, **terms)
 
         self.link.run(put())
+
+    async def _is_bound(self, queue: str, exchange: str | None) -> bool:
+        return not exchange or any(each.queue == queue for each in await self.link.routing.table(exchange))
 
     def _put_fanout(self, exchange: str, message: dict[str, Any], routing_key: str, **more: Any) -> None:
         for queue in dict.fromkeys(queue for _, _, queue in self.get_table(exchange)):
@@ -184,6 +201,7 @@ class Channel(virtual.Channel):
         super().basic_consume(queue, no_ack, callback, consumer_tag, **more)
         if no_ack:
             self._without_ack.add(queue)
+            self._own |= self._boxes & {queue}  # one of tasks may have other consumers
         else:
             self._without_ack.discard(queue)
         self._ask()
@@ -194,6 +212,14 @@ class Channel(virtual.Channel):
         if queue is not None and queue not in self._active_queues and self._is_here:
             self._ask()
             self._feed.give_back([queue])
+            if queue in self._own:
+                self._drop(queue)
+
+    def _drop(self, queue: str) -> None:
+        try:
+            self.queue_delete(queue)
+        except HoldfastError as error:
+            _LOG.warning("%s could not be deleted and will be swept: %s", queue, error)
 
     @property
     def _is_here(self) -> bool:
@@ -282,12 +308,8 @@ class Channel(virtual.Channel):
         if not self._is_here:
             self.closed = True
             return
-        consumed = {self._tag_to_queue[tag] for tag in self._consumers if tag in self._tag_to_queue}
-        own = self._own & consumed
         super().close()
         self._feed.close()
-        for queue in own:
-            self.link.run(self.link.routing.delete(queue, set()))
         self.link.run(self.link.held.settled())
 
 
@@ -314,8 +336,3 @@ def _life_s(message: dict[str, Any], of_queue: float | None) -> float | None:
 
 def _counts_from(delivery: Delivery[bytes]) -> float:
     return delivery._claimed.enqueued_at
-
-
-def _is_reply(message: dict[str, Any]) -> bool:
-    """To somebody who waits, or no more."""
-    return "ticket" in (message.get("headers") or {})

@@ -134,7 +134,8 @@ class Feed:
             queue = await self._link.queue(name)
             found = await queue.dequeue_many(self._room, lease=self._lease)
         except QueueNotFound:  # swept or deleted: who consumes has it made again
-            await self._link.routing.restore(name)
+            if name in self._queues:
+                await self._link.routing.restore(name)
             return
         for delivery in found:
             self._link.held.hold(queue, delivery, self._lease)

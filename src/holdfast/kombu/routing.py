@@ -88,6 +88,10 @@ class Routing:
         self._tables[exchange] = (time.monotonic(), bindings)
         return bindings
 
+    def bound(self, queue: str) -> bool:
+        """Whether this process has bound it, as a temporary one."""
+        return bool(self._mine.get(queue))
+
     async def bind(self, exchange: str, binding: Binding) -> None:
         if binding.queue in self._mine:
             self._mine[binding.queue].add((exchange, binding))
