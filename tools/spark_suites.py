@@ -1,4 +1,4 @@
-"""Our own Spark tests where `make test` does not go: Spark Connect, Declarative Pipelines, the older PySpark.
+"""Our own Spark tests where `make test` does not go: Spark Connect, Declarative Pipelines, the older PySpark; and SQL.
 
 make suites ARGS=spark                       all of them, and the table in docs/guide/spark.md
 python tools/spark_suites.py connect -k lake   one; what follows goes to pytest, and the table is left as it is
@@ -41,8 +41,14 @@ class Suite(NamedTuple):
 
 
 SUITES = {
-    "connect": Suite("Spark Connect", "spark-connect", ("tests/spark/jobs", "tests/spark/test_connect.py"), True),
+    "connect": Suite(
+        "Spark Connect",
+        "spark-connect",
+        ("tests/spark/jobs", "tests/spark/test_connect.py", "tests/spark/test_sql.py"),
+        connects=True,
+    ),
     "pipelines": Suite("Declarative Pipelines", "spark-connect", ("tests/spark/test_pipelines.py",)),
+    "sql": Suite("SQL views", "spark-connect", ("tests/spark/test_sql.py",)),
     "4.2": Suite("PySpark 4.2", "spark-4.2", ("tests/spark",)),
 }
 
@@ -108,8 +114,12 @@ def run(suite: Suite, arguments: list[str]) -> tuple[int, dict[str, int], float]
     from tests.servers.s3 import LIMITED
 
     keys = dict(zip(("AWS_ACCESS_KEY_ID", "AWS_SECRET_ACCESS_KEY"), LIMITED, strict=True))
-    path = os.pathsep.join([str(ROOT / "src"), str(ROOT)])
-    variables = {**os.environ, **keys, "PYTHONPATH": path, "PYSPARK_PYTHON": str(python), "SPARK_LOCAL_IP": "127.0.0.1"}
+    places = {
+        "PYTHONPATH": os.pathsep.join([str(ROOT / "src"), str(ROOT)]),
+        "PYSPARK_PYTHON": str(python),
+        "PATH": os.pathsep.join([os.environ["PATH"], str(Path(sys.executable).parent)]),  # servers of other packages
+    }
+    variables = {**os.environ, **keys, **places, "SPARK_LOCAL_IP": "127.0.0.1"}
     command = [str(python), "-m", "pytest", "-v", "-p", "no:xdist", *suite.tests, *arguments]
     if not suite.connects:
         code, counts = _tested(command, variables)

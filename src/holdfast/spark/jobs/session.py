@@ -41,10 +41,12 @@ def session(
     if remote and master:
         raise ConfigError("remote and master: a Spark Connect server has its own master; give one of the two")
     try:
-        from pyspark.sql import SparkSession
+        from pyspark.sql import SparkSession, is_remote
     except ImportError as error:
         raise ConfigError('the pipeline needs Spark: pip install "holdfast[spark]"') from error
-    remote = remote or (os.environ.get("SPARK_REMOTE") if master is None else None)
+    if master and not is_remote():
+        os.environ.pop("SPARK_REMOTE", None)  # PySpark would follow it all the same
+    remote = remote or os.environ.get("SPARK_REMOTE")
     if remote:
         return _connected(remote, conf or {})
     running = SparkSession.getActiveSession()
