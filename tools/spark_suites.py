@@ -1,4 +1,4 @@
-"""Our own Spark tests where `make test` does not go: Spark Connect, Declarative Pipelines, the older PySpark.
+"""Our own Spark tests where `make test` does not go: Spark Connect, Declarative Pipelines, the older PySpark; and SQL.
 
 make suites ARGS=spark                       all of them, and the table in docs/guide/spark.md
 python tools/spark_suites.py connect -k lake   one; what follows goes to pytest, and the table is left as it is
@@ -41,8 +41,14 @@ class Suite(NamedTuple):
 
 
 SUITES = {
-    "connect": Suite("Spark Connect", "spark-connect", ("tests/spark/jobs", "tests/spark/test_connect.py"), True),
+    "connect": Suite(
+        "Spark Connect",
+        "spark-connect",
+        ("tests/spark/jobs", "tests/spark/test_connect.py", "tests/spark/test_sql.py"),
+        connects=True,
+    ),
     "pipelines": Suite("Declarative Pipelines", "spark-connect", ("tests/spark/test_pipelines.py",)),
+    "sql": Suite("SQL views", "spark-connect", ("tests/spark/test_sql.py",)),
     "4.2": Suite("PySpark 4.2", "spark-4.2", ("tests/spark",)),
 }
 

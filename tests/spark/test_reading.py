@@ -234,43 +234,6 @@ def test_spark_pushes_down_what_we_take(spark, url, filters):
     assert ("priority#" in kept[0].replace("isnotnull(priority#", "")) == (filters == "false")
 
 
-def test_temporary_views_of_sql(spark, url):
-    spark.sql(f"CREATE OR REPLACE TEMPORARY VIEW emails USING holdfast OPTIONS (url '{url}', queue 'emails')")
-    assert spark.sql("SELECT count(*), max(priority) FROM emails WHERE attempt = 0").collect() == [(465, 3)]
-    ended = f"USING holdfast OPTIONS (url '{url}', path 'emails', `view` 'archive', status 'completed')"
-    spark.sql(f"CREATE OR REPLACE TEMPORARY VIEW done (id string, status string) {ended}")
-    query = "SELECT status, count(*) FROM done GROUP BY status"
-    assert [tuple(row) for row in spark.sql(query).collect()] == [("completed", 10)]
-    with pytest.raises(Exception, match="did you mean 'view'"):
-        spark.sql(f"CREATE TEMPORARY VIEW wrong USING holdfast OPTIONS (url '{url}', queue 'emails', vieww 'dead')")
-
-
-def test_a_temporary_view_takes_rows(spark, tmp_path):
-    place = f"OPTIONS (url 'file://{tmp_path}/store', queue 'orders', contentType 'application/json')"
-    spark.sql(f"CREATE OR REPLACE TEMPORARY VIEW orders (value string, priority int) USING holdfast {place}")
-    spark.sql("INSERT INTO orders SELECT to_json(struct(id)), 7 FROM range(3)")
-    with holdfast.sync.connect(f"file://{tmp_path}/store") as broker:
-        taken = broker.queue("orders").dequeue_many(10)
-    assert sorted((each.value["id"], each.priority) for each in taken) == [(0, 7), (1, 7), (2, 7)]
-
-
-def test_tables_of_the_catalog_are_refused_with_the_reason(spark, url):
-    """Spark gives their options to nobody, so what they name would be another store than the one that was asked for."""
-    options = f"USING holdfast OPTIONS (url '{url}', queue 'emails')"
-    reason = "keeps the options of a table of its catalog to itself"
-    with pytest.raises(Exception, match=reason):
-        spark.sql(f"CREATE TABLE kept {options}")
-    spark.sql(f"CREATE TABLE shaped (id string, value string) {options}")  # nobody is asked yet
-    try:
-        for statement in ("SELECT count(*) FROM shaped", "INSERT INTO shaped VALUES ('1', 'x')"):
-            with pytest.raises(Exception, match=reason):
-                spark.sql(statement).collect()
-    finally:
-        spark.sql("DROP TABLE shaped")
-    with pytest.raises(ConfigError, match="read what"):
-        HoldfastSource(CaseInsensitiveDict({})).schema()
-
-
 def test_errors_come_at_planning_time(spark, url):
     read = spark.read.format("holdfast")
     with pytest.raises(Exception, match="Unavailable"):

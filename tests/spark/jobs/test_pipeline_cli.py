@@ -81,7 +81,8 @@ def test_no_java_is_a_sentence(monkeypatch: pytest.MonkeyPatch) -> None:
     from holdfast.spark.jobs.session import missing
 
     monkeypatch.setenv("PATH", "/nowhere")
-    monkeypatch.delenv("JAVA_HOME", raising=False)
+    for name in ("JAVA_HOME", "SPARK_REMOTE"):
+        monkeypatch.delenv(name, raising=False)
     sentence = missing()
     assert sentence is not None
     assert "Java 17" in sentence

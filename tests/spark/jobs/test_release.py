@@ -32,6 +32,8 @@ def test_claims_go_back(tmp_path: Path) -> None:
 def test_not_while_its_query_is_alive(tmp_path: Path) -> None:
     cli = Cli(tmp_path / "store")
     asyncio.run(claim(cli.url, alive=True))
+    (seen,) = cli.json("pipeline", "consumers", "orders")
+    assert (seen["consumer"], seen["owner"], seen["claimed"], seen["lag"]) == ("etl", "driver", 3, 5)
     assert "etl" in cli.error("pipeline", "release", "orders", "etl", "--yes")
     assert cli.json("pipeline", "release", "orders", "etl", "--yes", "--force")["released"] == 3
 

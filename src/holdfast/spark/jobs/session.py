@@ -44,10 +44,12 @@ def session(
         from pyspark.sql import SparkSession
     except ImportError as error:
         raise ConfigError('the pipeline needs Spark: pip install "holdfast[spark]"') from error
-    remote = remote or (os.environ.get("SPARK_REMOTE") if master is None else None)
+    running = SparkSession.getActiveSession()
+    if master and running is None:
+        os.environ.pop("SPARK_REMOTE", None)  # PySpark would follow it all the same
+    remote = remote or os.environ.get("SPARK_REMOTE")
     if remote:
         return _connected(remote, conf or {})
-    running = SparkSession.getActiveSession()
     if running is None and (lacking := missing()):
         raise ConfigError(lacking)
     settings = {**_DEFAULTS, **(conf or {})}
