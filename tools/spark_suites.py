@@ -114,8 +114,12 @@ def run(suite: Suite, arguments: list[str]) -> tuple[int, dict[str, int], float]
     from tests.servers.s3 import LIMITED
 
     keys = dict(zip(("AWS_ACCESS_KEY_ID", "AWS_SECRET_ACCESS_KEY"), LIMITED, strict=True))
-    path = os.pathsep.join([str(ROOT / "src"), str(ROOT)])
-    variables = {**os.environ, **keys, "PYTHONPATH": path, "PYSPARK_PYTHON": str(python), "SPARK_LOCAL_IP": "127.0.0.1"}
+    places = {
+        "PYTHONPATH": os.pathsep.join([str(ROOT / "src"), str(ROOT)]),
+        "PYSPARK_PYTHON": str(python),
+        "PATH": os.pathsep.join([os.environ["PATH"], str(Path(sys.executable).parent)]),  # servers of other packages
+    }
+    variables = {**os.environ, **keys, **places, "SPARK_LOCAL_IP": "127.0.0.1"}
     command = [str(python), "-m", "pytest", "-v", "-p", "no:xdist", *suite.tests, *arguments]
     if not suite.connects:
         code, counts = _tested(command, variables)

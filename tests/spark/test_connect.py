@@ -12,12 +12,19 @@ from holdfast.spark import cluster, settle
 from holdfast.spark.jobs import session
 from holdfast.spark.jobs.progress import Progress, tasks
 
-connected = pytest.mark.skipif(not os.environ.get("SPARK_REMOTE"), reason="tools/spark_suites.py starts a server")
+REMOTE = os.environ.get("SPARK_REMOTE")
+connected = pytest.mark.skipif(not REMOTE, reason="tools/spark_suites.py starts a server")
 
 
 def test_a_server_has_a_master_of_its_own():
     with pytest.raises(ConfigError, match="give one of the two"):
         session("local[2]", remote="sc://127.0.0.1:15002")
+
+
+@pytest.mark.skipif(bool(REMOTE), reason="PySpark has no way back from Spark Connect in one process")
+def test_a_master_that_is_named_goes_before_the_environment(spark, monkeypatch):
+    monkeypatch.setenv("SPARK_REMOTE", "sc://127.0.0.1:1")
+    assert session("local[2]", {"spark.log.level": "OFF"}) is spark
 
 
 @connected

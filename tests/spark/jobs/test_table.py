@@ -204,4 +204,4 @@ def test_bad_input_is_a_sentence_before_anything_is_claimed(spark: SparkSession,
     with pytest.raises(holdfast.ConfigError, match="not divided by day"):
         jobs.compact(spark, table, keep_days=2)
     with pytest.raises(PySparkException, match="there is no Delta table at"):
-        spark.read.format("holdfast").option("table", str(tmp_path / "none")).load()
+        spark.read.format("holdfast").option("table", str(tmp_path / "none")).load().count()

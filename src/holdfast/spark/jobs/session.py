@@ -41,15 +41,15 @@ def session(
     if remote and master:
         raise ConfigError("remote and master: a Spark Connect server has its own master; give one of the two")
     try:
-        from pyspark.sql import SparkSession
+        from pyspark.sql import SparkSession, is_remote
     except ImportError as error:
         raise ConfigError('the pipeline needs Spark: pip install "holdfast[spark]"') from error
-    running = SparkSession.getActiveSession()
-    if master and running is None:
+    if master and not is_remote():
         os.environ.pop("SPARK_REMOTE", None)  # PySpark would follow it all the same
     remote = remote or os.environ.get("SPARK_REMOTE")
     if remote:
         return _connected(remote, conf or {})
+    running = SparkSession.getActiveSession()
     if running is None and (lacking := missing()):
         raise ConfigError(lacking)
     settings = {**_DEFAULTS, **(conf or {})}
