@@ -33,7 +33,7 @@ from .spark_copy import Pipeline
 
 _BATCH = 1000
 _BAD_EVERY = 1000  # messages: one that cannot be read
-_START = 180.0  # seconds until a driver must have done something: two cores, and others use them
+_STUCK = 180.0  # seconds in which something must be settled: two cores, and others use them
 _MASTER = "local-cluster[2,1,1024]"
 
 
@@ -147,9 +147,11 @@ async def _fault(
     """Kill once so many messages are settled and a job is under way; what was hit. None: there was nothing to kill."""
     if not pipeline.running:
         await pipeline.start()
-    deadline = time.monotonic() + _START
-    while pipeline.running and (not pipeline.hit() or (await broker.store.stats(ORDERS)).completed < wanted):
-        if time.monotonic() > deadline:
+    before, since = -1, time.monotonic()
+    while pipeline.running and ((done := (await broker.store.stats(ORDERS)).completed) < wanted or not pipeline.hit()):
+        if done > before:
+            before, since = done, time.monotonic()
+        if time.monotonic() > since + _STUCK:
             raise TimeoutError(f"no progress: {pipeline.log()}")
         await asyncio.sleep(0.2)
     await asyncio.sleep(chance.uniform(0.0, 3.0 if pipeline.settings.strict else 1.0))

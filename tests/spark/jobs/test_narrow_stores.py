@@ -82,7 +82,7 @@ def test_a_stream_goes_to_nats_once(spark: SparkSession, nats: str, tmp_path: Pa
 
 def test_nats_is_not_read(spark: SparkSession, nats: str) -> None:
     with pytest.raises(PySparkException, match="NATS takes writes and `process`"):
-        spark.read.format("holdfast").option("url", nats).load("loaded")
+        spark.read.format("holdfast").option("url", nats).load("loaded").count()
     rows = spark.createDataFrame([("a", "k")], "value string, dedup_key string")
     with pytest.raises(PySparkException, match="buckets and NATS cannot look keys up"):
         rows.write.format("holdfast").option("url", nats).mode("append").save("keyed")
