@@ -46,7 +46,7 @@ def _survey(honest: Any) -> Any:
         known = self._known
         while True:
             before = self.stored(known.root)
-            ranges = ranges_of(known.root, before.held) if known.root else []
+            ranges = ranges_of(known.root, before) if known.root else []
             heads = [known.root + "head"] if known.root else []
             (stored, *found), keys = view.survey([names.config_key(self.address.queue), *heads], ranges)
             if stored is None:
@@ -57,7 +57,7 @@ def _survey(honest: Any) -> Any:
                     continue
             new = self._decoded(found[0], known.root, view.calendar)
             if ranges and new.held > before.held:
-                keys = view.survey([], ranges_of(known.root, new.held))[1]
+                keys = view.survey([], ranges_of(known.root, new))[1]
             elif ranges and new.ticket() != before.ticket():
                 continue
             rules = self._rules(known.config, view)

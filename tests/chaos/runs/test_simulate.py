@@ -22,7 +22,7 @@ SEARCH_S = 90.0  # where a seed does something else than it did, those after it 
 # The policy and a seed at which each shows: change what a seed does, and they are others. How many seeds that takes
 # from the first on says `make chaos RUN=simulate ARGS="--bug all"`.
 FOUND_AT = {
-    "an old list is judged by a newer head": ("bucket", 252),
+    "an old list is judged by a newer head": ("bucket", 297),
     "dates decide over deletion": ("bucket", 38),
     "a used list hides better blocks": ("bucket", 4),
     "409 taken as taken": ("bucket", 17),
