@@ -174,6 +174,7 @@ def peers(monkeypatch: pytest.MonkeyPatch) -> None:
 LONG = {"help", "postgres-drain", "nats-drain", "s3-requests", "s3-throughput", "s3-idle", "s3-producers", "spark"}
 
 
+@pytest.mark.timeout(180)  # celery starts workers, beside seven other tests
 @pytest.mark.parametrize("name", [name for name in bars.BARS if name not in LONG])
 async def test_bars(tmp_path: Path, name: str, peers: None) -> None:
     bench = bars.Bench(tmp_path, TINY, lambda text: None, lambda: Path("python"))

@@ -25,7 +25,7 @@ VAGUE = {"utils", "util", "helpers", "helper", "common", "misc"}
 SUITES = {"conformance", "protocol", "suites"}  # one suite on every store; a model that knows no module
 TOPICS = {  # what no module has to itself
     *("constants", "docs", "examples", "holdfast", "project", "runbook", "typing", "versions"),
-    *("backups", "bench", "connect", "internals", "narrow_stores", "other_stores", "pipeline_cli", "pipelines"),
+    *("backups", "bench", "connect", "internals", "narrow_stores", "other_stores", "pipeline_cli", "pipelines", "sql"),
     *("behind", "crashes", "histories", "processes", "purging", "rights", "seeded", "slices", "state_machines"),
     *("browser", "hostile_input", "lent_pool", "lost_heads", "secrets", "weight"),
 }

@@ -4,18 +4,17 @@ from __future__ import annotations
 
 import asyncio
 import os
-from collections.abc import Coroutine, Iterator
-from concurrent.futures import ThreadPoolExecutor
+from collections.abc import Iterator
 from datetime import UTC, datetime, timedelta
 from pathlib import Path
-from typing import TYPE_CHECKING, Any, TypeVar
+from typing import TYPE_CHECKING, Any
 
 import pytest
 
 import holdfast
 from holdfast.causes import cause
 from holdfast.server import jobs
-from tests.server.page.conftest import Told
+from tests.server.page.conftest import Told, apart
 from tests.server.page.story import ERROR, fill
 from tests.server.page.test_pipeline import read_some
 from tests.servers.chromium import browser, serious
@@ -24,7 +23,6 @@ from tests.servers.serving import ServerThread
 if TYPE_CHECKING:
     from playwright.sync_api import Browser, Page
 
-T = TypeVar("T")
 
 SHOTS = os.environ.get("HOLDFAST_TEST_SHOTS")  # a folder for pictures, for those who want to look
 WIDTHS = (390, 1024, 1600)
@@ -50,12 +48,6 @@ def page(chromium: Browser) -> Iterator[Page]:
         opened.on("response", lambda got: complaints.append(f"{got.status} {got.url}") if got.status >= 400 else None)
         yield opened
         assert complaints == []
-
-
-def apart(work: Coroutine[Any, Any, T]) -> T:
-    """In a thread with a loop of its own: Playwright has one here."""
-    with ThreadPoolExecutor(1) as pool:
-        return pool.submit(asyncio.run, work).result(30)
 
 
 def pages(told: Told) -> dict[str, str]:

@@ -247,5 +247,5 @@ async def test_many_callers_of_a_server_that_does_not_answer_end_in_time() -> No
         await client.close()
     found = Counter(map(type, errors))
     assert set(found) == {Unanswered, Unavailable}
-    assert found[Unavailable] >= 4 * _MOST_REQUESTS  # some others come to their turn at the end of their time
+    assert found[Unavailable] >= 3 * _MOST_REQUESTS  # some others come to their turn at the end of their time
     assert took < 1.5

@@ -359,25 +359,18 @@ class LogStore(Ordinary):
     async def settle(self, queue: str, settlements: Sequence[Settlement]) -> list[Answer]:
         if queue.endswith(DEAD):  # what is dead stays dead: it only waits again
             settlements = [replace(each, action="retry") if each.action == "dead" else each for each in settlements]
-        answers: list[Answer] = []
-        for part in tokens.parts(settlements):
-            answers += await self._settle(queue, part)
-        return answers
+        return [answer for part in tokens.parts(settlements) for answer in await self._settle(queue, part)]
 
     async def _settle(self, queue: str, settlements: Sequence[Settlement]) -> list[Answer]:
         log, batch = self._log(queue), tokens.settle_intents(settlements)
         then = tokens.keep_results(batch.large) if batch.large else None
         answer = await log.committer.ask(*batch.intents, then=then)
         await log.lighten()
-        results = cast(list[int], answer.results)
-        answers: list[Answer] = [
-            "ok" if spot is not None and results[spot[0]] >> spot[1] & 1 else "lost" for spot in batch.where
-        ]
+        answers = tokens.settled(answer, batch)
         doubtful = [place for place, each in enumerate(answers) if each == "lost"]
         if doubtful:
-            for place, kind in zip(
-                doubtful, await self._judge(queue, [settlements[place] for place in doubtful]), strict=True
-            ):
+            judged = await self._judge(queue, [settlements[place] for place in doubtful])
+            for place, kind in zip(doubtful, judged, strict=True):
                 answers[place] = kind
         return answers
 

@@ -220,6 +220,12 @@ def extend_intents(
     return [Extend(token, block, mask, seconds) for (token, block), mask in masks.items()], where
 
 
+def settled(answer: Answer, batch: SettleBatch) -> list[SettleAnswer]:
+    """Which took effect; what became of the others is yet to be found out."""
+    results = cast(list[int], answer.results)
+    return ["ok" if spot is not None and results[spot[0]] >> spot[1] & 1 else "lost" for spot in batch.where]
+
+
 def extended(answer: Answer, intents: Sequence[Extend], where: Sequence[tuple[int, int] | None]) -> list[float | None]:
     """When each lease ends now; None: it is lost."""
     ends = []
