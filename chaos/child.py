@@ -82,7 +82,7 @@ async def open_recorded(spec: Spec, history: History) -> holdfast.Broker:
 async def produce(spec: Spec, history: History) -> None:
     """Small calls of changing size, one after the other, at a steady rate."""
     broker = await open_recorded(spec, history)
-    queue: holdfast.Queue[Any] = await broker.queue(QUEUE)
+    queue = await _queue(broker, spec)
     chance, number, start = random.Random(spec.seed), 0, time.monotonic()
     for kind, count in spec.kinds.items():
         for _ in range(count):
@@ -96,6 +96,16 @@ async def produce(spec: Spec, history: History) -> None:
         number += size
         await asyncio.sleep(max(0.0, start + sent / spec.rate - time.monotonic()))
     await broker.close()
+
+
+async def _queue(broker: holdfast.Broker, spec: Spec) -> holdfast.Queue[Any]:
+    while True:
+        try:
+            return await broker.queue(QUEUE)
+        except holdfast.Unavailable:  # what is done to the store may come before the first call
+            if not spec.persists:
+                raise
+            await asyncio.sleep(_PAUSE)
 
 
 async def _accepted(queue: holdfast.Queue[Any], values: list[holdfast.Message[Any]], spec: Spec) -> bool:
