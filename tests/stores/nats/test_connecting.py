@@ -15,6 +15,8 @@ from holdfast.config import StoreOptions
 from holdfast.errors import StoreError, Unavailable
 from holdfast.stores.nats import open_nats
 from holdfast.stores.nats.fast_reader import FastClient
+from holdfast.stores.nats.faults import Nobody
+from holdfast.stores.nats.store import NatsStore
 from tests.servers.nats import Server, free_port
 
 AT_ONCE = 3.0  # seconds, on a crowded machine; `connect_timeout` is 30
@@ -120,3 +122,20 @@ async def test_opening_ends_though_the_driver_ignores_its_cancellation(monkeypat
 
     await asyncio.wait(set(connecting._letting_go), timeout=5)
     assert not connecting._letting_go
+
+
+async def test_a_read_waits_for_a_stream_that_a_restarted_server_does_not_serve_yet(own: Server) -> None:
+    async with holdfast.connect(own.url) as broker:
+        await broker.queue("jobs")
+        store = broker.store
+        assert isinstance(store, NatsStore)
+        connection = store.parts("jobs").partition.connection
+        body = {"seq": 1, "next_by_subj": "late.>", "batch": 10}
+        connection._up_since = time.monotonic()  # as after a reconnect
+        reading = asyncio.create_task(connection.collect("DIRECT.GET.late", body))
+        await asyncio.sleep(0.3)
+        await connection.api("STREAM.CREATE.late", {"name": "late", "subjects": ["late.>"], "allow_direct": True})
+        assert await asyncio.wait_for(reading, 10) == []
+        connection._up_since = 0.0  # no reconnect of late: then it is gone
+        with pytest.raises(Nobody):
+            await connection.collect("DIRECT.GET.gone", body)

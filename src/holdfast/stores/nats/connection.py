@@ -275,6 +275,16 @@ class Connection:
 
     async def collect(self, path: str, body: object) -> list[Incoming]:
         """A request with many answers and an end, such as a batch of direct gets; Lost, Nobody, Refused."""
+        until = deadline.until(self.options.operation_timeout)
+        while True:
+            try:
+                return await self._collect(path, body)
+            except Nobody as error:  # a server that has just started does not serve its streams yet
+                if not self._may_recover(error) or time.monotonic() >= until:
+                    raise
+            await asyncio.sleep(RETRY_S)
+
+    async def _collect(self, path: str, body: object) -> list[Incoming]:
         data = msgspec.json.encode(body)
         self._must_fit(len(data))
         await self.connected(self.one_try)
