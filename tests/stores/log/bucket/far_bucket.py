@@ -155,8 +155,6 @@ class _Result:
 class _Dates:
     """The bucket's dates are by the very clock of the store: there is nothing to learn from them."""
 
-    is_aged = False
-
     def sample(self, began: float, ended: float, date: float) -> None: ...
 
 

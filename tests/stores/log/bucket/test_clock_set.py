@@ -5,12 +5,8 @@ from __future__ import annotations
 import asyncio
 from datetime import timedelta
 
-import pytest
-
 import holdfast
 from holdfast import admin
-from holdfast.stores.log import machine_clock
-from holdfast.stores.log.bucket import clock
 from tests.servers.bucket import BucketServer
 
 HOUR = timedelta(hours=1)
@@ -44,23 +40,6 @@ async def test_what_was_acknowledged_right_after_a_step_forward_is_kept_and_reco
             assert (done.recovered, done.known) == (len(unseen), 0)
             assert await values(queue, 3) == [f"unseen {number}" for number in range(3)]
             assert (await queue.stats()).set_aside == 0
-
-
-async def test_who_only_sends_hears_of_it_from_what_it_writes(monkeypatch: pytest.MonkeyPatch) -> None:
-    with BucketServer() as server:
-        async with holdfast.connect(server.url("jobs")) as broker:
-            queue = await broker.queue("jobs")
-            await queue.enqueue("before")
-            server.ahead = HOUR
-            later = clock.AGED_S + 1.0
-            monkeypatch.setattr(clock, "since_boot", lambda: machine_clock.since_boot() + later)
-            with pytest.raises(holdfast.UnknownOutcome) as unknown:
-                await queue.enqueue("late")
-            assert await unknown.value.retry() == unknown.value.ids
-            await queue.enqueue("after")
-            assert await values(queue, 3) == ["after", "before", "late"]
-            (done,) = (await admin.recover(broker)).values()
-            assert (done.recovered, done.known) == (0, 1), "only what the repeat has replaced was set aside"
 
 
 async def test_a_clock_that_is_set_back_sets_nothing_aside() -> None:

@@ -15,7 +15,6 @@ from ..machine_clock import since_boot
 _DRIFT = 1e-4
 _SLEW = 0.01
 FAR = 5.0  # seconds: the window for late writes has to do with less, so that nobody may be wrong by more for long
-AGED_S = 10.0  # a producer lists nothing, so it would never hear that a clock was set, or that its machine stood still
 ROUGH_S = 1.5  # a clock that may be wrong by more says little: less than what others' leases are given beyond their end
 
 
@@ -58,11 +57,6 @@ class StoreClock:
     def doubt(self) -> float:
         """Seconds by which it may be wrong, either way."""
         return (self._high - self._low) / 2
-
-    @property
-    def is_aged(self) -> bool:
-        """Whether the last date is so old that the next object that is written is asked for another."""
-        return self._sampled is not None and ticks() - self._sampled > AGED_S
 
     def __call__(self) -> float:
         """Seconds since 1970. What a new date corrects comes little by little, unless it is far off."""

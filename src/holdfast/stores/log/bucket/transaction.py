@@ -185,15 +185,11 @@ class Commits:
 
         A block that comes after the window of its birth is never absorbed, so it is never acknowledged either.
         """
-        clock = self._shelf.clock
-        birth = names.birth_of(key) if clock is not None else None
+        birth = names.birth_of(key) if self._shelf.clock is not None else None
         pause = Pause(until, self._shelf.wire.ending)
-        wrote: tuple[float, float] | None = None
         while True:
-            began = ticks()
             try:
                 self._shelf.wire.create(key, data)
-                wrote = began, ticks()
                 break
             except Refused:
                 if self._look(key, until) is not None:
@@ -203,10 +199,8 @@ class Commits:
             if pause.over() or (birth is not None and self._clock() - birth > WINDOW):
                 raise self._unknown(key)
             pause.wait()
-        if clock is not None and birth is not None and (clock.is_aged or self._clock() - birth > WINDOW - _SURE):
+        if birth is not None and self._clock() - birth > WINDOW - _SURE:
             found = self._look(key, until)
-            if found is not None and wrote is not None:
-                clock.sample(*wrote, found.made)
             if found is None or found.made - birth > WINDOW:
                 raise self._unknown(key)
 
