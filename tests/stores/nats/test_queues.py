@@ -1,4 +1,4 @@
-"""What other processes know of a pause."""
+"""What other processes know of a pause, and of a deletion."""
 
 from __future__ import annotations
 
@@ -35,3 +35,17 @@ async def test_pause_is_known_although_the_queue_was_being_looked_up(own: Server
         await register.find("jobs")
         assert (await register.get("jobs")).paused
         assert await other.dequeue() is None
+
+
+async def test_counts_of_all_leave_out_a_queue_whose_deletion_was_cut_off(own: Server) -> None:
+    """Its streams go before its entry, so that the deletion can be repeated."""
+    async with holdfast.connect(own.url) as broker:
+        await (await broker.queue("kept")).enqueue(1)
+        await broker.queue("half")
+        store = broker.store
+        assert isinstance(store, NatsStore)
+        for stream in store.register.names("half").streams():
+            await store.register.drop_stream(stream)
+        assert {name: stats.pending for name, stats in (await broker.stats()).items()} == {"kept": 1}
+        await broker.delete_queue("half", force=True)
+        assert [info.name for info in await broker.queues()] == ["kept"]

@@ -21,7 +21,7 @@ from .backups import NatsBackups
 from .blobs import RECORD_BYTES, Blobs
 from .connection import Connection
 from .fast_reader import Incoming
-from .faults import Nobody, mapped, missing
+from .faults import Nobody, mapped, missing, of_queue
 from .lease_thread import LeaseThread
 from .names import check_prefix
 from .partition import Partition
@@ -353,8 +353,14 @@ class NatsStore(Ordinary):
             return await self.parts(queue).letters.discard(view, ids, before=before)
 
     async def stats(self, queue: str) -> Stats:
-        with self._verb(f"counting {queue!r}"):
-            stats = await self.parts(queue).looker.stats()
+        with self._verb(f"counting {queue!r}"), of_queue(queue):  # somebody may be deleting it
+            try:
+                stats = await self.parts(queue).looker.stats()
+            except Nobody:
+                stream = self.register.names(queue.removesuffix(DEAD)).task_stream
+                if await self.register.config(stream) is None:
+                    raise missing(queue) from None
+                raise
             marks = {} if queue.endswith(DEAD) else (await self._schedules.marks_of(queue))[0]
             return counted(stats, marks.values())
 
